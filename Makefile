@@ -16,7 +16,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 # conftest.py says how many workers, and what stays in one; what comes later on the line wins, such as -n 0.
 # nbval takes seconds to import. TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
 TESTS = -m pytest -p no:nbval -n auto $(PYTEST_ARGS)
-NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks
+NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks/*.ipynb
 
 .PHONY: help lab lessons test test-long test-numpy1 test-pythons test-cpus test-real bench bench-engines bench-scaling bench-bubbles \
   check format clean

@@ -124,4 +124,6 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_collectstart(collector):
     """Compare pictures in notebooks by their text, which says what they show, not by bytes."""
     if isinstance(collector, pytest.File) and collector.path.suffix == ".ipynb":
-        collector.sanitize_patterns[r"(?s)<svg\b.*?</svg>"] = "a picture"
+        drawn = r"(?s)<svg\b.*?</svg>|<img class=\"ttkit-chart\"[^>]*>"
+        style = r"(?s)ttkit-picture-\w{6}|<style>.*?</style>"
+        collector.sanitize_patterns |= {drawn: "a picture", style: ""}

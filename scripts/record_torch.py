@@ -12,7 +12,9 @@ import nbformat
 import torch
 from run_lessons import NOTEBOOKS, run
 
-from ttkit.lessons.lesson_13 import RECORD, key
+sys.path.insert(0, str(NOTEBOOKS))
+
+from course.lesson_13 import RECORD, key
 
 
 def main() -> int:

@@ -21,10 +21,10 @@ MODULES = {
     "cluster/keeper": "cluster/supervisor",
     "cluster/lease": "cluster/supervisor",
     "cluster/waiting": "cluster/engines/results",
-    "sim/across": "sim/ccl_mpi",
-    "sim/board": "sim/blocks",
-    "sim/exchange": "sim/ccl_numpy",
-    "sim/labels": "sim/quirks",
+    "sim/across": "sim/ranks/ccl_mpi",
+    "sim/board": "sim/ops/blocks",
+    "sim/exchange": "sim/collectives/ccl_numpy",
+    "sim/labels": "sim/tensor/quirks",
     "train/sockets": "train/p2p",
     "train/wires": "train/p2p",
 }
@@ -141,7 +141,7 @@ def test_a_word_of_the_left_column_is_found(source, word):
 def test_words_of_other_meaning_are_left_alone():
     assert not list(found_in(pathlib.Path("descriptors/old_yaml.py"), "board = 1  # shards"))
     assert list(found_in(pathlib.Path("sim/board.py"), "")) == [
-        "sim/board.py: the module is sim/blocks"
+        "sim/board.py: the module is sim/ops/blocks"
     ]
 
 

@@ -16,7 +16,7 @@ from ttkit.dialect import DialectWarning, is_strict, strict
 from ttkit.errors import CollectiveMismatch, OutOfMemoryError, TTKitError
 from ttkit.lazy import attach as _attach
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What is loaded when it is first asked for: module -> the names that it holds, "" for itself.
 _NAMES = {
@@ -29,9 +29,9 @@ _NAMES = {
     "plans.recorded": "last_plan",
     "profiler": "profile",
     "program": "install_as_ttnn",
-    "sim.fabric": "rank_checks",
-    "visualize": "memory step_through visualize_descriptor visualize_matmul visualize_memory "
-    "visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
+    "sim.ranks.mpi": "rank_checks",
+    "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "
+    "visualize_memory visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
     "visualize_system_mesh visualize_tensor",
 }
 _load, _, _later = _attach(__name__, _NAMES)

@@ -108,11 +108,11 @@ def about() -> None:
 
     Example:
         >>> about()
-        ttkit 0.1.0 on the simulator (there is no Tenstorrent device)
+        ttkit 0.2.0 on the simulator (there is no Tenstorrent device)
         system   t3000: 2x4 Wormhole chips, 2 links between neighbours, 12 GB of DRAM each
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
-    from importlib.metadata import version  # late: it is slow to import
+    from importlib.metadata import version  # It is slow to import.
 
     chosen, ours = choice(), version("ttkit")
     if is_simulated():

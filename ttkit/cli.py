@@ -12,7 +12,8 @@ from importlib import import_module
 
 from ttkit.errors import TTKitError
 
-COMMANDS = {  # command -> its module
+# The module of each command.
+COMMANDS = {
     "run": "cluster.cli",
     "doctor": "cluster.cli",
     "sync": "cluster.cli",

@@ -20,7 +20,7 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
         ...     learners_lines(error.__traceback__)  # no line of a notebook
         []
     """
-    import linecache  # only where an error is shown: `import ttkit` stays light
+    import linecache  # It is imported late, so that `import ttkit` stays light.
     import traceback
 
     lines = []
@@ -32,7 +32,7 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
                 f"{os.path.basename(name) if os.path.exists(name) else 'your cell'}"
             )
             text = linecache.getline(name, number).strip()
-            if not text.startswith("get_ipython().run_"):  # what IPython makes of a magic
+            if not text.startswith("get_ipython().run_"):  # IPython makes such lines of a magic.
                 lines.append((place, text))
     return lines
 
@@ -50,6 +50,16 @@ class Plain(Exception):
 
     def _render_traceback_(self) -> list[str]:
         return shown_plainly(self)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The notebook's stop button. Jupyter shows one sentence and the learner's own line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return shown_plainly(self)
+
+
+Interrupted.__name__ = "KeyboardInterrupt"
 
 
 class TTKitError(Plain, RuntimeError):
@@ -94,21 +104,19 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
-    raise error from None  # the rule has the message of NumPy
+    raise error from None  # The rule already has the message of NumPy.
 
 
-def check_counts(asked: object, **counts: object) -> None:
-    """Fail unless all are whole numbers of at least 1.
+def check_counts(asked: object, **counts: int) -> None:
+    """Fail unless all numbers are at least 1.
 
     Example:
         >>> check_counts("a mesh", rows=2, columns=0)
         Traceback (most recent call last):
         ttkit.errors.TTKitError: a mesh: columns=0 must be a whole number of at least 1
     """
-    import numbers  # late: `import ttkit` stays light
-
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        if value < 1:
             fail(asked, f"{name}={value!r} must be a whole number of at least 1")
 
 
@@ -119,6 +127,6 @@ def nearest(name: object, known: Iterable[str]) -> str:
         >>> nearest("mesh_idd", ["rank", "mesh_id"]), nearest("x", ["rank"])
         ('mesh_id', '')
     """
-    import difflib  # only for a message: `import ttkit` stays light
+    import difflib  # It is imported late, so that `import ttkit` stays light.
 
     return next(iter(difflib.get_close_matches(str(name)[:60], list(known), 1)), "")

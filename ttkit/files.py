@@ -63,7 +63,7 @@ def write_whole(path: str | os.PathLike[str], text: str | bytes, asked: object) 
     """
     target = Path(path)
     try:
-        # in the same folder: a rename is one step only within a file system
+        # A rename is one step only within a file system, so the new file is in the same folder.
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             beside.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)

@@ -32,10 +32,11 @@ from ttkit.records import (
     time_text,
 )
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
-from ttkit.sim.operation import OPERATIONS, watchers
-from ttkit.sim.trace import tensors_in
+from ttkit.sim.mesh.trace import tensors_in
+from ttkit.sim.ops.operation import OPERATIONS, watchers
+from ttkit.visualize.lanes import Bar
 from ttkit.visualize.tables import Report
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of, total
+from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
 from ttkit.words import short
 
 ALL_CALLS = tuple(  # columns; "<" aligns to the left
@@ -247,7 +248,8 @@ class Profile:
         bars: dict[int, list[Bar]] = {chip: [] for chip in chips}
         for record, start in self.spans():
             for chip, begin in start.items():
-                bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
+                name = last_name(record.name)
+                bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))
         return Timeline(self._title("timeline"), lanes_of(bars, join), bool(self._model))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:

@@ -15,12 +15,11 @@ from ttkit import backend, dialect
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiler import Profile
-from ttkit.sim import memory, ttnn
-from ttkit.sim.arguments import describe
-from ttkit.sim.operation import OPERATIONS as RECORDS
-from ttkit.sim.operation import watchers
-from ttkit.sim.trace import tensors_in
-from ttkit.sim.types import PlacementShard
+from ttkit.sim import ttnn
+from ttkit.sim.mesh.trace import tensors_in
+from ttkit.sim.ops.operation import watchers
+from ttkit.sim.tensor import memory
+from ttkit.sim.tensor.types import PlacementShard
 from ttkit.words import short
 
 # Modules of the real ttnn whose names are, here, those of ttnn itself.
@@ -85,7 +84,6 @@ def python(words: Sequence[str]) -> int:
     if asked.strict:
         dialect.strict()
     install_as_ttnn()
-    watchers.append(_Programs())
     used = _Report()
     if asked.report:
         watchers.append(used)
@@ -103,21 +101,6 @@ def python(words: Sequence[str]) -> int:
         if asked.report:
             print(used, file=sys.stderr)
     return 0
-
-
-class _Programs:
-    """Count the programs that a card would compile: one for all calls that differ in values."""
-
-    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Record a call on a mesh."""
-        given = [*args, *kwargs.values()]
-        tensors = tensors_in(given)
-        if tensors and tensors[0].mesh and RECORDS[name].kind not in ("write", "read"):
-            plain = (value for value in given if isinstance(value, (int, float, str)))
-            tensors[0].mesh.programs.add((name, *plain, *map(describe.show, tensors)))
 
 
 class _Report(Profile):

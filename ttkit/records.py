@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ref
 
-from ttkit.sim.memory import bytes_of
+from ttkit.sim.tensor.memory import bytes_of
 from ttkit.words import short
 
 HOST = "host"
@@ -25,7 +25,7 @@ class Record:
     """One outermost call: what it did on each of its chips, and its modelled time.
 
     Args:
-        name: the operation's key in `ttkit.sim.operation.OPERATIONS`, without ttnn in front.
+        name: the operation's key in `ttkit.sim.ops.operation.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
         mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.

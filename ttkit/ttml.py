@@ -27,11 +27,12 @@ core.distributed          context      DistributedContext SocketType
 core.distributed          mesh_sockets SocketManager
 core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings     shard_tensor_to_mesh_mapper synchronize_gradients
+core.distributed          bindings     synchronize_parameters
 core.utils                bindings     MemoryUsageTracker
 models                    bindings     RunnerType WeightTyingType
 models.distributed        bindings     RunnerType
-models.distributed.gpt2   bindings     create_gpt2_model
-models.distributed.llama  bindings     create_llama_model
+models.distributed.gpt2   sharded_models create_gpt2_model
+models.distributed.llama  sharded_models create_llama_model
 models.gpt2               bindings     GPT2TransformerConfig create_gpt2_model
 models.linear_regression  bindings     create_linear_regression_model
 models.llama              bindings     LlamaConfig create_llama_model
@@ -41,9 +42,8 @@ modules                   bindings     LinearLayer ModuleBase
 ops                       bindings     ReduceType
 ops.attention             ops          scaled_dot_product_attention
 ops.binary                bindings     add mul sub
-ops.distributed           distributed  GradOutputType all_gather broadcast
+ops.distributed           distributed  GradOutputType all_gather all_reduce broadcast
 ops.distributed           distributed  reduce_scatter scatter
-ops.distributed           bindings     all_reduce
 ops.distributed           ring_attention ring_attention_sdpa
 ops.layernorm             ops          layernorm
 ops.linear                ops          linear
@@ -54,7 +54,7 @@ ops.rmsnorm               ops          rmsnorm
 ops.unary                 ops          gelu mean relu silu
 optimizers                optimizers   AdamW AdamWConfig SGD SGDConfig
 optimizers                hierarchy    RemoteOptimizer
-optimizers                bindings     OptimizerBase
+optimizers                bindings     MorehAdamW OptimizerBase
 """
 
 

@@ -1,9 +1,11 @@
-"""Numbers in words, and whether a notebook, or anything that varies, is shown."""
+"""Numbers in words, tables, and whether a notebook, or anything that varies, is shown."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 PREFIXES = (
     (1e15, "P"),
@@ -42,6 +44,17 @@ def counted(number: float, what: str) -> str:
     return f"{shown} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
 
 
+def numbered(what: str, numbers: Sequence[object]) -> str:
+    """Name some numbered things in a sentence.
+
+    Example:
+        >>> numbered("rank", [2]), numbered("rank", [0, 1, 3])
+        ('rank 2', 'ranks 0, 1 and 3')
+    """
+    *first, last = map(str, numbers)
+    return f"{what}s {', '.join(first)} and {last}" if first else f"{what} {last}"
+
+
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
@@ -51,3 +64,26 @@ def in_notebook() -> bool:
 def shows_progress() -> bool:
     """Return whether to show what no two runs have alike; TTKIT_PROGRESS=0 is no."""
     return os.environ.get("TTKIT_PROGRESS") != "0"
+
+
+class Tables:
+    """What prints as several tables, and shows them in a notebook."""
+
+    def reports(self) -> list[Any]:
+        """Return the tables."""
+        raise NotImplementedError
+
+    def notes(self) -> Iterator[str]:
+        """Yield the sentences under the tables."""
+        yield from ()
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            [*map(repr, self.reports()), *(f"note: {note}" for note in self.notes())]
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        tables = "".join(report._repr_html_() for report in self.reports())
+        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())

@@ -22,6 +22,8 @@ how = {"tokenizer_type": "byte", "eval_every": 0, "num_epochs": 999, "max_steps"
 config = TrainingConfig(batch_size=8, checkpoint_dir="ck", model_save_interval=0, **how)
 settings = Settings(training_config=config, transformer_config=small)
 trainer = Trainer(settings, text=builtin_corpus()[:6000])"""
+TWICE = """trainer.fit()
+print("the next line")"""
 ON_RANKS = """%%px
 from ttkit.train.config import Distributed
 """
@@ -34,7 +36,7 @@ def lab(tmp_path):
             "small)\ntrainer", "small,\n    distributed=Distributed(enabled=True))\ntrainer"
         )
         on_ranks = f"{ON_RANKS}{both}\nhistory = trainer.fit()\nprint(len(history) < 100_000)"
-        cells = [CLUSTER, WORKS, TRAINER, "trainer.fit()", "trainer.fit(3)", on_ranks]
+        cells = [CLUSTER, WORKS, TRAINER, TWICE, "trainer.fit(3)", on_ranks]
         notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         notebook.metadata["kernelspec"] = kernel
@@ -99,7 +101,8 @@ def test_buttons_work_while_a_cell_runs(lab):
     end(lab, 3)
     found = text(lab, 3)
     assert "Stopped after step" in found and "the same call goes on from there" in found
-    assert "checkpoint: ck/step_" in found and "Stop after this step" not in found
+    assert "Saved ck/step_" in found and "Stop after this step" not in found
+    assert found.splitlines()[-1] == "  in line 1 of your cell: trainer.fit()", found
     begin(lab, 4)
     end(lab, 4)
     assert "3 steps, " in text(lab, 4)

@@ -13,14 +13,8 @@ import pytest
 from cluster import cases
 
 from ttkit import cli
-from ttkit.cluster.cli import TT_RUN_ONLY
 from ttkit.cluster.files.hosts import placement
-from ttkit.cluster.launch.command import (
-    mpi_variables,
-    mpirun_environment,
-    pasteable,
-    with_plain_path,
-)
+from ttkit.cluster.launch.command import mpirun_environment, pasteable
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
 IN_RANK = "<root>/ttkit/cluster/launch/in_rank:"
@@ -180,12 +174,6 @@ def test_options_behind_the_program_are_the_programs(run):
     assert code == 0 and words[-len(program) :] == program
 
 
-@pytest.mark.parametrize("option", sorted(TT_RUN_ONLY))
-def test_tt_run_options_that_are_not_here_say_why(run, option):
-    code, said, _ = run([option, "x", "echo"], {})
-    assert code == 2 and f"{option} is tt-run's: " in said
-
-
 def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
     first_only = cases.TWO.replace("mesh_id: 0}", "mesh_id: 0, mesh_host_rank: 0}")
     args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *cases.PROGRAM]
@@ -204,32 +192,6 @@ def test_mpirun_does_not_get_what_belongs_to_one_rank(monkeypatch):
     monkeypatch.setenv("TT_MESH_ID", "9")
     assert "TT_MESH_ID" not in mpirun_environment() and "PATH" in mpirun_environment()
     assert pasteable(["mpirun", "echo"]).partition(" && ")[2].startswith("env -u TT_MESH_ID ")
-
-
-HOSTS = ["--hostfile", "hosts.txt", "-np", "1", "echo"]
-
-
-def test_on_other_hosts_mpirun_starts_its_helper_from_a_path_with_blanks(tmp_path, monkeypatch):
-    """mpirun gives ssh its own path without quotes."""
-    prefix = tmp_path / "it's my größe"
-    (prefix / "bin").mkdir(parents=True)
-    for name in ("mpirun", "prted", "prterun"):
-        (prefix / "bin" / name).write_text('#!/bin/sh\necho "$PRTE_PREFIX"\n')
-        (prefix / "bin" / name).chmod(0o755)
-    (prefix / "share").mkdir()
-    mpirun = str(prefix / "bin/mpirun")
-    agent = mpi_variables([mpirun, *HOSTS])["PRTE_MCA_prte_launch_agent"]
-    assert (
-        subprocess.run(["sh", "-c", agent], capture_output=True, text=True).stdout == f"{prefix}\n"
-    )
-    plain = with_plain_path([mpirun, *HOSTS], tmp_path)
-    assert plain[1:] == HOSTS and plain[0] == str(tmp_path / "mpi/bin/mpirun")
-    assert (tmp_path / "mpi/bin/prterun").is_file() and (tmp_path / "mpi/share").is_symlink()
-    local = [mpirun, "-np", "1", "echo"]  # nothing goes through a shell
-    assert with_plain_path(local, tmp_path) == local
-    assert "PRTE_MCA_prte_launch_agent" not in mpi_variables(local) | mpi_variables(
-        ["mpirun", *HOSTS]
-    )
 
 
 def test_bindings_in_another_order_are_sorted(run):

@@ -23,8 +23,7 @@ ANSWER = {
     "code": {"a.py": "1", "b.py": "2"},
     "mpi": {"path": "/v/bin/mpirun", "version": "mpirun (Open MPI) 5.0.11"},
     "devices": {"numbers": [0, 1, 2, 3], "ttnn": True},
-    "seen": ["10.0.0.1", "40000", "10.0.0.2", "22"],
-    "port": 5000,
+    "lost": [],
 }
 
 
@@ -56,7 +55,7 @@ def test_two_hosts_that_are_the_same():
 @pytest.mark.parametrize(
     "changes, check, state, words, cure",
     [
-        ({"python": "3.12.4"}, "Python", "warn", "Python 3.12.4, here 3.12.1", "same version"),
+        ({"python": "3.12.4"}, "Python", "warn", "Python 3.12.4, here 3.12.1", "the same version"),
         (
             {"python": "3.10.1"},
             "Python",
@@ -93,14 +92,14 @@ def test_two_hosts_that_are_the_same():
             {"mpi.version": "mpirun (Open MPI) 4.1.4"},
             "MPI",
             "red",
-            "4.1.4, here mpirun (Open MPI) 5.0.11",
+            "4.1.4, here /v/bin/mpirun, mpirun (Open MPI) 5.0.11",
             "--install",
         ),
         (
             {"mpi.path": "/usr/bin/mpirun"},
             "MPI",
             "red",
-            "mpirun is /usr/bin/mpirun, here /v/bin/mpirun",
+            "mpirun is /usr/bin/mpirun, mpirun (Open MPI) 5.0.11, here /v/bin/mpirun",
             "--install",
         ),
         (
@@ -116,13 +115,6 @@ def test_two_hosts_that_are_the_same():
             "warn",
             "4 PCIe devices, but no ttnn",
             "pip install ttnn==0.81.1",
-        ),
-        (
-            {"devices.chips": "ttnn does not open them: no answer in 25 s"},
-            "devices",
-            "red",
-            "no answer in 25 s",
-            "tt-smi -r",
         ),
     ],
 )
@@ -159,14 +151,15 @@ def test_hosts_that_do_not_answer():
 
 
 def test_hosts_that_do_not_reach_one_another():
-    line = judged(lost=["a"])["network"]
+    assert judged({"lost": ["c"]})["network"].state == "ok"  # which does not answer
+    line = judged({"lost": ["a"]})["network"]
     assert line.state == "red" and "connection to a" in line.finding and "firewall" in line.cure
 
 
 @pytest.mark.parametrize(
     "config, changes, state, words, cure",
     [
-        ("2loudboxes", {}, "ok", "rank 1 has 8 chips of mesh 0", ""),
+        ("2loudboxes", {}, "ok", "rank 1: 8 chips of mesh 0", ""),
         (
             "2loudboxes",
             {"devices.numbers": [0, 1, 2]},
@@ -174,8 +167,6 @@ def test_hosts_that_do_not_reach_one_another():
             "3 devices have at most 6 chips",
             "tt-smi -r",
         ),
-        ("2loudboxes", {"devices.chips": 8}, "ok", "", ""),
-        ("2loudboxes", {"devices.chips": 2}, "red", "ttnn finds 2 chips", "tt-topology -l mesh"),
         (
             "t3000_2ranks",
             {"devices.numbers": [0, 1, 2]},
@@ -202,7 +193,7 @@ def test_descriptor_against_devices(config, changes, state, words, cure):
 def test_descriptor_against_a_simulated_machine(monkeypatch, capsys):
     monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
     assert cli.main(["doctor", "--config", "configs/galaxy_pp4"]) == 1
-    assert "rank 0 is given devices 4, 5, 6, 7; there are 0 to 3" in capsys.readouterr().out
+    assert "rank 0 is given devices 4, 5, 6 and 7; there are 0 to 3" in capsys.readouterr().out
     ttkit.use_system("galaxy")
     try:
         assert cli.main(["doctor", "--config", "configs/galaxy_pp4"]) == 0
@@ -243,20 +234,15 @@ def test_probe_is_a_program_of_its_own(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "b.py").write_text("")
-    asked = [str(tmp_path), "/nowhere/no-mpirun", ["checkpoints"], False]
-    text = json.dumps(asked) + '\n[["b", "127.0.0.1", 1]]\n'
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", probe.__file__],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    answer, lost = map(json.loads, done.stdout.splitlines())
+    others = [["a", "127.0.0.1"], ["b", "no-such-host.invalid"]]
+    question = json.dumps([str(tmp_path), "/nowhere/no-mpirun", ["checkpoints"], others])
+    words = [sys.executable, "-I", "-S", probe.__file__, question]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280)
+    answer = json.loads(done.stdout)
     assert (
         list(answer["code"]) == ["a.py"]
         and answer["mpi"] == {"path": None, "version": ""}
-        and lost == ["b"]
+        and answer["lost"] == ["b"]
     ), done.stderr
 
 

@@ -44,7 +44,6 @@ def put(tmp_path):
 def test_hosts_of_the_reference_documents(put, text):
     hosts = read_hosts(put("hosts.txt", text))
     assert hosts_text(hosts) == text
-    assert [host.line for host in hosts] == list(range(1, len(hosts) + 1))
 
 
 def test_forms_of_a_hosts_txt(put):
@@ -109,7 +108,6 @@ def test_both_forms_of_a_hosts_json(put):
         ('[{"ssh": "-x"}]', "'-x' is not a host's name"),
         ("[]", "it names no host"),
         ('["a",\n', "hosts.json:2: malformed JSON"),
-        ("[" * 100_000, "malformed JSON"),
     ],
 )
 def test_hosts_json_refused(put, text, said):
@@ -124,8 +122,8 @@ def test_rankfiles(put):
         "slots=0:1-3  # bound\n"
     )
     assert read_rankfile(put("rf", text)) == (
-        RankSlot(0, "host1", "0:1-3", 3),
-        RankSlot(1, "host2", "0", 2),
+        RankSlot(0, "host1", 3),
+        RankSlot(1, "host2", 2),
     )
 
 
@@ -139,7 +137,7 @@ def test_rankfiles(put):
         ),
         ("rank 1=a slot=0", "Got: [1]"),
         ("", "Got: []"),
-        ("rank 0=-x slot=0", "'-x' is not a host's name"),
+        ("rank 0=-x slot=0", "'rank 0=-x slot=0' is not a line of a rankfile"),
     ],
 )
 def test_rankfiles_refused(put, text, said):

@@ -8,7 +8,6 @@ from cluster import cases
 
 from ttkit import TTKitError, cli
 from ttkit.cluster import Finding, find_config, lint_path, read_bindings, read_descriptor
-from ttkit.cluster.files.documents import did_you_mean
 from ttkit.cluster.files.lint import findings_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -67,12 +66,6 @@ DEFECTS = {
         "6: error: rank 1: mesh 0 has several ranks, so each needs a mesh_host_rank",
         "mesh_host_rank: 0, 1",
     ),
-    "no quotes": (
-        ('{TT_VISIBLE_DEVICES: "2,3"}', "\n      TT_VISIBLE_DEVICES: 2,3"),
-        "10: warning: TT_VISIBLE_DEVICES: 2,3 has no quotes; "
-        "with one number only tt-run would refuse it",
-        'TT_VISIBLE_DEVICES: "2,3"',
-    ),
     "no quotes, one number": (
         ('"2,3"', "2"),
         "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: "
@@ -104,37 +97,6 @@ DEFECTS = {
         "6: warning: rank 1 sees all devices, but shares its host on localhost with rank 0",
         "TT_VISIBLE_DEVICES",
     ),
-    "devices of rank 0 alone": (
-        ('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', ""),
-        "5: warning: under tt-run, TT_VISIBLE_DEVICES of rank 0 reaches rank 1 too: "
-        "mpirun 5.0.11 gives it to every rank that does not set it",
-        "write env_overrides for every rank",
-    ),
-    "minutes for a number": (
-        ("mesh_id: 0\n    mesh_host_rank: 1", "mesh_id: 1:30\n    mesh_host_rank: 1"),
-        "7: error: mesh_id: YAML 1.1 reads 1:30 as a number that counts in sixties",
-        "write one whole number",
-    ),
-    "minutes for a text": (
-        ('"2,3"', "1:30"),
-        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: "
-        "Input should be a valid string: 90 without quotes is no text",
-        'TT_VISIBLE_DEVICES: "1:30"',
-    ),
-    "no number": (
-        ("- rank: 1\n", "- rank: !!int 1:x\n"),
-        "6: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:6: "
-        "malformed YAML: "
-        "'1:x' cannot be read as int; put quotes around it if it is text",
-        "indentation, colons, quotes",
-    ),
-    "no date": (
-        ('"2,3"', "2024-13-40"),
-        "9: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:9: "
-        "malformed YAML: "
-        "'2024-13-40' cannot be read as timestamp; put quotes around it if it is text",
-        "indentation, colons, quotes",
-    ),
     "devices are no list": (
         ('"2,3"', '"2-3"'),
         "9: error: TT_VISIBLE_DEVICES '2-3' is not a comma list of device numbers",
@@ -144,16 +106,6 @@ DEFECTS = {
         ("mesh_graph", 'global_env: {TT_VISIBLE_DEVICES: "0"}\nmesh_graph'),
         "10: error: all ranks get the same TT_VISIBLE_DEVICES",
         "move it to env_overrides",
-    ),
-    "cache for all": (
-        ("mesh_graph", 'global_env: {TT_METAL_CACHE: "/c"}\nmesh_graph'),
-        "10: warning: all ranks share one TT_METAL_CACHE and overwrite each other's kernels",
-        "delete it",
-    ),
-    "managed by hand": (
-        ('{TT_VISIBLE_DEVICES: "2,3"}', '{TT_VISIBLE_DEVICES: "2,3", TT_MESH_ID: "1"}'),
-        "9: warning: TT_MESH_ID set by hand hides the value of the binding",
-        "delete it",
     ),
     "key twice": (
         ("    mesh_host_rank: 1\n", "    mesh_host_rank: 0\n    mesh_host_rank: 1\n"),
@@ -181,21 +133,6 @@ def test_good_bindings_have_no_findings(folder):
     assert folder(GOOD) == {}
 
 
-def test_a_host_rank_of_rank_0_alone_reaches_the_others(folder):
-    """None is the first host of its mesh, so a 0 does no harm."""
-    turned = GOOD.replace("    mesh_host_rank: 1\n", "").replace("host_rank: 0", "host_rank: 1")
-    said = "4: warning: under tt-run, TT_MESH_HOST_RANK of rank 0 reaches rank 1 too"
-    said += ": mpirun 5.0.11 gives it to every rank that does not set it"
-    assert "write mesh_host_rank for every rank" in folder(turned)[said]
-    assert said not in folder(GOOD.replace("    mesh_host_rank: 1\n", ""))
-
-
-def test_variables_of_rank_0_that_all_ranks_set_are_no_finding(folder):
-    others = GOOD.replace('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', "")
-    findings = folder(others + 'global_env: {TT_VISIBLE_DEVICES: "1"}\n')
-    assert not [each for each in findings if "under tt-run" in each]
-
-
 @pytest.mark.parametrize("name", DEFECTS)
 def test_each_defect_is_found(folder, name):
     (old, new), said, cure = DEFECTS[name]
@@ -204,20 +141,6 @@ def test_each_defect_is_found(folder, name):
     match = [each for each in findings if each.splitlines()[0] == said]
     assert match, "\n".join(findings)
     assert cure in findings[match[0]]
-
-
-def test_ranks_in_another_order(folder):
-    first, second = GOOD.split("  - ")[1:]
-    turned = (
-        "rank_bindings:\n  - "
-        + second.partition("mesh_graph")[0]
-        + "  - "
-        + first
-        + "mesh_graph"
-        + second.partition("mesh_graph")[2]
-    )
-    (finding,) = folder(turned)
-    assert finding.startswith("1: warning: ranks are not listed in order")
 
 
 @pytest.mark.parametrize(
@@ -245,12 +168,6 @@ def test_on_hosts_of_their_own_ranks_may_see_the_same_devices(folder):
         hosts_dot_txt="a slots=1\nb slots=1\n",
         rankfile_dot_txt="rank 0=a slot=0\nrank 1=a slot=1\n",
     )
-
-
-def test_addresses_twice(folder, tmp_path):
-    path = tmp_path / "hosts.json"
-    path.write_text('[{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b", "ips": ["10.0.0.1"]}]')
-    assert [finding.message for finding in lint_path(path)] == ["hosts a and b are both 10.0.0.1"]
 
 
 def test_descriptor_of_the_first_generation(folder):
@@ -354,11 +271,6 @@ def test_a_config_that_is_none(tmp_path):
         find_config(ROOT / "configs/t300")
     with pytest.raises(TTKitError, match=r"it has neither rank_bindings\.yaml nor hosts\.txt"):
         find_config(tmp_path)
-
-
-def test_did_you_mean():
-    assert did_you_mean("mesh_idd", ["rank", "mesh_id"]) == "did you mean 'mesh_id'?"
-    assert did_you_mean("xyz", ["rank", "mesh_id"]) == ""
 
 
 def test_nothing_in_a_file_is_run(tmp_path):

@@ -6,8 +6,8 @@ import pathlib
 import re
 
 import pytest
+from answers import all_exercises
 
-from ttkit import lessons
 from ttkit.lessons.cli import CHECK, notebooks
 
 LESSONS = {path.stem: path for path in notebooks()}
@@ -117,7 +117,7 @@ def test_every_exercise_has_a_stub_hints_and_a_solution():
             for exercise in CHECK.findall(source(cell)):
                 if exercise not in stubs:  # a later one shows a wrong answer
                     stubs[exercise] = cell
-    assert set(stubs) == set(solved) == set(lessons.exercises())
+    assert set(stubs) == set(solved) == set(all_exercises())
     for exercise, cell in stubs.items():
         text = source(cell)
         assert "try:" not in text and "raises-exception" in tags(cell), exercise
@@ -127,7 +127,7 @@ def test_every_exercise_has_a_stub_hints_and_a_solution():
             assert f'lessons.hint("{exercise}")' in error["evalue"]
         else:  # a program to mend: it is refused
             assert any(out.get("ename") == "CheckFailed" for out in cell["outputs"]), exercise
-        hints = lessons._HINTS[exercise]
+        hints = all_exercises()[exercise]
         assert 2 <= len(hints) <= 4 and len(set(hints)) == len(hints), exercise
 
 

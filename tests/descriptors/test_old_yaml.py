@@ -47,9 +47,8 @@ def test_mgd_1_is_imported_and_converted(written):
         ("host_topology", "host_topolgy", 9, "Mesh.0.host_topolgy: Extra inputs are not permitted", "write host_topology"),
         ("RelaxedGraph: [", "Graph: [", 12, "Graph: Extra inputs are not permitted", "or use .textproto"),
         ("Board: [", "Board: ]", 5, "not YAML", "bracket"),
-        ("Board: [", "Board: " + "[" * 51, 1, "brackets nest more than 50 deep", "close every"),
         ("type: Mesh", "type: Ring", 6, "Board.0.type: Input should be 'MESH', 'TORUS'", ""),
-        ("host_topology: [1, 1]", "host_topology: [1, 3]", 0, "divisible by host topology dimensions", "divides 8"),
+        ("host_topology: [1, 1]", "host_topology: [1, 3]", 0, "divisible by host topology dimensions", "that divide"),
     ],
 )  # fmt: skip
 def test_findings_in_mgd_1(written, old, new, line, message, cure):
@@ -63,8 +62,3 @@ def test_findings_in_mgd_1(written, old, new, line, message, cure):
 def test_the_smallest_number_of_ports_is_taken(written):
     text = OLD.replace("N: 2", "N: 1", 1)
     assert read_descriptor(written(text, "mgd.yaml")).meshes[0].channels == 1
-
-
-def test_brackets_in_a_comment_do_not_nest(written):
-    comment = "# ranks [0, 8)\n" * 60
-    assert not check_descriptor(written(comment + OLD, "mgd.yaml"))

@@ -134,10 +134,6 @@ def test_use_system_takes_a_descriptor():
         ttkit.TTKitError, match="Multi-mesh-per-host systems are not supported by this algorithm"
     ):
         ttkit.use_system(several)
-    with pytest.raises(
-        ttkit.TTKitError, match="the mesh has 1000000 chips; a machine here may have 1024"
-    ):
-        ttkit.use_system(MeshGraphDescriptor((mesh_of((1000, 1000)),)))
 
 
 def test_chips_of_hosts():
@@ -162,6 +158,21 @@ def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
     assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(2, 2)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2), physical_device_ids=[4, 5]) as mesh:
         assert mesh.get_device_ids() == [4, 5] and "device 4" in mesh._repr_html_()
+
+
+def test_a_chip_beside_the_descriptor_with_a_fabric(written, monkeypatch):
+    text = descriptor_path(8).read_text().replace("2, 4", "2, 2")
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    try:
+        with pytest.raises(ttkit.TTKitError) as error:
+            ttnn.open_device(6)
+        active, outside = "Device 0 is not active", "Physical chip id 6 not found in control plane"
+        assert str(error.value).index(active) < str(error.value).index(outside)
+        with pytest.raises(ttkit.TTKitError, match=r"Device 4 is not active\. This may"):
+            ttnn.open_mesh_device(ttnn.MeshShape(2, 2))
+    finally:
+        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
 def test_a_fabric_wants_all_chips_awake():

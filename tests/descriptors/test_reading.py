@@ -50,7 +50,7 @@ LINE = (
 @pytest.mark.parametrize(
     "old, new, line, message, cure",
     [
-        ('name: "M0"\n', "", 2, "Mesh descriptor 1 has no name", 'name: "M0"'),
+        ('name: "M0"\n', "", 2, "Mesh descriptor has no name", 'name: "M0"'),
         (
             "  arch: WORMHOLE_B0\n",
             "",
@@ -70,14 +70,14 @@ LINE = (
             "dims: [ 2, 0 ]",
             5,
             "Device topology dimensions must be positive (Mesh: M0)",
-            "a number from 1, not 0",
+            "numbers from 1",
         ),
         (
             "dims: [ 1, 1 ]",
             "dims: [ 1, 3 ]",
             6,
             "divisible by host topology dimensions (Mesh: M0)",
-            "divides 4, not 3",
+            "divide the rows",
         ),
         (
             "  host_topology { dims: [ 1, 1 ] }\n",
@@ -131,13 +131,6 @@ LINE = (
             "Failed to parse MeshGraphDescriptor textproto",
             "missing quote, colon or brace",
         ),
-        (
-            "dims: [ 1, 1 ]",
-            "dims: [ 0, 1 ]",
-            6,
-            "Host topology dimensions must be positive",
-            "0.81.1 crashes on it",
-        ),
     ],
 )
 def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
@@ -165,9 +158,7 @@ def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
         ("channels {\n", "chanels { count: 1 }\n  channels {\n", 7, "unknown field 'chanels'"),
         ("count: 2", "count: 2 polcy: RELAXED", 8, "unknown field 'polcy'"),
         ("dims: [ 2, 4 ]", "dims: [ 2, 4 ] dim_types: [ LINE ]", 5, "taken as LINE"),
-        ("graph_descriptors {", 'mesh_descriptors { name: "M1" arch: WORMHOLE_B0 device_topology { dims: [ 1, ' '1 ] } host_topology { dims: [ 1, 1 ] }\n'
-         "channels { count: 1 } }\ngraph_descriptors {", 11, "no instance uses the mesh descriptor (Mesh: M1)"),
-        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "no link joins mesh 0, 1 to another mesh (Graph: G0)"),
+        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "a mesh has no link to another mesh (Graph: G0)"),
         ("    channels { count: 1", "    directional: true\n    channels { count: 1", 16, "binds no links"),
         ('mesh_id: 1 device_id', 'mesh_id: 0 device_id', 16, "a connection of a mesh with itself"),
     ],
@@ -261,7 +252,7 @@ def test_a_descriptor_by_hand_that_breaks_a_rule_cannot_be_read():
         (MeshGraphDescriptor((right, right)), "Graph instance id 0 already exists"),
     ):
         loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
-        assert loaded.descriptor is None and message in loaded.findings[0].message
+        assert loaded.descriptor is None and message in loaded.findings[-1].message
 
 
 def test_the_automatic_choice():

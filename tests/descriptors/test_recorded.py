@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests" / "descriptors"
 STRICT = "import ttkit; ttkit.strict(); from ttkit import ttnn"
 FILES = json.loads((RECORDED / "mgd.json").read_text())["files"]
-# more_opens.json was recorded in the same way by this project: each rule of the library, and lines,
+# more_opens.json was recorded in the same way by this project: rules of the library, and lines,
 # rings and small meshes on a T3000.
 MORE = json.loads((RECORDED / "more_opens.json").read_text())["opens"]
 OPENS = (

@@ -16,7 +16,7 @@ from ttkit.hardware.chips import BLACKHOLE
 from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.inference import LAYER_S, SENT, WEIGHTS, plan_inference
 from ttkit.plans import all_reduce, cost, topology
-from ttkit.sim.memory import bytes_in_use
+from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train.config import DeviceConfig, TransformerConfig
 from ttkit.train.models import create_model
 

@@ -1,5 +1,6 @@
 """The search: what fits and what does not, its order, its speed; the table, the page, the YAML."""
 
+import itertools
 import pathlib
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ttkit.layouts.traffic import CHIPS, HOSTS
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
+from ttkit.train.plan import training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 GPT = TransformerConfig(
@@ -84,7 +86,7 @@ def test_shapes_that_may_hang_are_a_condition(llama):
     ],
 )
 def test_places(layout, found):
-    place = place_of(SYSTEMS["galaxy"], layout, (1, 1), False)
+    place = place_of(SYSTEMS["galaxy"], layout, (1, 1))
     assert found in place if isinstance(place, str) else place.shape == found
 
 
@@ -98,6 +100,18 @@ def test_overlap_hides_communication():
     chip = SYSTEMS["t3000"].chip
     _, backward = products_s(beside.job, beside.find("DP8").layout, stage, chip)
     assert other.hidden == pytest.approx(min(sum(sent), backward))
+
+
+def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
+    beside = plan_layouts(GPT, "t3000", 16, overlap=True)
+    found = beside.find("DP8 ZeRO-1")
+    room = products_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["t3000"].chip)
+    sent = [
+        sum(each.time_s for each in found.traffic if each.what == what)
+        for what in ("DDP weights", "DDP gradients")
+    ]
+    hidden = sum(min(pair) for pair in zip(sent, room, strict=True))
+    assert sent[0] > room[0] and found.times.hidden == pytest.approx(hidden)
 
 
 def test_hosts_have_a_slower_link():
@@ -187,3 +201,97 @@ def test_it_is_fast(hosts, most_s):
     found = plan_layouts(config, "galaxy", batch=32 * hosts, sequence=2048 + 1024, hosts=hosts)
     assert time.process_time() - start < most_s and found.fitting
     assert found.machine == Machine(SYSTEMS["galaxy"], hosts)
+
+
+def asked():
+    """Every model on three systems; a search over hundreds of layouts is long."""
+    models = sorted(path.stem for path in (ROOT / "configs/models").glob("*.yaml"))
+    sizes = [("n300", 1), ("n300", 4), ("t3000", 1), ("t3000", 4), ("galaxy", 1), ("galaxy", 4)]
+    for model, (system, hosts), mode in itertools.product(models, sizes, ["training", "inference"]):
+        many = mode == "training" and (system, hosts) not in sizes[:3]
+        quick = not many or (model, system, hosts) == ("nanogpt", "galaxy", 1)
+        marks = () if quick else pytest.mark.long
+        yield pytest.param(model, system, hosts, mode, marks=marks)
+
+
+@pytest.mark.parametrize("model, system, hosts, mode", list(asked()))
+def test_every_model_has_an_answer(model, system, hosts, mode, capsys):
+    words = ["--model", str(ROOT / f"configs/models/{model}.yaml"), "--system", system]
+    assert cli.main(["plan", *words, "--hosts", str(hosts), "--mode", mode]) == 0
+    shown = capsys.readouterr()
+    assert "tokens/s" in shown.out and not shown.err
+    rows = [line for line in shown.out.splitlines() if line.startswith("│")]
+    assert rows[0].startswith("│ layout")
+    if "└" in shown.out.splitlines()[4]:  # the table is empty
+        assert "note: no layout can run; " in shown.out and "; try: " in shown.out
+
+
+@pytest.mark.parametrize(
+    "option, value, rule",
+    [
+        ("--batch", "0", "batch=0 must be a whole number of at least 1"),
+        ("--hosts", "0", "hosts=0 must be a whole number of at least 1"),
+        ("--sequence", "0", "sequence=0 must be a whole number of at least 1"),
+        ("--headroom", "2", "headroom=2.0 must be below 1"),
+        ("--headroom", "nan", "headroom=nan must be below 1"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_options_out_of_range(option, value, rule, mode, capsys):
+    words = ["plan", "--model", LLAMA8B, "--system", "n300", "--mode", mode, option, value]
+    assert cli.main(words) == 1
+    shown = capsys.readouterr()
+    assert rule in shown.err and len(shown.err.splitlines()) == 1 and not shown.out
+
+
+def test_tied_embeddings_leave_out_pipelines():
+    tied = replace(GPT, weight_tying="enabled")
+    found = plan_layouts(tied, "t3000", batch=16)
+    assert found.fitting and all(each.layout.pp == 1 for each in found.fitting)
+    assert any("token table of tied embeddings" in each.refused for each in found.refused)
+
+
+@pytest.mark.parametrize(
+    "model, system, asked, cure",
+    [
+        ("llama8b", "n300", {}, r"at least \d+ hosts"),
+        ("gpt2-small", "t3000", {"batch": 3, "sequence": 100}, "batch 8"),
+        ("llama70b", "n300", {"mode": "inference"}, "a system with more DRAM"),
+        ("llama8b", "n300", {"mode": "inference", "sequence": 2**17}, "a shorter sequence"),
+        ("nanogpt", "galaxy", {"hosts": 4, "mode": "inference"}, "batch 128"),
+    ],
+)
+def test_where_nothing_fits_the_reason_stands_under_the_table(model, system, asked, cure):
+    found = plan_layouts(str(ROOT / f"configs/models/{model}.yaml"), system, **asked)
+    with pytest.raises(TTKitError, match=f"no layout can run; .*\n  try: {cure}$") as error:
+        found.best  # noqa: B018
+    rule, tries = str(error.value).split("no layout can run; ")[1].split("\n  try: ")
+    assert repr(found).endswith(f"note: no layout can run; {rule}; try: {tries}")
+    assert f"try: {tries}</p>" in found._repr_html_()
+
+
+def test_the_published_layout_is_listed_with_its_warning():
+    llama70b = str(ROOT / "configs/models/llama70b.yaml")
+    found = plan_layouts(llama70b, "galaxy", mode="inference")
+    assert [(plan.dp, plan.tp) for plan in found.fitting] == [(4, 8)]
+    assert "DP4 TP8, may hang" in repr(found)
+    assert "note: 4x8 is opened as the transpose of the 8x4" in repr(found)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_planned_pipeline_is_planned_alike_by_train(hosts, tmp_path, capsys):
+    found = plan_layouts(GPT, "t3000", batch=16, hosts=hosts)
+    pipelines = [each for each in found.fitting if each.layout.pp > 1][:: 4 * hosts]
+    assert max(each.place.replicas for each in pipelines) == hosts
+    for each in pipelines:
+        file = tmp_path / "run.yaml"
+        file.write_text(found.yaml(each))
+        plan = training_plan(read_settings(file), "t3000")
+        assert plan.layout == each.layout and plan.memory == each.memory._asdict()
+        assert plan.step_time_s == pytest.approx(each.times.total)
+        assert sum(plan.times_s.values()) == pytest.approx(plan.step_time_s)
+    assert cli.main(["train", "--plan", "--config", str(file), "--system", "t3000"]) == 0
+    assert "bubble" in capsys.readouterr().out
+    # and without --plan it is a pipeline, whose stages are ranks
+    assert cli.main(["train", "--config", str(file)]) == 1
+    assert "must equal multihost_config.num_workers" in capsys.readouterr().err

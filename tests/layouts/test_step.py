@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 import ttkit
+from course.lesson_18 import Peak
 from ttkit import TTKitError, ttnn
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.dry_run import pass_of
 from ttkit.layouts.memory import memory
 from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
 from ttkit.layouts.step import Job, Stage
 from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
-from ttkit.lessons.calls import Peak
 from ttkit.plans import cost, topology
 from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
 from ttkit.train.config import (
@@ -27,7 +28,7 @@ from ttkit.train.config import (
     TransformerConfig,
 )
 from ttkit.train.layout import Layout
-from ttkit.train.memory import DTYPES, tiled
+from ttkit.train.memory import tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
@@ -60,7 +61,7 @@ def executed(settings):
             if record.kind == "communication":
                 name = record.name.split(".")[-1]
                 sent[PLANS.get(name, name)] += record.bytes_on_links
-        size = DTYPES[settings.training_config.precision]
+        size = ELEMENT_BYTES[settings.training_config.precision]
         weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
         optimizer = sum(
             tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
@@ -110,6 +111,9 @@ RUNS = {
         ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
     ),
     "experts": run(["ddp"], (4, 1), 8, {"expert_parallel": True}, **MOE),
+    "positions that ZeRO-3 cuts": run(
+        ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
+    ),
     "experts and ZeRO-2": run(
         ["ddp", "tp"], (2, 2), 8, {"expert_parallel": True, "zero": 2}, PARTS, **MOE, **LLAMA
     ),

@@ -87,7 +87,8 @@ def test_a_folder_that_cannot_be_one(source, tmp_path):
 
 def test_the_course_of_this_checkout():
     names = {str(name) for name in folder.files(folder.course())}
-    assert {"notebooks/00_start_here.ipynb", "notebooks/welcome.md", "examples/llama.py"} <= names
+    assert {"notebooks/00_start_here.ipynb", "notebooks/course/lesson_00.py"} <= names
+    assert {"notebooks/welcome.md", "examples/llama.py"} <= names
     assert "configs/t3000_2ranks/rank_bindings.yaml" in names or any(
         "t3000_2ranks" in n for n in names
     )

@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
+from course import lesson_13
 from ttkit import TTKitError
-from ttkit.lessons import lesson_13
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 

@@ -1,13 +1,11 @@
-"""The exercises of lesson 15: right answers, and wrong ones that are told what is wrong."""
+"""Lesson 15: what a chip holds, and its exercises with right and with wrong answers."""
 
-import numpy as np
 import pytest
-from answers import right, wrong
+from answers import both
 from machine import strict_with_fabric
 
-import ttkit
+from course.lesson_15 import held
 from ttkit import ttnn
-from ttkit.lessons.lesson_15 import held
 from ttkit.train import AutoContext, Trainer
 from ttkit.train.config import (
     DeviceConfig,
@@ -51,20 +49,6 @@ def divided_twice(w, grad, axis, update):
     return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update)
 
 
-def tidy(w, grad, axis, update):
-    """Frees what it no longer needs, its arguments too."""
-    part = ttnn.reduce_scatter(grad, 3, cluster_axis=axis)
-    ttnn.deallocate(grad)
-    mean = ttnn.multiply(part, 1 / w.device().shape[axis])
-    ttnn.deallocate(part)
-    mine = ttnn.mesh_partition(w, 3, cluster_axis=axis)
-    ttnn.deallocate(w)
-    new = update(mine, mean)
-    ttnn.deallocate(mine)
-    ttnn.deallocate(mean)
-    return ttnn.all_gather(new, 3, cluster_axis=axis)
-
-
 def all_gathered_gradients(w, grad, axis, update):
     """Each chip adds all gradients itself."""
     n = w.device().shape[axis]
@@ -74,24 +58,8 @@ def all_gathered_gradients(w, grad, axis, update):
     return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
 
 
-def with_autograds_names(w, grad, axis, update):
-    from ttkit.train import zero
-    from ttkit.train.parallel import MeshLayout
-
-    layout = MeshLayout(ddp_axis=axis, ddp_size=w.device().shape[axis], zero=1)
-    return zero.whole(update(zero.part(w, 2, layout), zero.mean_part(grad, 2, layout)), 2, layout)
-
-
 def mean_of(grad, axis):
     return ttnn.multiply(ttnn.all_reduce(grad, cluster_axis=axis), 1 / grad.device().shape[axis])
-
-
-def reshaped(w, grad, axis, update):
-    """The same numbers in longer rows; its parts are whole rows."""
-    shape = tuple(w.shape)
-    rows = shape[2] * shape[3] // 512
-    w, grad = (ttnn.reshape(x, (1, 1, rows, 512)) for x in (w, grad))
-    return ttnn.reshape(zero1(w, grad, axis, update), shape)
 
 
 def returns_the_old(w, grad, axis, update):
@@ -99,21 +67,11 @@ def returns_the_old(w, grad, axis, update):
     return w
 
 
-def freed(w, grad, axis, update):
-    new = zero1(w, grad, axis, update)
-    ttnn.deallocate(new)
-    return new
-
-
 def divided_by(n):
     def answer(w, grad, axis, update):
         return parted(w, ttnn.multiply(grad, 1 / n), axis, update, mean=False)
 
     return answer
-
-
-def gathered_along_axis_1(w, grad, axis, update):
-    return ttnn.all_gather(parted(w, grad, axis, update, gather=False), 2, cluster_axis=1)
 
 
 def all_reduced_and_sliced(w, grad, axis, update):
@@ -139,31 +97,9 @@ def summed_along_the_other(w, grad, axis, update):
     return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
 
 
-def on_the_host(w, grad, axis, update):
-    shards = [ttkit.to_numpy(shard) for shard in ttnn.get_device_tensors(grad)]
-    assert np.isfinite(shards).all()
-    return zero1(w, grad, axis, update)
-
-
-def other_part(w, grad, axis, update):
-    turned = ttnn.concat([w[:, :, 256:], w[:, :, :256]], dim=2)
-    return parted(turned, grad, axis, update)
-
-
 def twice(w, grad, axis, update):
     zero1(w, grad, axis, update)
     return zero1(w, grad, axis, update)
-
-
-def gathered_the_wrong_way(w, grad, axis, update):
-    new = parted(w, grad, axis, update, gather=False)
-    n, columns = w.device().shape[axis], w.shape[3]
-    return ttnn.reshape(ttnn.all_gather(new, 3, cluster_axis=axis), (1, 1, w.shape[2], columns)), n
-
-
-def shuffled(w, grad, axis, update):
-    whole = zero1(w, grad, axis, update)
-    return ttnn.concat([whole[:, :, 256:], whole[:, :, :256]], dim=2)
 
 
 def bytes_per_parameter(stage, chips, precision):
@@ -182,113 +118,57 @@ def by_a_table(parameters, groups, parts, precision, room):
     wide, n = precision == "float32", groups
     table = [16, (8 if wide else 4) + (8 if wide else 12) / n]
     table += [4 + 12 / n if wide else 2 + 14 / n, 16 / n]
-    return next((np.int64(i) for i, b in enumerate(table) if b * parameters <= room * parts), None)
+    return next((i for i, each in enumerate(table) if each * parameters <= room * parts), None)
 
 
-test_right_answers = right(
-    [
-        ("15.step", zero1),
-        ("15.step", by_columns),
-        ("15.step", divided_first),
-        ("15.step", lambda *a: parted(*a, dim=-1)),
-        ("15.step", with_autograds_names),
-        ("15.step", tidy),
-        ("15.step", reshaped),
-        ("15.smallest", smallest),
-        ("15.smallest", by_a_table),
-        (
-            "15.smallest",
-            lambda *a: None if smallest(*a) is None else float(smallest(*a)),
+test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
+    {
+        "15.step": (
+            [zero1, by_columns, divided_first],
+            {
+                "it is right, but all_reduce, all_gather sent": all_reduced_and_sliced,
+                "bytes; the budget is 7,340,032": all_gathered_gradients,
+                "update was given [1, 1, 256, 512], so it keeps 1,048,576 bytes": whole_state,
+                "each chip took its own gradient": own_gradient,
+                "the gradients were summed along the other axis": summed_along_the_other,
+                "that is the sum of the gradients, 8 times their mean": lambda *a: parted(
+                    *a, mean=False
+                ),
+                "8 times too small: divided twice": divided_twice,
+                "an all_gather is missing": lambda *a: parted(*a, gather=False),
+                "update was called 2 times, not once": twice,
+                "that is the old weight": returns_the_old,
+                "divided by all 8 chips; along the axis are 2": divided_by(8),
+                "the order is update(w, grad)": lambda w, grad, axis, update: parted(
+                    w, grad, axis, lambda x, y: update(y, x)
+                ),
+                "gave nothing back": lambda *a: None,
+                "along axis 1, device 4 at (0, 0): element [0, 0, 0, 0] should be": lambda *a: (
+                    ttnn.add(zero1(*a), 0.01)
+                ),
+            },
         ),
-    ]
-)
-
-test_wrong_answers = wrong(
-    [
-        (
-            "15.step",
-            all_reduced_and_sliced,
-            "it is right, but all_reduce, all_gather sent .* bytes; the budget is",
+        "15.smallest": (
+            [smallest, by_a_table],
+            {
+                "that one fits, but the smallest is asked for": lambda *a: 3,
+                "should be 1, is None": lambda *a: None,
+                "what takes the room exactly fits": lambda *a: smallest(*a[:4], room=a[4] - 1),
+                "that would be the stage in the other precision": lambda p, g, t, precision, room: (
+                    smallest(p, g, t, "float32", room)
+                ),
+                "over the 4 groups, not over all chips": lambda p, g, t, precision, room: smallest(
+                    p, g * t, t, precision, room
+                ),
+                "tensor parallelism over the parts": lambda p, g, t, *more: smallest(
+                    p, t, g, *more
+                ),
+                "no stage fits, so the answer is None": lambda *a: (
+                    3 if smallest(*a) is None else smallest(*a)
+                ),
+            },
         ),
-        ("15.step", all_gathered_gradients, "all_gather sent .* bytes; the budget is"),
-        ("15.step", whole_state, "given the whole weight .* bytes of moments on each chip"),
-        ("15.step", own_gradient, "each chip's own: nothing was summed"),
-        ("15.step", summed_along_the_other, "summed along axis 1, over chips with other weights"),
-        ("15.step", lambda *a: parted(*a, mean=False), "the sum of 8 gradients, 8 times"),
-        ("15.step", divided_twice, "8 times too small: divided twice"),
-        ("15.step", lambda *a: parted(*a, gather=False), "an all_gather is missing"),
-        (
-            "15.step",
-            lambda w, g, axis, update: parted(w, g, 1, update),
-            "a part of 4; that is axis 1, axis 0 has 2 chips",
-        ),
-        ("15.step", lambda *a: parted(*a, partition=1), "cut both alike, along the same axis"),
-        ("15.step", on_the_host, "went through the host"),
-        ("15.step", other_part, "the part of the weight that update was given is not"),
-        ("15.step", twice, "update was called 2 times, not once"),
-        ("15.step", lambda w, grad, axis, update: w, "update was called 0 times"),
-        ("15.step", lambda *a: None, "gave nothing back"),
-        ("15.step", returns_the_old, "that is the old weight; return the one that update gives"),
-        ("15.step", divided_by(8), "the sum is divided by 8; along axis 0 are 2 chips"),
-        (
-            "15.step",
-            lambda w, grad, axis, update: parted(w, grad, axis, lambda x, y: update(y, x)),
-            r"it is the weight; the order is update\(w, grad\)",
-        ),
-        (
-            "15.step",
-            lambda *a: ttnn.reshape(zero1(*a), (512, 256)),
-            r"you give \[512, 256\] of the weight \[1, 1, 512, 256\] back: reshape it",
-        ),
-        ("15.step", lambda w, grad, axis, update: update([w], grad), "it was given a list"),
-        (
-            "15.step",
-            lambda *a: ttnn.reshape(zero1(*a), (1, 1, 512, 256)),
-            r"you give \[1, 1, 512, 256\] of the weight \[1, 1, 256, 512\] back: reshape it",
-        ),
-        ("15.step", lambda *a: ttnn.add(zero1(*a), 0.01), "the new weight is not one device's"),
-        ("15.smallest", lambda *a: f"ZeRO-{smallest(*a)}", "a stage from 0 to 3, or None"),
-        ("15.smallest", lambda *a: smallest(*a) or None, "you found none, but stage 0 takes"),
-        ("15.step", freed, "the weight that came back was deallocated"),
-        ("15.step", gathered_along_axis_1, "more than all of it; gather along axis 0"),
-        (
-            "15.smallest",
-            lambda *a: smallest(*a[:4], room=a[4] * (1 - 1e-9)),
-            "stage 1 takes 9.00 GB on a chip, which fits, but so does stage 0, 16.00 GB",
-        ),
-        ("15.step", gathered_the_wrong_way, "should give a ttnn tensor, gave a tuple"),
-        ("15.step", shuffled, "the new weight is not one device's: device"),
-        ("15.smallest", lambda *a: 3, "which fits, but so does stage 1, .* which cuts less"),
-        ("15.smallest", lambda *a: 0, "stage 0 takes 120.00 GB on a chip, which does not fit"),
-        ("15.smallest", lambda *a: None, "you found none, but stage 1 takes"),
-        ("15.smallest", lambda *a: 4, "a stage from 0 to 3, or None"),
-        ("15.smallest", lambda *a: "1", "a stage from 0 to 3, or None"),
-        (
-            "15.smallest",
-            lambda p, g, t, precision, room: smallest(p, g, t, "float32", room),
-            "stage 2 takes 16.64 GB on a chip, which fits, but so does stage 1",
-        ),
-        (
-            "15.smallest",
-            lambda p, g, t, precision, room: smallest(p, g * t, 1, precision, room),
-            "4 groups x 8 parts, .*: stage 3 takes 4.02 GB .* but so does stage 2",
-        ),
-        (
-            "15.smallest",
-            lambda p, g, t, precision, room: smallest(p, g, g * t, precision, room),
-            "stage 0 takes .* which does not fit",
-        ),
-        (
-            "15.smallest",
-            lambda *a: 3 if smallest(*a) is None else smallest(*a),
-            "no stage fits, so the answer is None",
-        ),
-        (
-            "15.smallest",
-            lambda *a: smallest(*a, needs=lambda stage, n, _: 16 / n if stage else 16),
-            "stage 1 takes .* which does not fit",
-        ),
-    ]
+    }
 )
 
 

@@ -5,33 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-import ttkit
 from ttkit import lessons, ttnn
-
-
-def test_an_answer_that_is_not_there_and_an_exercise_that_is_not():
-    for undone in (..., None, lambda mesh, x: lessons.todo()):
-        with pytest.raises(
-            lessons.NotDone, match=r'00\.double\. A hint: lessons\.hint\("00\.double'
-        ):
-            lessons.check("00.double", undone)
-    for call in (lessons.hint, lambda name: lessons.check(name, 1)):
-        with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
-            call("99.none")
-        with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
-            call(["00.double"])
-
-
-def test_each_call_gives_one_more_hint(capsys, monkeypatch):
-    monkeypatch.setattr(lessons, "_shown", {})
-    monkeypatch.setitem(lessons._HINTS, "00.share", ("How many rows?", "48 / 8 rows"))
-    for _ in range(3):
-        lessons.hint("00.share")
-    assert capsys.readouterr().out.splitlines() == [
-        "hint 1 of 2: How many rows?",
-        "hint 2 of 2: 48 / 8 rows",
-        "00.share has no more hints. The solution is in the folded cell below the exercise.",
-    ]
+from ttkit.lessons.comparing import LINE
 
 
 @pytest.mark.parametrize(
@@ -74,3 +49,12 @@ def test_same_names_the_first_difference():
         lessons.same(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
     with pytest.raises(lessons.CheckFailed, match="shape should be"):
         lessons.same(np.ones(2), np.ones(3))
+
+
+@pytest.mark.parametrize("kind", [lessons.CheckFailed, lessons.NotDone])
+def test_a_long_message_breaks_between_words(kind):
+    words = "device 4 at (0, 0): with cluster_axis=1 elements differ\n  try: " + "all_gather " * 30
+    (shown,) = kind(words.strip())._render_traceback_()
+    lines = shown.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= LINE
+    assert lines[1].startswith("  try: ") and shown.split()[2:] == words.split()

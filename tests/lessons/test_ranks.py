@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from answers import engines
 
 import ttkit
-from ttkit.lessons.ranks import watch, why_stuck
+from course.ranks import watch, why_stuck
 from ttkit.plans.messages import Call, exchange, ring_exchange
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with ttkit.Cluster(4) as cluster:
+    with engines(4) as cluster:
         yield cluster
 
 

@@ -16,13 +16,14 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL = pathlib.Path(sys.argv[1]).resolve()
-sys.path.insert(0, str(ROOT))
+FOLDERS = [str(ROOT), str(ROOT / "notebooks")]
+sys.path[:0] = FOLDERS
 os.environ |= {
     "TTKIT_BACKEND": "ttnn",
     "TTKIT_PROGRESS": "0",
     "TT_METAL_SLOW_DISPATCH_MODE": "1",
     "LOGURU_LEVEL": "ERROR",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join(FOLDERS),
 }
 # of this process; each rank has its own
 os.environ["TT_METAL_MOCK_CLUSTER_DESC_PATH"] = str(REAL / "t3000.yaml")
@@ -66,7 +67,7 @@ def two_meshes(folder):
     """Lesson 05 on two ranks, each with a mesh of its own."""
     import numpy
 
-    from ttkit.lessons.ranks import watch
+    from course.ranks import watch
 
     said = io.StringIO()
     with (

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttkit.sim import blocks
-from ttkit.sim.blocks import SharedSum
-from ttkit.sim.matmul import product
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.blocks import SharedSum
+from ttkit.sim.ops.matmul import product
 
 
 def blas_threads():

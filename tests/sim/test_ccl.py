@@ -1,5 +1,7 @@
 """Collectives against loops over the chips: meshes, submeshes, ranks 1 to 8, element types."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -133,14 +135,6 @@ def test_refused():
             "rank 2 tensors at minimum",
         )
         refused(
-            lambda: ttnn.reduce_scatter(t, 1, cluster_axis=0, num_links=0),
-            "num_links must be greater than 0",
-        )
-        refused(
-            lambda: ttnn.all_reduce(t, cluster_axis=0, num_links=0),
-            "num_links should be more than 0",
-        )
-        refused(
             lambda: ttnn.all_reduce(ttnn.typecast(ttnn.abs(t), ttnn.uint32), cluster_axis=0),
             "does not take UINT32",
         )
@@ -158,3 +152,9 @@ def test_sums_that_overflow_say_nothing(dtype):
             ttnn.reduce_scatter(t, 0, cluster_axis=1),
         ):
             assert np.isinf(parts(tensor)[0, 0]).all()
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "all_broadcast"])
+def test_a_flag_of_ttnn_is_off_by_default(name):
+    parameters = inspect.signature(getattr(ttnn, name)).parameters
+    assert parameters["use_l1_small_for_semaphores"].default is False

@@ -52,17 +52,13 @@ def test_devices_one_by_one(on):
 def test_memory_and_sizes(on):
     on("t3000")
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
-        dram = ttnn.device.get_memory_view(mesh, ttnn.BufferType.DRAM)
-        assert dram.num_banks == 12
-        assert dram.num_banks * dram.total_bytes_per_bank == mesh.dram_bytes
-        l1 = ttnn.device.get_memory_view(mesh, ttnn.BufferType.L1)
-        assert (l1.num_banks, l1.total_bytes_per_bank) == (64, 1393312)
         tensor = ttnn.zeros([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh)
         assert ttnn.is_tensor_storage_on_device(tensor)
         assert not ttnn.is_tensor_storage_on_device(tensor.cpu())
     assert [ttnn.element_size(d) for d in (ttnn.uint8, ttnn.bfloat16, ttnn.int32)] == [1, 2, 4]
     with pytest.raises(TTKitError, match="is invalid"):
         ttnn.element_size(ttnn.bfloat8_b)
+    assert ttnn.Tensor([1.0], [1], ttnn.bfloat16, ttnn.ROW_MAJOR_LAYOUT).element_size() == 2
 
 
 def test_a_fabric_as_fixtures_set_it(on):
@@ -75,3 +71,10 @@ def test_a_fabric_as_fixtures_set_it(on):
     ttnn.set_fabric_config(ring, strict, None, *modes, manager, router)
     assert ttnn.get_fabric_config() is ring
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+def test_the_default_device_is_what_was_set(wide):
+    ttnn.SetDefaultDevice(wide)
+    assert ttnn.GetDefaultDevice() is wide
+    ttnn.SetDefaultDevice()
+    assert ttnn.GetDefaultDevice() is None

@@ -92,6 +92,23 @@ def test_a_line_of_shards_is_joined_in_order(place, dim):
         np.testing.assert_array_equal(ttkit.to_numpy(host), joined)
 
 
+def test_a_wrapper_replicates_and_is_no_mapper():
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        wrapper = ttnn.ReplicateTensorToMesh(mesh)
+        assert type(wrapper).__name__ == "ReplicateTensorToMeshWrapper"
+        assert not isinstance(wrapper, ttnn.TensorToMesh)
+        assert isinstance(wrapper.unwrap(), ttnn.TensorToMesh)
+        assert isinstance(ttnn.ShardTensorToMesh(mesh, 0), ttnn.TensorToMesh)
+        values = numbers((2, 3))
+        named = ttkit.from_numpy(values, device=mesh, mesh_mapper=wrapper)
+        with ttnn.distribute(wrapper):
+            default = ttkit.from_numpy(values)
+        for tensor in (named, default):
+            assert len(parts(tensor)) == 8
+            for shard in parts(tensor).values():
+                np.testing.assert_array_equal(shard, values)
+
+
 def test_refused():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         place = lambda size, *args: ttkit.from_numpy(  # noqa: E731
@@ -101,6 +118,12 @@ def test_refused():
             lambda: place((4, 3), [0, 1]),
             "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
         )
+        # numbers of chunks come before their sizes: 3 rows do not divide, either
+        refused(
+            lambda: place((3, 9), [0, 1]),
+            "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
+        )
+        refused(lambda: place((3, 8), [0, 1]), "Shard shape mismatch: expected 2 elements")
         refused(
             lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)),
             "tuple index out of range",

@@ -1,5 +1,5 @@
-"""Keywords that are hints: which an operation takes in each dialect, and what is refused. Phrases
-are golden cases (tests/conformance/hints.json).
+"""Hints: records with ttnn's fields, and keywords that an operation takes in each dialect. Texts are
+golden cases (tests/conformance/hints.json).
 """
 
 import numpy as np
@@ -8,8 +8,8 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.dialect import DialectWarning, _warned
-from ttkit.sim.hints import EVERY
-from ttkit.sim.operation import OPERATIONS
+from ttkit.sim.hints import EVERY, FIELDS, NEEDED
+from ttkit.sim.ops.operation import OPERATIONS
 
 BLOCKS = {
     "compute_with_storage_grid_size": (8, 8),
@@ -50,8 +50,6 @@ def test_every_operation_takes_a_queue(wide, put):
     x = put(wide, [32, 32], "S0R")
     for queue in (0, 1, None, ttnn.QueueId(1)):
         assert ttnn.relu(x, queue_id=queue).shape == [32, 32]
-    with pytest.raises(TTKitError, match="cq_id 2 is out of range"):
-        ttnn.relu(x, cq_id=2)
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16])
@@ -65,40 +63,97 @@ def test_a_fused_activation_is_computed(wide, put, parts, dtype):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
-        ({"compute_with_storage_grid_size": (8, 10)}, r"must fit within device grid \(8, 9\)"),
-        ({"in0_block_w": 3}, r"Kt \(2\) must be divisible by in0_block_w \(3\)"),
-        ({"per_core_N": 4, "out_subblock_w": 3}, "must be divisible by out_subblock_w"),
-        ({"per_core_M": 9, "out_subblock_h": 9}, "needs to be at most 8 to fit in hardware"),
-        ({"per_core_M": 3}, r"per_core_M \(3\) exceeds Mt \(2\)"),
-    ],
-)
-def test_blocks_are_checked_on_a_galaxy(put, changes, rule):
-    ttkit.use_system("galaxy")
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    with ttnn.open_mesh_device(ttnn.MeshShape(8, 4)) as mesh:
-        a, b = put(mesh, [64, 64], "S0R"), put(mesh, [64, 32], "RS0")
-        assert ttnn.matmul(a, b, program_config=product(per_core_M=2)).shape == [64, 32]
-        with pytest.raises(TTKitError, match=rule):
-            ttnn.matmul(a, b, program_config=product(**changes))
-
-
-def test_a_sub_device_must_be_loaded(wide, put):
-    x, cores = put(wide, [32, 32], "S0R"), [(0, 0), (3, 3), (4, 0), (7, 7)]
-    with pytest.raises(TTKitError, match="SubDevice index 1 out of bounds 1"):
-        ttnn.all_gather(x, 0, cluster_axis=1, subdevice_id=ttnn.SubDeviceId(1))
-    ranges = [
-        ttnn.CoreRange(ttnn.CoreCoord(*a), ttnn.CoreCoord(*b)) for a, b in zip(*[iter(cores)] * 2)
-    ]
-    both = [ttnn.SubDevice([ttnn.CoreRangeSet([r])]) for r in ranges]
-    wide.load_sub_device_manager(wide.create_sub_device_manager(both, 0))
-    ttnn.all_gather(x, 0, cluster_axis=1, subdevice_id=ttnn.SubDeviceId(1))
-
-
 def test_a_keyword_that_would_change_values_is_refused(wide, put):
     x = put(wide, [32, 32], "S0R")
     assert list(ttnn.concat([x, x], 1, groups=1).shape) == [32, 64]
     with pytest.raises(TTKitError, match="the simulator's concat has no groups"):
         ttnn.concat([x, x], 1, groups=2)
+
+
+# ---------------------------------------------------------------- records
+NEED = {
+    "compute_with_storage_grid_size": (8, 4),
+    "transpose_mcast": True,
+    "fuse_batch": True,
+    "mcast_in0": False,
+    "inplace": False,
+}
+
+
+def made(name):
+    needed = [field for field, default in FIELDS[name].items() if default is NEEDED]
+    return getattr(ttnn, name)(**{f: NEED.get(f, 2) for f in needed})
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_row_is_a_class_whose_fields_are_read_and_written(name):
+    value = made(name)
+    for field in value.fields.keys() - {"compute_with_storage_grid_size"}:
+        setattr(value, field, 7)
+        assert getattr(value, field) == 7
+    with pytest.raises(TypeError, match="unknown"):
+        getattr(ttnn, name)(unknown=1)
+    assert value == value and value != made(name)
+
+
+def test_pairs_and_activations_stand_for_values():
+    value = made("MatmulMultiCoreReuseMultiCastProgramConfig")
+    assert value.compute_with_storage_grid_size == ttnn.CoreCoord(8, 4)
+    assert value.fused_activation is None
+    value.fused_activation = (ttnn.UnaryOpType.GELU, True)
+    assert value.fused_activation.op_type is ttnn.UnaryOpType.GELU
+    assert value.fused_activation.params == [1.0]
+
+
+def test_blocks_are_all_that_a_core_computes_unless_given():
+    value = made("MatmulMultiCoreReuseMultiCastProgramConfig")
+    assert (value.out_block_h, value.out_block_w) == (2, 2)
+    line = "MatmulMultiCoreReuseMultiCast1DProgramConfig"
+    assert made(line).hop_cores == ttnn.CoreRangeSet([])
+
+
+@pytest.mark.parametrize(
+    ("system", "kind", "arch"),
+    [("t3000", "ETH", "wormhole_b0"), ("galaxy", "WORKER", "wormhole_b0")],
+)
+def test_dispatch_cores_are_those_of_the_machine(system, kind, arch):
+    ttkit.use_system(system)
+    assert ttnn.DispatchCoreConfig().type.name == kind
+    assert ttnn.get_arch_name() == arch
+
+
+def test_numbers_compare_with_their_own():
+    one, other = ttnn.SubDeviceId(1), ttnn.SubDeviceId(2)
+    assert one != other and one == ttnn.SubDeviceId(1) and int(one) == 1
+    assert (repr(one), str(one)) == ("SubDeviceId(1)", "1")
+
+
+# ---------------------------------------------------------------- what works beside what
+def cores(x, y):
+    return ttnn.CoreRangeSet([ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(x, y))])
+
+
+def test_sub_devices_change_nothing(wide, put):
+    x, both = put(wide, [32, 32], "S0R"), [ttnn.SubDevice([cores(3, 3)])]
+    manager = wide.create_sub_device_manager(both, 0)
+    assert manager.division == both
+    wide.load_sub_device_manager(manager)
+    wide.set_sub_device_stall_group([ttnn.SubDeviceId(0)])
+    ttnn.all_gather(x, 0, cluster_axis=1, subdevice_id=ttnn.SubDeviceId(0))
+    wide.reset_sub_device_stall_group()
+    wide.clear_loaded_sub_device_manager()
+    wide.remove_sub_device_manager(manager)
+
+
+def test_a_semaphore_keeps_its_value(wide):
+    semaphore = ttnn.create_global_semaphore(wide, cores(7, 7), 3)
+    assert (semaphore.value, semaphore.cores) == (3, cores(7, 7))
+    ttnn.reset_global_semaphore_value(semaphore, 1)
+    assert semaphore.value == 1
+
+
+def test_an_event_names_its_queue(wide):
+    event = ttnn.record_event(wide, 1)
+    assert event.mesh_cq_id == 1
+    ttnn.wait_for_event(0, event)
+    ttnn.event_synchronize(event)

@@ -116,12 +116,26 @@ def test_tensors_stay_on_their_chips_when_a_mesh_is_reshaped(shapes):
             del fresh
 
 
-def test_nothing_is_compiled():
+def test_programs_are_counted():
+    """Eight operations gave 8 on the real library, too."""
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         mesh.enable_program_cache()
-        mesh.disable_and_clear_program_cache()
-        mesh.clear_program_cache()
         mesh.quiesce_devices()
+        x, y = (ttnn.ones([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh) for _ in range(2))
+        assert mesh.num_program_cache_entries() == 0
+        for _ in range(2):  # the second time nothing is new
+            ttnn.add(x, y), ttnn.multiply(x, y), ttnn.exp(x), ttnn.relu(x)
+            (
+                ttnn.matmul(x, y),
+                ttnn.softmax(x, dim=-1),
+                ttnn.layer_norm(x),
+                ttnn.typecast(x, ttnn.float32),
+            )
+            ttnn.add(y, x), x.cpu(), ttnn.ones([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh)
+            assert mesh.num_program_cache_entries() == 8
+        ttnn.add(x, 2.0), ttnn.add(x, 3.0)
+        assert mesh.num_program_cache_entries() == 9
+        mesh.disable_and_clear_program_cache()
         assert mesh.num_program_cache_entries() == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
-from ttkit.sim.operation import OPERATIONS, checked
+from ttkit.sim.ops.operation import OPERATIONS, checked
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from places import ROWS, WORLDS, many, numbers, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.sim import quirks
+from ttkit.sim.tensor import quirks
 
 RECORDED = pathlib.Path(__file__).resolve().parent.parent / "conformance"
 

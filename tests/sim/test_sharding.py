@@ -58,11 +58,7 @@ def test_configurations_compare_by_what_they_say():
         made[0].buffer_type = ttnn.BufferType.DRAM
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (16, 32), (8, 16), (1, 32)])
-def test_a_tile_has_the_bytes_of_its_numbers_and_exponents(shape):
-    tile, elements = ttnn.Tile(shape), math.prod(shape)
-    assert tile.get_tile_size(ttnn.float32) == 4 * elements
-    assert tile.num_faces * math.prod(tile.face_shape) == elements
-    exponents = tile.get_tile_size(ttnn.bfloat8_b) - elements
-    assert exponents % 16 == 0 and 16 * exponents >= elements
-    assert tile.get_tile_size(ttnn.bfloat4_b) == elements // 2 + exponents
+def test_a_tile_has_the_bytes_of_its_numbers():
+    assert ttnn.Tile((16, 32)).get_tile_size(ttnn.float32) == 4 * 512
+    assert ttnn.Tile((32, 32)).get_tile_size(ttnn.bfloat8_b) == 1088
+    assert ttnn.Tile((32, 32)) == ttnn.Tile([32, 32]) != ttnn.Tile((16, 32))

@@ -7,7 +7,7 @@ import pytest
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
-from ttkit.sim.unary import UNARY
+from ttkit.sim.ops.unary import UNARY
 
 NAMES = sorted(UNARY)
 POSITIVE = {"log", "log10", "log2", "rsqrt", "sqrt", "reciprocal"}

@@ -1,9 +1,36 @@
 """Tests of right and of wrong answers to exercises; short ways to place an array on a mesh."""
 
+import os
+import pathlib
+import re
+from contextlib import contextmanager
+from importlib import import_module
+
 import pytest
 
 import ttkit
 from ttkit import lessons, ttnn
+from ttkit.lessons import exercises
+
+SUPPORT = pathlib.Path(__file__).resolve().parent
+NOTEBOOKS = SUPPORT.parents[1] / "notebooks"
+
+
+@contextmanager
+def engines(ranks):
+    """A cluster whose ranks find `course`, as those of a lesson do, and the modules of tests."""
+    folders = map(str, (SUPPORT.parents[1], NOTEBOOKS, SUPPORT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(folders))
+        with ttkit.Cluster(ranks) as cluster:
+            yield cluster
+
+
+def all_exercises():
+    """The hints of every exercise of the course, by its name."""
+    for path in sorted((NOTEBOOKS / "course").glob("lesson_*.py")):
+        import_module(f"course.{path.stem}")
+    return exercises._HINTS
 
 
 def numbered(answers):
@@ -11,28 +38,46 @@ def numbered(answers):
     return [f"{name}-{i}" for i, (name, *_) in enumerate(answers)]
 
 
-def right(answers):
+def right(answers, on=None):
     """A test that the check of its exercise takes each (exercise, answer), and says so first."""
 
     @pytest.mark.parametrize(("name", "answer"), answers, ids=numbered(answers))
-    def test(name, answer, capsys):
-        lessons.check(name, answer)
+    def test(name, answer, capsys, request):
+        lessons.check(name, answer, request.getfixturevalue(on) if on else None)
         assert capsys.readouterr().out.startswith(f"exercise {name}: ")
 
     return test
 
 
-def wrong(answers):
+def wrong(answers, on=None):
     """A test that each (exercise, answer, what the feedback must name, as a pattern) is refused
     with such a feedback.
     """
 
     @pytest.mark.parametrize(("name", "answer", "names"), answers, ids=numbered(answers))
-    def test(name, answer, names):
+    def test(name, answer, names, request):
+        given = request.getfixturevalue(on) if on else None
         with pytest.raises(lessons.CheckFailed, match=names):
-            lessons.check(name, answer)
+            lessons.check(name, answer, given)
 
     return test
+
+
+def both(table, on=None):
+    """Two tests of {exercise: (right answers, {what the feedback must say: wrong answer})}.
+
+    Each exercise has two right answers or more, in different forms, and two plausible wrong ones.
+    `on` names the fixture of what they run on.
+    """
+    for name, (rights, wrongs) in table.items():
+        assert len(rights) >= 2 and len(wrongs) >= 2, name
+    good = [(name, answer) for name, (rights, _) in table.items() for answer in rights]
+    bad = [
+        (name, answer, re.escape(said))
+        for name, (_, wrongs) in table.items()
+        for said, answer in wrongs.items()
+    ]
+    return right(good, on), wrong(bad, on)
 
 
 def put(mesh, x, mapper):

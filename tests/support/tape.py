@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from ttkit.hardware import current_system
-from ttkit.sim.cores import CoreCoord
-from ttkit.sim.mesh import MeshDevice, fabric_setting
-from ttkit.sim.operation import noted, watchers
-from ttkit.sim.sockets import MeshSocket
-from ttkit.sim.sub_devices import global_semaphore
-from ttkit.sim.tensor import Tensor
-from ttkit.sim.values import Value
+from ttkit.sim.hints import Record, global_semaphore
+from ttkit.sim.mesh.cores import CoreCoord
+from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting
+from ttkit.sim.ops.operation import noted, watchers
+from ttkit.sim.ranks.sockets import MeshSocket
+from ttkit.sim.tensor.tensor import Tensor
 
 Call = dict[str, Any]
 
@@ -89,7 +88,7 @@ class Tape(list[Call]):
         if isinstance(value, MeshSocket) and value.shift:
             end = value.get_socket_endpoint_type().name
             return {"socket": list(value.shift), "end": end, "on": self._written(value._device)}
-        if isinstance(value, Value):  # its repr, as in C++, is no Python
+        if isinstance(value, Record):  # its repr, as in C++, is no Python
             given = {name: getattr(value, name) for name in value.fields}
             fields = {name: self._written(each) for name, each in given.items() if each is not None}
             return {"config": type(value).__name__, "fields": fields}

@@ -169,7 +169,7 @@ def run(case):
         parameters = model.parameters()
         return (
             losses[0],
-            {name: p.gather(p.get_grad()) for name, p in parameters.items()},
+            {name: p.gather_grad() for name, p in parameters.items()},
             {name: p.gather() for name, p in parameters.items()},
         )
 
@@ -181,7 +181,7 @@ def wrong_step(case, loss, gradients, rtol=1e-5, atol=1e-7):
         losses = backward(case, model)
         found = ["loss"] * different(losses.mean(), loss, rtol)
         for name, parameter in model.parameters().items():
-            if different(parameter.gather(parameter.get_grad()), gradients[name], rtol, atol):
+            if different(parameter.gather_grad(), gradients[name], rtol, atol):
                 found.append(name)
         return found
 

@@ -33,7 +33,7 @@ def averaged(monkeypatch, form, bucket_mb, config=MODEL):
         with ttkit.profile() as prof:
             average_gradients(model.parameters(), bucket_mb=bucket_mb)
         return (
-            {name: p.gather(p.get_grad()) for name, p in model.parameters().items()},
+            {name: p.gather_grad() for name, p in model.parameters().items()},
             sum(record.name == "all_reduce" for record in prof.records),
             len(model.parameters()),
             prof.time_s,

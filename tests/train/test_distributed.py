@@ -17,6 +17,7 @@ from ttkit.plans import recorded
 from ttkit.train import distributed
 from ttkit.train.autograd import Tensor
 from ttkit.train.distributed import (
+    EVERY,
     GradOutputType,
     all_gather,
     all_reduce,
@@ -137,6 +138,21 @@ def test_forward_and_back(name, shape, axis):
         out.set_grad(spread(mesh, g))
         out.backward()
         np.testing.assert_allclose(collected(tensor.get_grad(), shape), back(g, axis), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "ring_shift"])
+def test_every_axis_is_as_one_line_of_all_devices(name):
+    ours, forward, back = PAIRS[name]
+    x = random((2, 3), 1, 1, 12, 24)
+    with opened(Form((2, 3))) as mesh:
+        tensor = Tensor(spread(mesh, x))
+        out = ours(tensor, EVERY)
+        want = forward(x.reshape(1, 6, *x.shape[2:]), 1)
+        np.testing.assert_allclose(collected(out.get_value(), (1, 6)), want, atol=1e-5)
+        g = random((1, 6), *want.shape[2:], seed=1)
+        out.set_grad(spread(mesh, g.reshape(2, 3, *want.shape[2:])))
+        out.backward()
+        np.testing.assert_allclose(collected(tensor.get_grad(), (1, 6)), back(g, 1), atol=1e-5)
 
 
 def test_a_mesh_keeps_its_sockets_and_no_socket_keeps_a_mesh(monkeypatch):
@@ -325,7 +341,5 @@ def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
 
 def test_no_axis_changes_nothing(mesh):
     t = Tensor(spread(mesh, random((2, 4), 1, 1, 4, 4)))
-    for name, call in {"all_reduce": all_reduce, "broadcast": broadcast}.items():
-        assert call(t) is t, name
-    for call in (scatter, reduce_scatter, all_gather):
-        assert call(t, 3) is t
+    for name, (call, _, _) in PAIRS.items():
+        assert call(t, None) is t, name

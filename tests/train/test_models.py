@@ -181,7 +181,7 @@ def test_computing_again_does_not_repeat_what_was_dropped():
             third = model.loss(model(x), y)
             second.backward()
             third.backward()
-            gradients = [p.gather(p.get_grad()) for p in model.parameters().values()]
+            gradients = [p.gather_grad() for p in model.parameters().values()]
             losses.append(
                 ([float(loss.to_numpy().squeeze()) for loss in (first, second, third)], gradients)
             )
@@ -202,7 +202,7 @@ def test_layers_behind_a_table_that_is_not_trained(runner):
             "vocabulary.table"
         ]
         assert not any(
-            different(p.gather(p.get_grad()), gradients[name])
+            different(p.gather_grad(), gradients[name])
             for name, p in parameters.items()
             if p.is_grad_initialized()
         )

@@ -145,7 +145,7 @@ def x_and_gradients(layer, form, x, cut=None, out_cut=None):
     whole[3] *= form.size(form.tp_axis) if out_cut else 1
     out.set_grad(layout.place(random(*whole, seed=99), dtype=ttnn.float32, tp_dim=out_cut))
     out.backward()
-    return out, tensor, {name: p.gather(p.get_grad()) for name, p in layer.parameters().items()}
+    return out, tensor, {name: p.gather_grad() for name, p in layer.parameters().items()}
 
 
 @each_form

@@ -1,5 +1,5 @@
 """Routes over the fabric; transports themselves carry the runs of test_pipeline and test_hierarchy,
-and sockets those of tests/sim/test_fabric.py.
+and sockets those of tests/sim/test_mpi.py.
 """
 
 import pytest

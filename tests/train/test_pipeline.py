@@ -294,9 +294,11 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
         list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280
     )
     took = time.time() - float((tmp_path / "when").read_text())
-    assert took < 120 and f"rank {rank} of 2, stage {rank} of 2" in done.stderr, (
-        f"{took:.1f} s: {done.stdout}{done.stderr}"
-    )
+    assert (
+        took < 120
+        and f"rank {rank} of 2 on" in done.stderr
+        and f"as stage {rank} of 2" in done.stderr
+    ), f"{took:.1f} s: {done.stdout}{done.stderr}"
     words = [*start, HERE.parents[1] / "examples" / example / "training.py", "-c", config]
     done = subprocess.run(
         list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280

@@ -10,7 +10,7 @@ from train.runs import Case, Form, backward, filled, opened, run, wrong_step
 
 import ttkit
 from ttkit.errors import TTKitError
-from ttkit.sim.memory import bytes_in_use
+from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train import attention, models, modules, sequence
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import GradOutputType

@@ -1,5 +1,6 @@
 """ttml by name: small programs as tt-train writes them, and names with another form than ours."""
 
+import collections
 import math
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from machine import strict_with_fabric
 from started import MPIEXEC, OPEN_MPI
 
 import ttkit
@@ -40,8 +42,8 @@ def test_linear_regression_learns():
         loss.backward(False)
         optimizer.step()
     found = {name: p.to_numpy(FLOAT32).ravel() for name, p in model.parameters().items()}
-    np.testing.assert_allclose(found["weight"], [2, -3], atol=1e-4)
-    np.testing.assert_allclose(found["bias"], [0.5], atol=1e-4)
+    np.testing.assert_allclose(found["linear/weight"], [2, -3], atol=1e-4)
+    np.testing.assert_allclose(found["linear/bias"], [0.5], atol=1e-4)
 
 
 def small(config, **more):
@@ -110,6 +112,96 @@ def test_the_same_on_a_mesh():
     four = model(place(ids, *kinds)).to_numpy(FLOAT32, composer)
     for values in four:
         np.testing.assert_allclose(values[None], one, atol=1e-4)
+
+
+DEVICES = {"one": [1, 1], "sharded": [1, 2], "replicated": [1, 4]}
+
+
+def training(how):
+    """Return losses, parameters by name and {collective: calls} of a run as in tt-train's programs,
+    which make no parallelism context.
+    """
+    context, optimizers = ttml.autograd.AutoContext.get_instance(), ttml.optimizers
+    context.close_device()
+    seed = context.get_seed()
+    context.set_seed(42)
+    context.open_device(DEVICES[how], [])
+    settings = small(ttml.models.llama.LlamaConfig(), num_groups=2)
+    settings.weight_tying = ttml.models.WeightTyingType.Disabled
+    settings.runner_type = ttml.models.RunnerType.Default
+    models = ttml.models.distributed if how == "sharded" else ttml.models
+    model = models.llama.create_llama_model(settings)
+    rates = optimizers.AdamWConfig.make(3e-3, 0.9, 0.999, 1e-8, 0.01)
+    optimizer = optimizers.MorehAdamW(model.parameters(), rates)
+    mapper, composer = None, None
+    if how != "one":
+        mesh = context.get_device()
+        composer = ttml.core.distributed.concat_mesh_to_tensor_composer(mesh, 0)
+    if how == "replicated":
+        mapper = ttml.core.distributed.shard_tensor_to_mesh_mapper(mesh, 0)
+    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32, mapper
+    random, losses = np.random.default_rng(0), []
+    with ttkit.profile() as profile:
+        for _ in range(3):
+            optimizer.zero_grad()
+            ids = random.integers(0, 64, (4, 33), np.uint32)
+            x = ttml.autograd.Tensor.from_numpy(ids[:, :32].reshape(4, 1, 1, 32), *kinds)
+            y = ttml.autograd.Tensor.from_numpy(ids[:, 1:], *kinds)
+            reduce = ttml.ops.ReduceType.MEAN
+            loss = ttml.ops.loss.cross_entropy_loss(model(x, place(MASK)), y, reduce)
+            loss.backward(False)
+            losses.append(loss.to_numpy(composer=composer).mean())
+            if how == "replicated":
+                ttml.core.distributed.synchronize_parameters(model.parameters())
+            optimizer.step()
+        calls = [record.name for record in profile.records if record.kind == "communication"]
+    values = {name: parameter.gather() for name, parameter in model.parameters().items()}
+    context.set_seed(seed)
+    return losses, values, collections.Counter(calls)
+
+
+@pytest.fixture(scope="module")
+def on_one_chip():
+    with strict_with_fabric():
+        return training("one")
+
+
+@pytest.mark.parametrize("how", ["sharded", "replicated"])
+def test_parallel_programs_communicate_and_train_as_one_chip(on_one_chip, how):
+    losses, values, none = on_one_chip
+    assert not none
+    have, found, calls = training(how)
+    if how == "sharded":
+        # of a step: the embedding, attention and MLP forwards; both and the head backwards
+        assert calls == {"all_reduce": 3 * 6, "all_gather": 3}
+    else:
+        assert calls == {"all_reduce": 3 * len(values)}
+    np.testing.assert_allclose(have, losses, rtol=1e-5)
+    assert found.keys() == values.keys() and "llama/blocks/0/attention/query/weight" in found
+    for name, value in found.items():
+        np.testing.assert_allclose(value, values[name], atol=2e-4, err_msg=name)
+
+
+def test_a_sharded_model_has_chips_to_share_it_or_is_refused():
+    context, config = ttml.autograd.AutoContext.get_instance(), ttml.autograd.DistributedConfig
+    create = ttml.models.distributed.llama.create_llama_model
+    layers = ttml.modules.ColumnParallelLinear, ttml.modules.RowParallelLinear
+    settings = small(ttml.models.llama.LlamaConfig(), num_groups=2)
+    context.open_device([2, 4])
+    for make in (
+        lambda: create(settings),
+        *(lambda layer=layer: layer(64, 64) for layer in layers),
+    ):
+        with pytest.raises(
+            TTKitError, match=r"enable_tp on MeshShape.* must equal mesh dimensions"
+        ):
+            make()
+    context.close_device()
+    context.open_device([1, 4])
+    assert [layer(64, 64).weight.shape() for layer in layers] == [[1, 1, 16, 64], [1, 1, 64, 16]]
+    context.initialize_parallelism_context(config(enable_ddp=True))
+    with pytest.raises(TTKitError, match=r"tensor parallelism is off.*\n.*ttml\.models\.llama"):
+        create(settings)
 
 
 def test_cross_entropy():

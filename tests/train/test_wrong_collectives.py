@@ -80,7 +80,7 @@ def step(case, monkeypatch, which, how):
         with monkeypatch.context() as patched:
             wrong = Wrong(patched, which, how)
             losses = backward(case, model)
-        gradients = {name: p.gather(p.get_grad()) for name, p in model.parameters().items()}
+        gradients = {name: p.gather_grad() for name, p in model.parameters().items()}
         apart = np.ptp(losses.reshape(case.form.shape), axis=case.form.tp_axis).max()
         # chips that have the same tokens have the same loss
         loss = np.nan if case.form.tp_axis is not None and apart > 1e-4 else losses.mean()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, backward, different, filled, opened, run, wrong_step
 
 import ttkit
-from ttkit.sim.memory import bytes_in_use
+from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train import zero
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import TransformerConfig

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from visualize.test_chart import svg_of
 from visualize.test_look import contrast
 
 import ttkit
@@ -81,11 +82,8 @@ def test_every_colour_stands_out_from_the_page(style):
 def test_odd_curves_are_drawn(points):
     chart = Curves("odd & <even> $x_1$", {"a $y$ <b>": points})
     html = chart._repr_html_()
-    assert (
-        "odd &amp; &lt;even&gt; $x_1$" in html
-        and "a $y$ &lt;b&gt;" in html
-        and "nan" not in html.split("</desc>")[1]
-    )
+    assert "odd &amp; &lt;even&gt; $x_1$" in html and "a $y$ &lt;b&gt;" in html
+    assert "nan" not in svg_of(html)
     finite = [y for _, y in points if math.isfinite(y)]
     low, high = axes(chart).get_ylim()
     assert all(low < y < high for y in finite)
@@ -104,7 +102,7 @@ def test_steps_are_whole_numbers():
 
 def test_a_long_run_stays_a_small_picture():
     noise = np.random.default_rng(0).random(100_000)
-    assert len(Curves("loss", {"run": list(enumerate(noise))})._repr_html_()) < 40_000
+    assert len(Curves("loss", {"run": list(enumerate(noise))})._repr_html_()) < 60_000
 
 
 def test_as_text():

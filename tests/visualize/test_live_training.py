@@ -162,8 +162,10 @@ def test_the_curve_grows_to_the_right_and_down():
     assert "step 21" in live_training.sketch([], 21).svg()
 
 
-def test_an_interrupt_ends_the_run_as_the_button_does(shown, monkeypatch, tmp_path):
-    """The button interrupts the kernel; the run is saved, the chart stays, the same call goes on."""
+def test_an_interrupt_ends_the_cell_as_the_button_does(shown, monkeypatch, tmp_path, capsys):
+    """The button interrupts the kernel; the run is saved, the chart stays, no later line of the
+    cell runs, and in another cell the same call goes on.
+    """
     import IPython
 
     from ttkit.train import Trainer, builtin_corpus
@@ -182,7 +184,13 @@ def test_an_interrupt_ends_the_run_as_the_button_does(shown, monkeypatch, tmp_pa
             if record.step == 2:
                 signal.raise_signal(signal.SIGINT)
 
-        assert len(trainer.fit(5, on_step=stop)) == 2
+        with pytest.raises(KeyboardInterrupt) as ended:
+            trainer.fit(5, on_step=stop)
+            trainer.fit(9)
+        saved = tmp_path / "step_00000002.safetensors"
+        stopped = f"Stopped after step 2. Saved {saved}; the same call goes on from there."
+        # a sentence in place of frames, and not printed besides
+        assert ended.value._render_traceback_() == [f"KeyboardInterrupt: {stopped}"]
+        assert trainer.steps == 2 and saved.exists() and not capsys.readouterr().out
         assert repr(shown[-1][1]).startswith("tt_train_nano_gpt: 2 steps")
         assert [each.step for each in trainer.fit(3)] == [3, 4, 5]
-    assert (tmp_path / "step_00000002.safetensors").exists()

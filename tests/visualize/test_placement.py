@@ -10,8 +10,8 @@ from machine import close_all
 import ttkit
 from ttkit import ttnn
 from ttkit.dialect import is_strict
-from ttkit.sim import mesh as sim_mesh
-from ttkit.sim.memory import bytes_in_use
+from ttkit.sim.mesh import mesh as sim_mesh
+from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.visualize.placement import REPLICATE, placement
 
 MESHES = [("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("galaxy", (8, 4))]
@@ -115,9 +115,9 @@ def test_padding_is_hatched_and_named():
     svg = shard.svg()
     assert "padding: 39%" in svg and "values: 61%" in svg
     assert "stored as 64 x 64, 39% holds no value" in svg
-    assert svg.count('stroke-width="1.2"') == 3  # right, below, and in the legend
+    assert svg.count('stroke-width="0.9"') == 2  # right and below, and in the legend
     full = placement("t3000", (2, 4), (256, 512), "bfloat16", "TILE", 0, 1).drawings[1].svg()
-    assert full.count('stroke-width="1.2"') == 1 and "padding: 0%" in full
+    assert full.count('stroke-width="0.9"') == 1 and "padding: 0%" in full
     rows = placement("t3000", (2, 4), (100, 200), "bfloat16", "ROW_MAJOR", 0, 1)
     assert rows.padding == 0 and "no tiles" in rows.drawings[1].svg()
 

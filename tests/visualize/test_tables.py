@@ -117,6 +117,14 @@ def test_a_conversion_on_the_device_names_every_device(
     assert [tuple(c) for c in host.tensor_topology().mesh_coords()] == named
 
 
+def test_a_notebook_counts_a_negative_dimension_from_the_end(monkeypatch, place):
+    tensor = place(np.zeros((4, 16), np.float32), "S-2 S-1")
+    assert as_text(tensor_table(tensor)).count("[0:2, 0:4]") == 8  # as ttnn prints it
+    monkeypatch.setattr(ttkit.visualize.tables, "in_notebook", lambda: True)
+    shown = re.findall(r"\[\d:\d, \d+:\d+\]", as_text(tensor_table(tensor)))
+    assert shown == [f"[{r}:{r + 2}, {c}:{c + 4}]" for r in (0, 2) for c in (0, 4, 8, 12)]
+
+
 def test_mesh_and_machine(mesh):
     assert cells(as_text(mesh_table(mesh)))[1][3] == ["Dev. ID: 7", "(1, 3)"]
     lines = as_text(system_table()).splitlines()

@@ -14,7 +14,7 @@ from ttkit.lazy import attach
 # What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
     "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
-    "cluster.files.documents": "Config find_config",
+    "cluster.files.config": "Config find_config",
     "cluster.files.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.files.lint": "lint_path",
     "cluster.launch.command": "mpirun_command rank_environment",

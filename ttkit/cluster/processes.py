@@ -1,7 +1,7 @@
 """The processes of one launch, under a supervisor, and their folder, which does not outlive them.
 
-The owner and the supervisor hold a lock on each folder, which the kernel releases when both have
-ended. `sweep` removes the folders whose lock is free.
+The owner and the supervisor hold a lock on a file in each folder, which the kernel releases when
+both have ended. `sweep` removes the folders that have such a file, with its lock free, and no other.
 """
 
 from __future__ import annotations
@@ -15,23 +15,31 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster import begin
-from ttkit.cluster.supervisor import STOP
-
-PREFIX, LOCK = "ttkit-", "lock"
+PREFIX = "ttkit-"
+LOCK = ".ttkit-processes"  # No folder that a user made has a file of this name.
 SHARED_MEMORY = Path("/dev/shm")
-SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
-STOP_S = 10.0  # for the supervisor to stop everything; measured: 0.5 s
+SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank, and grows.
+NEW_S = 60.0  # A folder that is younger may not have its lock yet.
+# The ttkit that this file belongs to comes first. The working folder does not come before the
+# standard library, where a `json.py` in it would take the place of Python's own: not from `-c`,
+# nor from PYTHONPATH, which tt-run sets to it. (Python 3.10 has no -P.)
+START = (
+    "import os, sys; here = '', os.getcwd(); "
+    "sys.path[:] = [{root!r}, *(folder for folder in sys.path if folder not in here)]; "
+    "from ttkit.cluster.{module} import {function}; {function}()"
+)
 
 
-def python_command(function: str) -> list[str]:
-    """Return the command that runs a function of this room, as begin.py names it."""
-    return [sys.executable, str(Path(begin.__file__).resolve()), function]
+def python_command(module: str, function: str = "main") -> list[str]:
+    """Return the command that runs a function of this room."""
+    root = str(Path(__file__).resolve().parents[2])
+    return [sys.executable, "-c", START.format(root=root, module=module, function=function)]
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,11 @@ class Supervised:
     def __init__(self, kind: str):
         sweep()
         self.owner = os.getpid()
-        # readable by nobody else: keys are in it
+        # Nobody else can read it: keys are in it.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
-        self._folders = {self.folder: _lock(self.folder)}
+        self._locks = {self.folder: _lock(self.folder)}
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._stopping = False
@@ -74,16 +82,13 @@ class Supervised:
         In RAM where there is room for it, or more than in the folder: a container may have 64 MB of
         it, and writing more than there is ends a process with SIGBUS.
         """
+        free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
+        if free < min(ranks * SHARED_BYTES, shutil.disk_usage(self.folder).free):
+            return self.folder
         ram = SHARED_MEMORY / self.folder.name
-        try:
-            free = shutil.disk_usage(SHARED_MEMORY).free
-            if free >= min(ranks * SHARED_BYTES, shutil.disk_usage(self.folder).free):
-                ram.mkdir(mode=0o700)
-                self._folders[ram] = _lock(ram)
-                return ram
-        except OSError:
-            pass
-        return self.folder
+        ram.mkdir(mode=0o700)
+        self._locks[ram] = _lock(ram)
+        return ram
 
     def start(
         self,
@@ -95,14 +100,15 @@ class Supervised:
         """Start the supervisor and its commands.
 
         Args:
-            on_end: called, in a thread of its own, for each process that ends by itself.
+            on_end: called, in a thread of its own, when the first process ends by itself; the
+                supervisor then ends the others.
             streams: file descriptors for the standard streams; pipes and logs in the folder if not
                 given.
         """
         order = {
             "commands": commands,
-            "environment": environment,  # not in a file: it may hold secrets
-            "folders": [str(folder) for folder in self._folders],
+            "environment": environment,  # It may hold secrets, so it is in no file.
+            "folders": [str(folder) for folder in self._locks],
             "streams": [*streams],
         }
         end, self._pipe = os.pipe()
@@ -110,28 +116,27 @@ class Supervised:
             # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which
             # would then stop all ranks.
             self._process = subprocess.Popen(
-                python_command("supervisor:main"),
+                python_command("supervisor"),
                 stdin=end,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
-                pass_fds=[*self._folders.values(), *streams],
+                pass_fds=[*self._locks.values(), *streams],
             )
         finally:
             os.close(end)
         self.pids["supervisor"] = self._process.pid
         self._listener = threading.Thread(target=self._listen, args=(on_end,), daemon=True)
         self._listener.start()
-        self.send(json.dumps(order).encode() + b"\n")
+        self._send(json.dumps(order))
 
-    def send(self, line: bytes) -> None:
+    def _send(self, line: str) -> None:
         """Send the supervisor a line, unless it is gone."""
-        with contextlib.suppress(OSError):
-            while line:
-                line = line[os.write(self._pipe, line) :]
+        with contextlib.suppress(OSError), open(self._pipe, "w", closefd=False) as pipe:
+            pipe.write(line + "\n")
 
-    def give_input(self, name: str, text: str) -> None:
-        """Write a line to the standard input of a command: nobody else can read it there."""
-        self.send(json.dumps([name, text]).encode() + b"\n")
+    def give_mpirun(self, text: str) -> None:
+        """Write a line to the standard input of mpirun: nobody else can read it there."""
+        self._send(json.dumps(text))
 
     def _listen(self, on_end: Callable[[Ended], None]) -> None:
         process: Any = self._process
@@ -145,49 +150,39 @@ class Supervised:
         self._note(Ended("supervisor", process.wait()), on_end)
 
     def _note(self, ended: Ended, on_end: Callable[[Ended], None]) -> None:
-        if not self._stopping:
+        if not self._stopping and not self.ended:
             self.ended.append(ended)
             on_end(ended)
 
-    def stop(self, last: bytes = STOP) -> None:
-        """Stop all processes and remove the folders; done when this returns.
-
-        Args:
-            last: RELEASE leaves the processes that a launch that ended well has left behind.
-        """
+    def stop(self) -> None:
+        """Stop all processes and remove the folders; done when this returns."""
         if self._stopping:
             return
         self._stopping = True
         if self._process is not None:
-            # closing alone has no effect where a forked child of ours has the pipe too
-            self.send(last)
+            # Closing alone has no effect where a forked child of ours has the pipe too.
+            self._send(json.dumps(None))
             os.close(self._pipe)
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()  # its children end with it: see exit_with_parent
-                self._process.wait()
+            self._process.wait()
             self._listener.join(1.0)
-        for folder, lock in self._folders.items():
-            shutil.rmtree(folder, ignore_errors=True)  # the supervisor has done so, if it could
+        for folder, lock in self._locks.items():
+            shutil.rmtree(folder, ignore_errors=True)  # The supervisor has done so, if it could.
             os.close(lock)
 
 
 def _lock(folder: Path) -> int:
-    """Lock a new folder; the lock is held as long as this file descriptor, or a copy, is open."""
-    new = folder / "new"
-    lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(folder / LOCK)  # never there without being held
+    """Lock a folder, by a file in it, as long as this file descriptor, or a copy, is open."""
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return lock
 
 
 def sweep() -> None:
     """Remove the folders of this user whose processes were all killed at once."""
     for base in {Path(tempfile.gettempdir()), SHARED_MEMORY}:
-        for folder in base.glob(f"{PREFIX}*"):
-            with contextlib.suppress(OSError):  # no lock: not ours; or it is held
-                if folder.lstat().st_uid == os.geteuid():
-                    with open(folder / LOCK, "rb") as lock:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        shutil.rmtree(folder, ignore_errors=True)
+        for file in base.glob(f"{PREFIX}*/{LOCK}"):
+            with contextlib.suppress(OSError):  # It is in use, or somebody else removes it.
+                found = file.lstat()
+                if found.st_uid == os.geteuid() and time.time() - found.st_ctime > NEW_S:
+                    os.close(_lock(file.parent))
+                    shutil.rmtree(file.parent, ignore_errors=True)

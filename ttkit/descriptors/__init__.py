@@ -4,7 +4,7 @@ protobuf is imported in this room and in no other.
 """
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
-from ttkit.descriptors.placing import check_fabric, chips_of, placed, seen_through, system_of
+from ttkit.descriptors.placing import chips_of, placed, seen_through, system_of
 from ttkit.descriptors.reading import (
     check_descriptor,
     descriptor_path,
@@ -18,7 +18,6 @@ __all__ = [
     "MeshGraphDescriptor",
     "MeshInstance",
     "check_descriptor",
-    "check_fabric",
     "chips_of",
     "descriptor_path",
     "descriptor_text",

@@ -38,8 +38,6 @@ class MeshInstance:
     host_dims: tuple[int, int]
     channels: int
     policy: str
-    # a file without a policy is STRICT, but the library then maps like RELAXED
-    policy_given: bool = True
 
     @property
     def num_devices(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -20,12 +19,10 @@ TYPES = {
     "TORUS_Y": ("RING", "LINE"),
 }
 
-DEEPEST = 50  # lists and mappings in one another; a scan takes the square of their depth
-
-Upper = BeforeValidator(lambda text: str(text).upper())
-Count = Annotated[int, Field(ge=0, lt=10**8)]
+Upper = BeforeValidator(str.upper)
+Count = Annotated[int, Field(ge=0)]
 Pair = tuple[Count, Count]
-# a mesh by its number; M0 is the same as 0
+# M0 is the same mesh as 0.
 MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M"))]
 
 
@@ -73,44 +70,24 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
     """
     root = None
     try:
-        root, values = _tree(text)
-        old = _File.model_validate(values)
-        unknown = list(_unknown_boards(old))
-        if not unknown:
-            return _converted(old), []
-        return None, [_finding(path, root, each) for each in unknown]
+        # The base loader makes lists, mappings and text only: nothing in a file is executed.
+        root = yaml.compose(text, yaml.BaseLoader)
+        old = _File.model_validate(yaml.load(text, yaml.BaseLoader))
     except ValidationError as error:
         return None, [_finding(path, root, each) for each in error.errors()]
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what, cure = error.problem or error.context, "look for a missing bracket, comma or quote"
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        line, what, cure = 1, f"{type(error).__name__}: {error}", "close every bracket"
-    return None, [Finding("error", path, line, f"not YAML: {what}"[:300], cure)]
-
-
-class _Loader(yaml.BaseLoader):
-    """A loader of lists, mappings and text that refuses deep nesting before it is scanned."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise ValueError(f"brackets nest more than {DEEPEST} deep")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-def _tree(text: str) -> tuple[Any, Any]:
-    """The root node of a YAML text, which has the lines, and its value, where scalars are text.
-
-    The base loader makes lists, mappings and text only, so nothing in a file is executed.
-    """
-    loader = _Loader(text)
-    root = loader.get_single_node()
-    return root, None if root is None else loader.construct_document(root)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        what = f"not YAML: {getattr(error, 'problem', error)}"
+        cure = "look for a missing bracket, comma or quote"
+        return None, [Finding("error", path, line, what, cure)]
+    boards = {board.name: board for board in old.Board}
+    for i, mesh in enumerate(old.Mesh):
+        if mesh.board not in boards:
+            rule = f"no board has the name {mesh.board!r}; known: {', '.join(boards)}"
+            wrong = {"loc": ("Mesh", i, "board"), "msg": rule, "type": "unknown"}
+            return None, [_finding(path, root, wrong)]
+    return _converted(old, boards), []
 
 
 def _finding(path: str, root: Any, error: Any) -> Finding:
@@ -123,38 +100,24 @@ def _finding(path: str, root: Any, error: Any) -> Finding:
         elif isinstance(node, yaml.SequenceNode):
             children = dict(enumerate(node.value))
         node = children.get(name, node)
-    line = node.start_mark.line + 1 if node is not None else 1
+    line = node.start_mark.line + 1 if node else 1
     cure = "add it" if error["type"] == "missing" else ""
     if error["type"] == "extra_forbidden":
         known = {name for part in (_File, _Chip, _Board, _Mesh) for name in part.model_fields}
-        cure = (
-            f"write {nearest(name, known)}"
-            if nearest(name, known)
-            else "remove it, or use .textproto"
-        )
-    where = ".".join(map(str, error["loc"]))[:200]
+        near = nearest(name, known)
+        cure = f"write {near}" if near else "remove it, or use .textproto"
+    where = ".".join(map(str, error["loc"]))
     return Finding("error", path, line, f"{where}: {error['msg']}", cure)
 
 
-def _unknown_boards(old: _File) -> Iterator[dict[str, Any]]:
-    """Errors, as pydantic has them, for boards that are not listed."""
-    known = [board.name for board in old.Board]
-    for i, mesh in enumerate(old.Mesh):
-        if mesh.board not in known:
-            rule = f"no board has the name {mesh.board[:60]!r}; known: {', '.join(known)[:200]}"
-            yield {"loc": ("Mesh", i, "board"), "msg": rule, "type": "unknown"}
-
-
-def _converted(old: _File) -> MeshGraphDescriptor:
-    boards = {board.name: board for board in old.Board}
-    kinds: list[tuple[Any, ...]] = []
+def _converted(old: _File, boards: dict[str, _Board]) -> MeshGraphDescriptor:
+    kinds: dict[Any, str] = {}  # Meshes of one kind share a name.
     meshes = []
     channels = min(old.ChipSpec.ethernet_ports.values(), default=0)
     for mesh in old.Mesh:
         board = boards[mesh.board]
         kind = (mesh.device_topology or board.topology, TYPES[board.type], mesh.host_topology)
-        kinds += [] if kind in kinds else [kind]
-        name = f"M{kinds.index(kind)}"
+        name = kinds.setdefault(kind, f"M{len(kinds)}")
         meshes.append(MeshInstance(mesh.id, name, old.ChipSpec.arch, *kind, channels, "STRICT"))
     connections = [Connection((a, b), count, "RELAXED") for a, b, count in old.RelaxedGraph]
     return MeshGraphDescriptor(tuple(meshes), tuple(connections))

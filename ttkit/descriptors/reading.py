@@ -15,7 +15,6 @@ from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshIn
 from ttkit.errors import fail
 from ttkit.files import Finding
 
-LONGEST = 1 << 18  # bytes of a file; the largest one of the wheel has 12,000
 OURS = Path(__file__).parent / "files"
 # Which file ttml's enable_fabric takes for a number of devices; for other numbers it takes none.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
@@ -26,17 +25,16 @@ class Loaded(NamedTuple):
 
     descriptor: MeshGraphDescriptor | None
     findings: tuple[Finding, ...]
-    report: bool = False  # the real library prints these errors as a report
+    report: bool = False  # The real library prints these errors as a report.
 
 
 def read_text(path: str | os.PathLike[str], asked: str) -> str:
     """Return the text of a file.
 
     Raises:
-        TTKitError: there is no such file, or it cannot be a descriptor.
+        TTKitError: there is no such file.
     """
-    file, cure = Path(path), "the path of a .textproto file"
-    if not os.path.exists(file):
+    if not Path(path).is_file():
         unset = "; TT_METAL_HOME is not set, for a path that starts with it"
         existing = (
             f"an existing file; the working directory is {Path.cwd()}"
@@ -44,17 +42,8 @@ def read_text(path: str | os.PathLike[str], asked: str) -> str:
             "for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
         )
         fail(asked, f"Custom mesh graph descriptor file not found: {path}", existing)
-    if not file.is_file():
-        fail(asked, "that is not a file", cure)
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(LONGEST + 1)
-    except OSError as error:
-        fail(asked, f"it cannot be read: {error.strerror}", "its permissions")
-    if len(content) > LONGEST:
-        fail(asked, f"it has more than {LONGEST} bytes: that is no descriptor", cure)
-    # protobuf's own reader accepts a byte-order mark too
-    return content.decode("utf-8-sig", "replace")
+    # Protobuf's own reader accepts a byte-order mark, too.
+    return Path(path).read_text("utf-8-sig", "replace")
 
 
 def load_text(text: str, path: str) -> Loaded:
@@ -66,36 +55,28 @@ def load_text(text: str, path: str) -> Loaded:
         if old is None:
             return Loaded(None, tuple(findings))
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
-        # lines of the text that was made mean nothing in this file
-        findings += [replace(finding, path=path, line=0) for finding in new.findings]
-        return new._replace(findings=tuple(findings))
-    findings = []
-
-    def note(severity: str, line: int, message: str, cure: str) -> None:
-        findings.append(Finding(severity, path, line, message, cure))
-
-    marks = textproto.marks_of(text)
+        # A line of the text that was made means nothing in this file.
+        return new._replace(findings=tuple(replace(f, path=path, line=0) for f in new.findings))
     try:
         message = textproto.parse(text)
     except textproto.Unreadable as error:
         line, what, cure = error.args
-        note("error", line, f"Failed to parse MeshGraphDescriptor textproto: {what}", cure)
-        return Loaded(None, tuple(findings))
+        what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
+        return Loaded(None, (Finding("error", path, line, what, cure),))
+    marks = textproto.marks_of(text)
+    findings = []
     for line, name, near in marks.unknown:
-        what = f"unknown field '{name[:60]}': the real library skips it without a message"
-        note("warning", line, what, f"write {near}, or remove it" if near else "remove it")
-    report, broken = rules.check(message)
-    for _, what, where, cure in broken:
-        note("error", marks.line(where), what, cure)
-    if broken:
+        what = f"unknown field '{name}': the real library skips it without a message"
+        cure = f"write {near}, or remove it" if near else "remove it"
+        findings.append(Finding("warning", path, line, what, cure))
+    broken, report = rules.check(message)
+    for each in broken:
+        line = marks.line(each.where)
+        findings.append(Finding(each.severity, path, line, each.message, each.cure))
+    if any(finding.severity == "error" for finding in findings):
         return Loaded(None, tuple(findings), report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
-    descriptor = _from_message(message, name)
-    joined = {mesh for connection in descriptor.connections for mesh in connection.meshes}
-    for doubtful, what, where, cure in rules.doubts(message, joined):
-        if doubtful:
-            note("warning", marks.line(where), what, cure)
-    return Loaded(descriptor, tuple(findings))
+    return Loaded(_from_message(message, name), tuple(findings))
 
 
 def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
@@ -170,7 +151,7 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
 def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
     """Return the descriptor of a message that passed the rules."""
     templates = {template.name: template for template in message.mesh_descriptors}
-    nodes = [node.mesh for _, node in rules.instances(message)]
+    nodes = [mesh for _, mesh in rules.instances(message)]
     meshes = [_instance(node.mesh_id, templates[node.mesh_descriptor]) for node in nodes]
     connections = [] if message.top_level_instance.HasField("mesh") else _connections(message)
     pinnings = map(textproto.text_of, message.pinnings)
@@ -189,12 +170,11 @@ def _instance(mesh_id: int, template: Any) -> MeshInstance:
         tuple(template.host_topology.dims),
         channels.count,
         _policy(channels),
-        channels.policy != 0,
     )
 
 
 def _policy(channels: Any) -> str:
-    return "RELAXED" if channels.policy == 2 else "STRICT"
+    return "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
 
 
 def _connections(message: Any) -> Iterator[Connection]:
@@ -205,7 +185,7 @@ def _connections(message: Any) -> Iterator[Connection]:
     pairs: list[tuple[int, int]] = []
     if topology.layout_type == rules.ALL_TO_ALL:
         pairs = list(itertools.combinations(ids, 2))
-    elif graph.HasField("graph_topology"):  # two meshes have one pair, not two
+    elif graph.HasField("graph_topology"):  # Two meshes have one pair.
         pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
     for pair in pairs:
         channels, z = topology.channels, topology.assign_z_direction
@@ -230,7 +210,7 @@ def descriptor_text(descriptor: MeshGraphDescriptor) -> str:
 
     def node(mesh_id: int, device: int | None = None) -> str:
         chip = "" if device is None else f" device_id: {device}"
-        # an id without a mesh is for the rules to refuse
+        # The rules refuse an id without a mesh.
         name = names.get(mesh_id, '""')
         return f"mesh {{ mesh_descriptor: {name} mesh_id: {mesh_id}{chip} }}"
 
@@ -260,6 +240,6 @@ def _mesh_text(mesh: MeshInstance) -> str:
   arch: {mesh.arch}
   device_topology {{ dims: [ {rows}, {columns} ] dim_types: [ {types} ] }}
   host_topology {{ dims: [ {hosts} ] }}
-  channels {{ count: {mesh.channels}{f" policy: {mesh.policy}" if mesh.policy_given else ""} }}
+  channels {{ count: {mesh.channels} policy: {mesh.policy} }}
 }}
 """

@@ -23,7 +23,6 @@ from ttkit.errors import nearest
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-DEEPEST = 50  # no descriptor nests deeper than ten
 _TOKEN = re.compile(
     r"(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)"
     r"""|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)"""
@@ -59,7 +58,7 @@ class Marks:
     """
 
     lines: dict[str, int] = field(default_factory=dict)
-    # line, field, the nearest known field or ""
+    # Each has its line, its name and the nearest known field, or "".
     unknown: list[tuple[int, str, str]] = field(default_factory=list)
 
     def line(self, path: str) -> int:
@@ -80,7 +79,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def marks_of(text: str) -> Marks:
-    """Find the line of every field of a text, which need not be valid.
+    """Find the line of every field of a text that `parse` accepts.
 
     Example:
         >>> marks = marks_of('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
@@ -88,24 +87,22 @@ def marks_of(text: str) -> Marks:
         (2, [(3, 'chanels', 'channels')])
     """
     marks = Marks()
-    # for each open message: its fields (none where it is unknown), its path, its fields so far
+    # An open message has its fields (none if it is unknown), its path, and the fields read so far.
     stack: list[tuple[Any, str, Counter[str]]] = [
         (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())
     ]
-    name, in_list = "", False  # the field whose value comes next
+    name, in_list = "", False  # The value of this field comes next.
     for kind, token, line in _tokens(text):
         fields, path, seen = stack[-1]
         if token in ("{", "<"):
             known = fields.get(name)
             inside = known.message_type if known else None
             here = f"{path} {name}".strip()
-            if known and not known.has_presence:  # repeated
+            if known and not known.has_presence:  # It is repeated.
                 here = f"{here} {seen[name]}"
             seen[name] += 1
             marks.lines.setdefault(here, line)
             stack.append((inside.fields_by_name if inside else {}, here, Counter()))
-            if len(stack) > DEEPEST:  # the parser refuses it
-                break
             name, in_list = "", False
         elif token in ("}", ">"):
             if len(stack) > 1:
@@ -140,9 +137,6 @@ def parse(text: str) -> Any:
     except text_format.ParseError as error:
         what = str(error).split(" : ", 1)[-1].replace(PACKAGE, "")
         raise Unreadable(error.GetLine() or 1, what, _cure(what)) from None
-    # for example a text that is not UTF-8 inside a string, or a thousand open braces
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(1, str(error)[:200], "plain text in quotes, closed braces") from None
 
 
 def _cure(what: str) -> str:

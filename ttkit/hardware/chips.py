@@ -34,7 +34,7 @@ class Rate(NamedTuple):
     traffic: str
     gb_per_s: float
     packet_bytes: int = 4096
-    links: int = 1  # how many links of a pair of chips were in use at once
+    links: int = 1  # So many links of a pair of chips were in use at once.
 
 
 class Latency(NamedTuple):
@@ -45,8 +45,20 @@ class Latency(NamedTuple):
     packet_ns: float  # 4096 bytes
 
 
-# Cycles of a core's matrix engine for a 32x32 tile times another, by math fidelity: each pass adds
-# mantissa bits.
+# Bytes of an element, and of a tile of 1024 in blocks of 16 that share an exponent; ttnn's names.
+ELEMENT_BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "uint32": 4,
+    "int32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "int8": 1,
+}
+TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
+
+# A core's matrix engine multiplies two 32x32 tiles in so many cycles, by math fidelity: each pass
+# adds mantissa bits.
 CYCLES_PER_TILE = {
     "LoFi": Fact(16, "cycles", GEMM_REPORT),
     "HiFi2": Fact(32, "cycles", GEMM_REPORT),
@@ -62,7 +74,7 @@ class Link:
     `rates` and `latencies` hold measured figures: the first of each is a message along a line of
     chips."""
 
-    raw: Fact  # of the cable
+    raw: Fact  # The cable carries so much.
     rates: tuple[Rate, ...]
     latencies: tuple[Latency, ...]
     source: str
@@ -81,12 +93,12 @@ class Chip:
     arch: str
     cores: Fact
     clock: Fact
-    flop_per_cycle: Fact  # one core's matrix engine at LoFi
+    flop_per_cycle: Fact  # One core's matrix engine does so many at LoFi.
     sram_per_core: Fact
     dram: Fact
     dram_banks: Fact
     dram_bandwidth: Fact
-    core_grid: tuple[int, int]  # cores that programs may use, x and y
+    core_grid: tuple[int, int]  # Programs may use these cores, x and y.
     link: Link
 
     @property
@@ -114,7 +126,7 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
-# of each core's SRAM, for programs and the firmware; a Blackhole's is taken for as much
+# Programs and the firmware take this of each core's SRAM; a Blackhole's is taken for as much.
 _RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)
 _T3000_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),

@@ -151,6 +151,16 @@ def system_named(name: str) -> System:
     return SYSTEMS[key]
 
 
+def asleep(idle: set[int]) -> str:
+    """Return ttnn's message where a fabric starts beside chips that are not opened, else ""."""
+    if not idle:
+        return ""
+    rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
+    rule += " that the fabric was launched on a subset of the devices available in the system,"
+    rule += " which is currently not supported. To launch on a subset of devices, first create"
+    return rule + " a MeshDevice of the full system size, then create submeshes accordingly."
+
+
 def outside_fabric(chip: int) -> str:
     """Return ttnn's message for a chip that the fabric does not reach."""
     rule = (
@@ -200,7 +210,7 @@ def narrow(system: System, visible: str) -> System:
         rule = f"{outside_fabric(min(old))}: these cards are not cabled together into a rectangle"
         fail(asked, rule, "cards that are neighbours")
     ids = tuple(tuple(new_id[device] for device in row) for row in rectangle)
-    # ttnn puts the PCIe side of a single column of two-chip cards first
+    # The library puts the PCIe side of a single column of two-chip cards first
     if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     height, width = system.shape

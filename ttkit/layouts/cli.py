@@ -27,7 +27,7 @@ def plan(words: Sequence[str]) -> int:
     parser.add_argument("--precision", choices=kinds, default="float32")
     free = "the part of DRAM that stays free (default: 0.1)"
     parser.add_argument("--headroom", type=float, default=0.1, metavar="PART", help=free)
-    hang = "plan mesh shapes, too, on which collectives may hang"
+    hang = "train on mesh shapes, too, on which collectives may hang"
     parser.add_argument("--may-hang", action="store_true", help=hang)
     beside = "model communication beside compute where it can be"
     parser.add_argument("--overlap", action="store_true", help=beside)

@@ -15,16 +15,18 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
-from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
+from ttkit.hardware.chips import ELEMENT_BYTES, GEMM_REPORT, TILE_BYTES, Chip, Fact
+from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
-from ttkit.layouts.report import Tables
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.train.config import DeviceConfig, TransformerConfig
-from ttkit.train.memory import DTYPES, tiled
+from ttkit.train.memory import tiled
 from ttkit.train.models import Transformer, create_model, mlp_width
 from ttkit.train.parallel import TILE, check_divisible
+from ttkit.words import Tables
 
-BYTES = {**DTYPES, "bfloat8_b": 1088 / 1024, "bfloat4_b": 576 / 1024}  # of an element
+# Bytes of an element; a tile has 1024.
+BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
 # The type of weights by a word of their name, else of all others and of the cache.
 WEIGHTS = {
     "bfloat16": {"": "bfloat16"},
@@ -103,7 +105,7 @@ class InferencePlan(Tables):
         return {
             "weights": sum(nbytes for *_, nbytes in self._weights()),
             "KV cache": int(2 * config.num_blocks * each * kept * BYTES[WEIGHTS[self.weights][""]]),
-            "buffers": _rows(max(self.prompt, each)) * row * DTYPES[self.activations],
+            "buffers": _rows(max(self.prompt, each)) * row * ELEMENT_BYTES[self.activations],
         }
 
     @property
@@ -174,6 +176,12 @@ class InferencePlan(Tables):
         return self.batch * self.tokens_per_s_per_user
 
     # ------------------------------------------------------------ showing
+    @property
+    def warning(self) -> str:
+        """What to know of the mesh before it is opened, or ""; a line may go around the rim."""
+        turned = self.dp > 1 < self.tp
+        return opens_transposed(self.system.shape, self.topology.shape) if turned else ""
+
     def reports(self) -> list[Any]:
         """Return the tables: memory of a chip, times and speed, collectives of a decode step."""
         from ttkit.visualize.tables import Report

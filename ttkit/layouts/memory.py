@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,14 +55,17 @@ def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ..
     return schedule_of(schedule, stages, micro_batches).peak_activations()
 
 
-def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
-    """Return the stages that can hold or do most, the first and the last; all if there is one."""
+def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
+    """Return the stages, which have so many blocks, by default as many as each other."""
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
     counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
-    blocks = [len(part[0]) for part in split_blocks(config, layout.pp)]
-    first, last = (Stage((i == 0, i < 0), blocks[i], counts[i]) for i in (0, -1))
-    return [first, last]
+    blocks = split_blocks(config, layout.pp, per_stage=per_stage)
+    last = layout.pp - 1
+    return [
+        Stage((i == 0, i == last), len(part), count)
+        for i, ((part,), count) in enumerate(zip(blocks, counts))
+    ]
 
 
 def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ttkit.hardware import System
@@ -22,12 +22,14 @@ class Place(NamedTuple):
         axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1 on the mesh.
         replicas: hosts that have other replicas.
         stages: hosts that have other stages.
+        warning: what to know of the mesh before it is opened, or "".
     """
 
     shape: tuple[int, int]
     axes: tuple[tuple[str, int], ...]
     replicas: int = 1
     stages: int = 1
+    warning: str = ""
 
 
 class Machine(NamedTuple):
@@ -55,12 +57,17 @@ class Machine(NamedTuple):
         return self.system.chip.dram_bytes * (1 - self.headroom)
 
 
-def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: bool) -> Place | str:
+def room_for(system: System, shape: Sequence[int]) -> int:
+    """Return how many meshes of a shape, perhaps turned, lie side by side on a system."""
+    rows, columns = system.shape
+    return max((rows // n) * (columns // m) for n, m in (shape, shape[::-1]))
+
+
+def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | str:
     """Return where a layout lies on each host's system, or why it cannot.
 
     Args:
         hosts: how many share the replicas, and the stages.
-        may_hang: take shapes that ttnn opens transposed, too.
     """
     replicas, split = hosts
     dp, pp = layout.dp // replicas, layout.pp // split
@@ -77,15 +84,11 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: b
                 return Place(line, tuple((name, axis) for name in on), *hosts)
         return f"{rows}x{columns} chips have no room for {pp} lines of {n}"
     shape = tuple(on.values())
-    fits = (rows // shape[0]) * (columns // shape[1])
-    turned = (rows // shape[1]) * (columns // shape[0])
-    if max(fits, turned) < pp:
+    if room_for(system, shape) < pp:
         what = f"{pp} meshes" if pp > 1 else "a mesh"
         return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
-    hangs = opens_transposed(system.shape, shape)
-    if hangs and not may_hang:
-        return f"{hangs} (may_hang=True plans it)"
-    return Place(shape, tuple(zip(on, (0, 1))), *hosts)  # type: ignore[arg-type]
+    warning = opens_transposed(system.shape, shape)
+    return Place(shape, tuple(zip(on, (0, 1))), *hosts, warning)  # type: ignore[arg-type]
 
 
 def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:

@@ -2,73 +2,121 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.train.config import Distributed, Settings
-from ttkit.words import counted
+from ttkit.layouts.places import Machine, Place
+from ttkit.layouts.step import Job
+from ttkit.layouts.times import Times
+from ttkit.layouts.traffic import Traffic
+from ttkit.train.config import Settings
+from ttkit.train.layout import Layout
+from ttkit.words import Tables, counted
 
 ROWS = 12  # of a table
 
 
-class Tables:
-    """What prints as several tables, and shows them in a notebook."""
+@dataclass(frozen=True)
+class Candidate:
+    """A layout with what it takes; `refused` says why it cannot run, "" if it can."""
 
-    def reports(self) -> list[Any]:
-        """Return the tables."""
-        raise NotImplementedError
+    layout: Layout
+    place: Place | None = None
+    memory: Any = None  # a `Memory`, as far as it is known
+    times: Times | None = None
+    traffic: tuple[Traffic, ...] = ()
+    flops: int = 0  # of the products of a step on a chip
+    tokens_per_s: float = 0.0
+    mfu: float = 0.0
+    refused: str = ""
 
-    def __repr__(self) -> str:
-        return "\n\n".join(repr(report) for report in self.reports())
+    @property
+    def warning(self) -> str:
+        """What to know of its mesh before it is opened, or ""."""
+        return self.place.warning if self.place else ""
 
-    def _repr_html_(self) -> str:
-        return "".join(report._repr_html_() for report in self.reports())
 
-
-class Layouts(Tables):
-    """All layouts of a model on a machine; prints as a table, the fastest first.
+class Choices(Tables):
+    """Layouts for what was asked.
 
     Attributes:
-        job, machine: what was asked.
-        fitting: candidates that can run, by tokens a second.
+        machine, batch, title: what was asked.
+        fitting: those that can run, by tokens a second.
         refused: the others.
     """
 
-    def __init__(self, job: Any, machine: Any, found: list[Any]):
-        self.job, self.machine = job, machine
-        self.refused = [each for each in found if each.refused]
-        fitting = (each for each in found if not each.refused)
-        self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
+    machine: Machine
+    batch: int
+    title: str
+    fitting: list[Any]
+    refused: list[Candidate]
 
     @property
     def best(self) -> Any:
-        """The fastest candidate.
+        """The one with most tokens a second.
 
         Raises:
             TTKitError: nothing fits.
         """
         if not self.fitting:
-            nearest = [c for c in self.refused if c.memory]
-            # of some only what lasts from step to step is known
-            order = lambda c: ("more than" in c.refused, sum(c.memory))  # noqa: E731
-            least = min(nearest, key=order, default=None)
-            rule = "no layout can run"
-            if least:
-                rule += f"; the smallest, {least.layout}, {least.refused}"
-            fail(f"a layout of {self.title}", rule, "more hosts, precision bfloat16, batch")
+            fail(f"a layout of {self.title}", *self.nothing())
         return self.fitting[0]
 
-    @property
-    def title(self) -> str:
-        """What was asked."""
-        job, machine = self.job, self.machine
+    def nothing(self) -> tuple[str, str]:
+        """Return why nothing fits, and what to try."""
+        rule, chips = "no layout can run", self.machine.chips
+        too_large = [each for each in self.refused if each.memory]
+        if not too_large:
+            rule += f"; {chips} replicas do not divide batch {self.batch}"
+            return rule, f"batch {-(-self.batch // chips) * chips}"
+        # of some only what lasts from step to step is known
+        least = min(too_large, key=lambda each: ("more than" in each.refused, sum(each.memory)))
+        return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
+
+    def cure(self, least: Candidate) -> str:
+        """Return what would make the smallest layout fit."""
+        raise NotImplementedError
+
+    def notes(self) -> Iterator[str]:
+        """Yield why nothing fits and what to try, or the warnings of what is shown."""
+        if not self.fitting:
+            yield "; try: ".join(self.nothing())
+        shown = (each.warning for each in self.fitting[:ROWS])
+        yield from dict.fromkeys(filter(None, shown))
+
+
+class Layouts(Choices):
+    """All layouts of a model on a machine; prints as a table, the fastest first.
+
+    Attributes:
+        job: what was asked.
+    """
+
+    def __init__(self, job: Job, machine: Machine, found: list[Candidate]):
+        self.job, self.machine, self.batch = job, machine, job.batch
         hosts = f"{counted(machine.hosts, 'host')} of " if machine.hosts > 1 else ""
-        return (
+        self.title = (
             f"{job.config.model_type}, {job.config.num_blocks} blocks, batch {job.batch} x "
             f"{job.sequence} tokens on {hosts}{machine.system.name}, {machine.chips} chips"
         )
+        self.refused = [each for each in found if each.refused]
+        fitting = (each for each in found if not each.refused)
+        self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
+
+    def cure(self, least: Candidate) -> str:
+        """Return what holds less."""
+        config, machine = self.job.config, self.machine
+        if "more than" not in least.refused:
+            narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
+            return f"a shorter sequence{narrower}"
+        hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
+        # as stages; hosts with replicas hold as much as one
+        possible = hosts <= config.num_blocks and not config.is_tied
+        return f"at least {hosts} hosts" if possible else "a system with more DRAM"
 
     def find(self, text: str) -> Any:
         """Return the candidate whose layout prints so, such as "DP8 TP4 ZeRO-1"."""
@@ -114,10 +162,7 @@ class Layouts(Tables):
             training_config=replace(job.training, batch_size=job.batch),
             transformer_config=job.config,
         )
-        inner = replace(layout, dp=layout.dp // place.replicas)
-        settings = inner.to_settings(start, place.shape)
-        if place.replicas > 1:
-            settings = replace(settings, distributed=Distributed(enabled=True))
+        settings = layout.to_settings(start, place.shape)
         head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
         return head + yaml.safe_dump(differing(settings), sort_keys=False)
 

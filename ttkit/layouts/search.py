@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ttkit.errors import fail
+from ttkit.errors import check_counts, fail
 from ttkit.hardware import System, current_system
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.memory import Memory, memory_of, stages
 from ttkit.layouts.places import (
@@ -22,10 +23,10 @@ from ttkit.layouts.places import (
     sizes_of,
     why_not_memory,
 )
-from ttkit.layouts.report import Layouts
+from ttkit.layouts.report import Candidate, Layouts
 from ttkit.layouts.serving import Serving
 from ttkit.layouts.step import Job, update
-from ttkit.layouts.times import Times, products_s, times_of
+from ttkit.layouts.times import flops, products_s, times_of
 from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
@@ -33,23 +34,8 @@ from ttkit.roofline import default_fidelity
 from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.config_files import read_settings
 from ttkit.train.layout import Layout
-from ttkit.train.memory import DTYPES
 from ttkit.train.models import create_model
 from ttkit.train.parallel import TILE, MeshLayout
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A layout with what it takes; `refused` says why it cannot run, "" if it can."""
-
-    layout: Layout
-    place: Place | None = None
-    memory: Memory | None = None
-    times: Times | None = None
-    traffic: tuple[Traffic, ...] = ()
-    tokens_per_s: float = 0.0
-    mfu: float = 0.0
-    refused: str = ""
 
 
 @functools.lru_cache(maxsize=64)
@@ -73,9 +59,10 @@ def between(
     if layout.pp > 1:
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         nbytes = job.rows(layout) * -(-length // TILE) * TILE * job.config.embedding_dim
-        nbytes *= DTYPES[layout.precision]
+        nbytes *= ELEMENT_BYTES[layout.precision]
         chips = math.prod(place.shape)
-        once = hop_time_s(system.chip.link, nbytes / system.links_per_pair)
+        links = system.links_per_pair
+        once = hop_time_s(system.chip.link, nbytes / links, links=links)
         if place.stages > 1:
             once = max(once, chips * nbytes / rate)
         times, where = 2 * layout.micro_batches, None if place.stages > 1 else there
@@ -88,11 +75,19 @@ def between(
         yield Traffic("hosts gradients", 1, "all_reduce", *rest)
 
 
-def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
-    """Return memory, traffic and time of a layout at its place."""
+def evaluate(
+    job: Job, layout: Layout, place: Place, machine: Machine, per_stage: Sequence[int] = ()
+) -> Candidate:
+    """Return memory, traffic and time of a layout at its place.
+
+    Args:
+        per_stage: the blocks of each stage; all have as many unless given.
+    """
     inner = replace(layout, dp=layout.dp // place.replicas)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(job.config, inner)
+    chip, found = machine.system.chip, stages(job.config, inner, per_stage)
+    if not per_stage:  # the first and the last hold and do most
+        found = found[:: max(len(found) - 1, 1)]
     # what lasts from step to step is counted faster, and often is too much alone
     lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
     if refused := why_not_memory(lasting._asdict(), machine):
@@ -112,7 +107,8 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
     mfu = each * tokens / (times.total * layout.chips * peak)
-    return Candidate(layout, place, memory, times, tuple(talk), tokens / times.total, mfu)
+    speed, work = tokens / times.total, flops(own, inner, slowest)
+    return Candidate(layout, place, memory, times, tuple(talk), work, speed, mfu)
 
 
 def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
@@ -138,10 +134,13 @@ def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterat
     """Yield a candidate for each layout, with the micro-batches that are fastest and fit."""
     for sizes, hosts in sizes_of(machine):
         sizes = replace(sizes, precision=precision)
-        place = place_of(machine.system, sizes, hosts, may_hang)
+        place = place_of(machine.system, sizes, hosts)
         rule = sizes.why_not(job.config, job.batch, job.sequence)
         if rule or isinstance(place, str):
             yield Candidate(sizes, refused=rule or str(place))
+            continue
+        if place.warning and not may_hang:
+            yield Candidate(sizes, refused=f"{place.warning} (may_hang=True plans it)")
             continue
         counts = [n for n in divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
         large: list[Candidate] = []  # refused for their memory
@@ -192,8 +191,9 @@ def plan_layouts(
         hosts: systems that a network of `network_gb_per_s` joins.
         precision: "float32" or "bfloat16", of weights, gradients and activations.
         optimizer: as in a training configuration; AdamW unless given.
-        headroom: the part of DRAM that stays free.
-        may_hang: plan mesh shapes that ttnn opens transposed, on which collectives may hang.
+        headroom: the part of DRAM that stays free, below 1; a negative one plans for more DRAM.
+        may_hang: train on mesh shapes that ttnn opens transposed, too, on which collectives may
+            hang; for inference these are listed with a warning.
         overlap: gradients are sent under the backward, weights gathered under products.
         mode: "training", or "inference" for prefill and decode with a cache of `sequence`
             positions.
@@ -211,12 +211,16 @@ def plan_layouts(
         model = read_settings(model)
     config = model.transformer_config if isinstance(model, Settings) else model
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    length = sequence or config.max_sequence_length
+    length = config.max_sequence_length if sequence is None else sequence
+    check_counts("plan_layouts", batch=batch, sequence=length, hosts=hosts)
+    if not headroom < 1:
+        fail("plan_layouts", f"headroom={headroom} must be below 1; at 1 all of DRAM stays free")
     training = TrainingConfig(optimizer=optimizer)  # type: ignore[arg-type]
-    job = Job(replace(config, experimental=None), batch, length, training)
+    trained = replace(config, experimental=None, max_sequence_length=length)
+    job = Job(trained, batch, length, training)
     there = Machine(machine, hosts, headroom, overlap, network_gb_per_s)
     if mode == "inference":
-        return Serving(config, there, batch, length, may_hang)
+        return Serving(config, there, batch, length)
     if mode != "training":
         fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
     return Layouts(job, there, list(search(job, there, precision, may_hang)))

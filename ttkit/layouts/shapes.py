@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.context import recording
 from ttkit.train.parallel import TILE
 
@@ -27,8 +28,7 @@ class Dtype(NamedTuple):
     nbytes: int
 
 
-SIZES = {"FLOAT32": 4, "UINT32": 4, "INT32": 4, "BFLOAT16": 2, "UINT16": 2}
-DTYPES = {name: Dtype(name, nbytes) for name, nbytes in SIZES.items()}
+DTYPES = {name.upper(): Dtype(name.upper(), nbytes) for name, nbytes in ELEMENT_BYTES.items()}
 
 
 def dtype_named(of: Any) -> Dtype:

@@ -7,6 +7,7 @@ two runs show, and so give the bytes of every size, exactly."""
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -93,7 +94,11 @@ def _sized(
 ) -> Pass:
     unit = TILE * (layout.tp if layout.sequence_parallel else 1)
     unit *= 2 * layout.cp if layout.cp > 1 else 1
-    lengths = (sequence, sequence) if sequence % unit else (unit, 2 * unit)
+    # ZeRO cuts a table of positions where this divides the sequence: in all three, or in none
+    step = TILE * layout.dp if layout.zero else TILE
+    unit = unit if sequence % step else math.lcm(unit, step)
+    alike = sequence % unit == 0 and bool(sequence % step) == bool(2 * unit % step)
+    lengths = (unit, 2 * unit) if alike else (sequence, sequence)
     # a batch of one has no sums over the batch
     batches = (1, 1) if rows == 1 else (2, 3)
     if config.num_experts:  # whose places come in whole tiles

@@ -104,15 +104,16 @@ def times_of(
 
     Args:
         talk: its collectives.
-        overlap: gradients are sent under the last backward, and weights gathered under all
-            products.
+        overlap: gradients are sent under the last backward, weights gathered under the first
+            forward; with ZeRO-3 under all products, as each of them needs them again.
     """
     forward, backward = products_s(job, layout, stage, chip)
     products = layout.micro_batches * (forward + backward)
     sent = sum(each.time_s for each in talk)
     hidden = 0.0
     if overlap:
-        room = {"DDP gradients": backward, "DDP weights": products}
+        gathering = products if layout.zero == 3 else forward
+        room = {"DDP gradients": backward, "DDP weights": gathering}
         for what, most in room.items():
             hidden += min(sum(each.time_s for each in talk if each.what == what), most)
         hidden = min(hidden, products)

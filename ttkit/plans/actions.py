@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +13,8 @@ from ttkit.errors import fail
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _WRITTEN = re.compile(r"(\d{,9})([FBIW])(\d{1,9})")
-Each = float | Sequence[float]  # one number for all stages, or one for each
+# One number for all stages, or one for each.
+Each = float | Sequence[float]
 
 
 class Action(NamedTuple):
@@ -39,13 +39,15 @@ class Action(NamedTuple):
     chunk: int = 0
 
     @classmethod
-    def read(cls, text: str) -> Action:
+    def read(cls, text: str | Action) -> Action:
         """Return the action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
 
         Raises:
             TTKitError: it names none.
         """
-        found = _WRITTEN.fullmatch(text)
+        if isinstance(text, Action):
+            return text
+        found = _WRITTEN.fullmatch(str(text))
         if not found:
             rule = (
                 f"an action is a chunk's number, one of {', '.join(KINDS)}, "
@@ -97,11 +99,8 @@ class Task(NamedTuple):
 def each(schedule: Any, name: str, value: Each) -> tuple[float, ...]:
     """Return one number for each stage, from such or from one for all."""
     numbers = (int, float, np.number)
-    given = [value] * schedule.stages if isinstance(value, numbers) else value
-    values = tuple(given) if isinstance(given, Iterable) else ()
-    if len(values) != schedule.stages or not all(
-        isinstance(v, numbers) and math.isfinite(v) and v >= 0 for v in values
-    ):
+    values = (value,) * schedule.stages if isinstance(value, numbers) else tuple(value)
+    if len(values) != schedule.stages or min(values) < 0:
         rule = f"it must be a number of at least 0, or {schedule.stages} of them"
         fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
     return values

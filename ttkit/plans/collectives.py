@@ -20,11 +20,12 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Step, Transfer
 from ttkit.plans.plan import Plan
 from ttkit.plans.topology import Topology
+from ttkit.words import counted
 
-Bundle = tuple[int, ...]  # chunks that travel together
+Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
-Line = tuple[int, ...]  # chips in order
-# (draft, chips, what each chip has for all the others) -> steps in which all of them get all of it
+Line = tuple[int, ...]  # The chips stand in the order of the line.
+# It takes a draft, chips and what each has for the others; it returns steps that bring all to all.
 Spread = Callable[[Plan, Line, list[Bundle]], Steps]
 
 
@@ -201,7 +202,7 @@ def point_to_point(
     draft = _draft("point_to_point", topology, shard_bytes, None, links, **ends)
     bundle = (topology.place[source],)
     steps = [[_message(draft, a, b, bundle)] for a, b in itertools.pairwise(route)]
-    return _finished(draft, steps, f"{len(steps)} hop" + "s" * (len(steps) != 1))
+    return _finished(draft, steps, counted(len(steps), "hop"))
 
 
 def shift(
@@ -212,8 +213,7 @@ def shift(
     links: int | None = None,
     backwards: bool = False,
 ) -> Plan:
-    """Plan a shift: every chip gets the shard of the chip before it along `axis`, the first that
-    of the last.
+    """Plan a shift: every chip gets the shard of the chip before it, the first that of the last.
 
     The last chip's shard goes over the cable that closes a ring, in one step. On a line it goes
     back hop by hop, against the others.
@@ -238,7 +238,8 @@ def shift(
         line = line[::-1] if backwards else line
         moved.append(_hops(draft, line, [(topology.place[chip],) for chip in line], hops))
     name = "ring" if topology.closes(draft.groups[0]) else "line"
-    return _finished(draft, list(_together(moved)), name + ", backwards" * backwards)
+    name = f"{name}, backwards" if backwards else name
+    return _finished(draft, list(_together(moved)), name)
 
 
 # ---------------------------------------------------------------- how chunks spread along a line
@@ -269,12 +270,11 @@ def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, i
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
             for hop, (a, b) in enumerate(itertools.pairwise(way)):
                 message = _message(draft, a, b, load)
-                if draft.collective == "all_to_all":  # of each chunk a part for each chip to come
-                    parts = len(line) * len(load)
-                    size = -(-(message.bytes or 0) * (hops - hop) // parts)
+                if draft.collective == "all_to_all":  # It sends a part of each chunk.
+                    size = -(-(message.bytes or 0) * (hops - hop) // (len(line) * len(load)))
                     message = replace(message, bytes=size)
                 steps[hop].append(message)
-    return [step for step in steps if step]  # a broadcast from the middle ends early
+    return [step for step in steps if step]  # A broadcast from the middle ends early.
 
 
 def _message(draft: Plan, source: int, destination: int, bundle: Bundle) -> Transfer:
@@ -291,8 +291,8 @@ def _spread(
     """
     topology = draft.topology
     if algorithm is not None and algorithm not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS) + ", tree" * (draft.collective == "all_reduce")
-        fail(f"{draft.collective} by {algorithm!r}", f"the algorithms are {known}")
+        known = [*ALGORITHMS, "tree"] if draft.collective == "all_reduce" else ALGORITHMS
+        fail(f"{draft.collective} by {algorithm!r}", f"the algorithms are {', '.join(known)}")
     has = start or {chip: (place,) for chip, place in topology.place.items()}
     phases = [draft.groups]
     if draft.axis is None and min(topology.shape) > 1:

@@ -22,8 +22,8 @@ from ttkit.plans.actions import Step
 from ttkit.plans.plan import Plan
 from ttkit.words import counted
 
-PACKET = 4096  # bytes: the packet of the published figures
-SMALLEST = 16
+# Bytes of the two packets that the published figures are for.
+PACKET, SMALLEST = 4096, 16
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
         f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
         f"{latency.packet_ns:g} ns for {PACKET}",
-        f"both published: {link.source}",  # a line of its own, so that none wraps on a page
+        f"both published: {link.source}",  # A line of its own wraps on no page.
     )
     return Cost(plan, times, inputs, sum(times))
 

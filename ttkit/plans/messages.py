@@ -12,8 +12,8 @@ from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 from ttkit.words import counted
 
-ANY = -1  # in the place of a rank: whichever sends
-AT_ONCE = {"Isend", "Irecv"}  # they return before the message has arrived
+ANY = -1  # It stands for a rank: whichever sends.
+AT_ONCE = {"Isend", "Irecv"}  # They return before the message arrives.
 
 
 class Call(NamedTuple):
@@ -50,8 +50,8 @@ class Wait(NamedTuple):
     rank: int
     peer: int
     call: str
-    receives: bool  # it waits for a message; else for somebody who takes its own
-    since: int = 0  # the step after which it waits
+    receives: bool  # It waits for a message; else for a rank that takes its own.
+    since: int = 0  # It waits after this step.
     line: str = ""
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class Exchange:
         """Who waits for whom and where, in lines; a line of code that all wait at comes last."""
         places = {wait.line for wait in self.waits}
         if len(places) > 1:
-            return [f"{wait}" + f", at {wait.line}" * bool(wait.line) for wait in self.waits]
+            return [f"{wait}, at {wait.line}" if wait.line else str(wait) for wait in self.waits]
         where = [f"each at {place}" for place in places if place]
         return [*map(str, self.waits), *where]
 
@@ -156,7 +156,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
     """
     ends: Any = defaultdict(deque)  # (sender, receiver, receives) -> what is not matched yet
     begun, clocks = [0] * len(programs), [0] * len(programs)
-    holds: list[list[Any]] = [[] for _ in programs]  # what each rank's call still waits for
+    holds: list[list[Any]] = [[] for _ in programs]  # Each rank's call still waits for these.
 
     def go_on(rank: int) -> None:
         """Make the rank's calls up to the first that waits."""
@@ -185,7 +185,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
         step += 1
         for sent, received in pairs:
             a, b, call, _, clock = sent
-            # one that waits hands over in this step; one that does not has sent before
+            # A call that waits hands over in this step; another one has sent before.
             moment = step - 1 if sent in holds[a] else clock
             messages.append(Message(a, b, call.nbytes, step, moment, call.text))
             for rank, part in ((a, sent), (b, received)):

@@ -101,7 +101,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     ]
     forwards = [Action("F", i, chunk) for chunk, i in turns]
     backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in turns]
-    first = (chunks - 1) * length  # forwards that the last stage does ahead
+    first = (chunks - 1) * length  # The last stage does so many forwards ahead.
     ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
     rows = tuple(tuple(_alternate(forwards, backwards, n)) for n in ahead)
     return Schedule("interleaved 1F1B", stages, micro_batches, rows, chunks)

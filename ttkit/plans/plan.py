@@ -23,10 +23,12 @@ from ttkit.plans.topology import Topology
 from ttkit.plans.validate import validate
 
 Array = np.ndarray
-Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
+# For each chip, what it holds of each chunk.
+Holdings = dict[int, dict[int, Any]]
 
 GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point", "shift")
-ALL = ("all_gather", "all_to_all")  # every chip sends to every other one of its group
+# In these, every chip sends to every other one of its group.
+ALL = ("all_gather", "all_to_all")
 REDUCES = ("reduce_scatter", "all_reduce")
 
 
@@ -74,40 +76,32 @@ class Plan:
         if self.collective not in GATHERS + REDUCES:
             rule = f"the collectives are {', '.join(GATHERS + REDUCES)}"
             fail(f"a plan for {self.collective!r}", rule)
-        self._check_numbers()
-        steps = tuple(self._step(number, step) for number, step in enumerate(self.steps, 1))
-        object.__setattr__(self, "steps", steps)
-
-    def _check_numbers(self) -> None:
-        asked, topology = f"a plan for {self.collective} on {self.topology!r}", self.topology
+        asked, links = f"a plan for {self.collective} on {self.topology!r}", self.topology.links
         check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
-        if self.links > max(1, topology.links):
-            rule = f"a message over {self.links} links; two chips are joined by {topology.links}"
-            fail(asked, rule, f"links=1 to {topology.links}")
+        if self.links > max(1, links):
+            rule = f"a message over {self.links} links; two chips are joined by {links}"
+            fail(asked, rule, f"links=1 to {links}")
         if self.collective == "broadcast" and self.root not in range(self.group_size):
             rule = f"root={self.root!r} must be the sender's number in its group"
             fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
-        for name in ("root", "destination") if self.collective == "point_to_point" else ():
-            chip = getattr(self, name)
-            if chip not in topology.chips:
-                rule = f"{name}={chip!r} must be the id of a chip: {list(topology.chips)}"
-                fail(asked, rule, f"{name}={topology.chips[0]}")
+        object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
-    def _step(self, number: int, step: Any) -> Step:
+    def _sized(self, step: Iterable[Transfer]) -> Step:
         """A step of transfers that all have their size."""
-        if not isinstance(step, Step):
-            transfers = tuple(step) if isinstance(step, Iterable) else (None,)
-            if not all(isinstance(t, Transfer) for t in transfers):
-                asked = f"step {number} of a plan for {self.collective}"
-                rule = f"a step is a list of Transfer, this is {step!r}"
-                fail(asked, rule, "steps=[[Transfer(...), ...], ...]")
-            step = Step(transfers)
-        if all(t.bytes is not None for t in step):
+        if isinstance(step, Step) and all(t.bytes is not None for t in step):
             return step
-        known = range(len(self.sizes))  # `validate` reports an unknown chunk
-        sizes = (sum(self.sizes[c] for c in t.chunks if c in known) for t in step)
-        sized = (replace(t, bytes=n if t.bytes is None else t.bytes) for t, n in zip(step, sizes))
-        return Step(tuple(sized))
+        if not all(isinstance(t, Transfer) for t in step):
+            rule = f"a step is a list of Transfer, this is {step!r}"
+            fail(f"a plan for {self.collective}", rule, "steps=[[Transfer(...), ...], ...]")
+        known = range(len(self.sizes))  # `validate` reports an unknown chunk.
+        return Step(
+            tuple(
+                replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
+                if t.bytes is None
+                else t
+                for t in step
+            )
+        )
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
@@ -143,7 +137,7 @@ class Plan:
         """The bytes of every chunk, by number."""
         if not self.adds:
             return [self.shard_bytes] * len(self.topology.chips)
-        # as equal as can be, the longer parts first
+        # The parts are as equal as can be, the longer ones first.
         size, rest = divmod(self.shard_bytes, self.group_size)
         return [size + (self.group_of[chip][1] < rest) for chip in self.topology.chips]
 
@@ -230,35 +224,26 @@ class Plan:
             [[11, 22], [11, 22]]
         """
         chips, arrays = self.validate().topology.chips, [np.asarray(shard) for shard in shards]
-        self._check_shards(arrays, dim)
+        if len(arrays) != len(chips) or len({array.shape for array in arrays}) > 1:
+            rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
+            fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
+        n, size = self.group_size, arrays[0].shape[dim]
+        if self.collective in ("reduce_scatter", "all_to_all") and size % n:
+            rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
+            fail(f"{self!r}.run", rule, "another dim, or pad first")
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
-        # a chunk's number among the parts of a shard
+        # The number of a chunk among the parts of a shard.
         number = [self.group_of[chip][1] if self.adds else 0 for chip in chips]
         held = self.before(lambda chip, c: parts[chip][number[c]])
         for _ in self._play(held, operator.add):
             pass
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
-    def _check_shards(self, arrays: list[Array], dim: int) -> None:
-        asked, chips = f"{self!r}.run of {len(arrays)} shards, dim={dim}", self.topology.chips
-        shapes = [list(array.shape) for array in arrays]
-        if len(arrays) != len(chips) or any(shape != shapes[0] for shape in shapes):
-            rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
-            fail(asked, f"{rule}; these have {shapes}")
-        ndim = len(shapes[0])
-        if not -ndim <= dim < ndim:
-            rule = f"shards of shape {shapes[0]} have no dimension {dim}"
-            fail(asked, rule, f"a dim from {-ndim} to {ndim - 1}")
-        n, size = self.group_size, shapes[0][dim]
-        if self.collective in ("reduce_scatter", "all_to_all") and size % n:
-            rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
-            fail(asked, rule, "another dim, or pad first")
-
     def _parts(self, array: Array, dim: int) -> list[Array]:
         """A shard as flat chunks."""
         if self.collective == "reduce_scatter":
             return [part.ravel() for part in np.split(array, self.group_size, dim)]
-        # the sum of an all_reduce has the shard's shape, so it may be cut anywhere
+        # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
         return np.array_split(array.ravel(), self.group_size if self.adds else 1)
 
     def _result(self, chip: int, held: dict[int, Array], own: Array, dim: int) -> Array:
@@ -320,7 +305,7 @@ class Plan:
             landing: Counter[int] = Counter()
             for t in step:
                 there = held[t.destination]
-                if self.collective == "all_to_all":  # not whole shards
+                if self.collective == "all_to_all":  # Its messages are parts of shards.
                     extra[t.destination] += t.bytes or 0
                 elif not there.issuperset(t.chunks):
                     extra[t.destination] += sum(self.sizes[c] for c in set(t.chunks) - there)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.actions import KINDS, Action, Each, Message, Place, Task
+from ttkit.plans.actions import Action, Each, Message, Place, Task
 from ttkit.plans.timetable import Timetable, check_actions, check_memory, timetable
 from ttkit.words import counted
 
-# what an action changes in the micro-batches whose activations its stage holds
+# By how many micro-batches an action changes the activations that its stage holds.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 
@@ -37,7 +36,7 @@ class Schedule:
         chunks: parts of the model on each stage.
 
     Raises:
-        TTKitError: a number below 1, not one list a stage, something that is no action.
+        TTKitError: a number below 1, not one list a stage, a text that is no action.
 
     Example:
         >>> mine = Schedule("mine", 2, 2, ["F0 F1 B0 B1", "F0 B0 F1 B1"])
@@ -60,27 +59,11 @@ class Schedule:
             micro_batches=self.micro_batches,
             chunks=self.chunks,
         )
-        rows: Any = self.actions
-        if (
-            isinstance(rows, str)
-            or not isinstance(rows, Sequence)
-            or len(rows) != self.stages
-            or not all(isinstance(row, Iterable) for row in rows)
-        ):
-            rule = (
-                f"actions are {counted(self.stages, 'list')}, one for each stage, this is {rows!r}"
-            )
-            fail(repr(self), rule, 'actions=["F0 B0", ...]')
-        read = (tuple(self._read(stage, row)) for stage, row in enumerate(rows))
-        object.__setattr__(self, "actions", tuple(read))
-
-    def _read(self, stage: int, row: Iterable[Action | str]) -> Iterator[Action]:
-        for entry in row.split() if isinstance(row, str) else row:
-            action = Action.read(entry) if isinstance(entry, str) else entry
-            if not isinstance(action, Action) or action.kind not in KINDS:
-                rule = f"{action!r} is no action"
-                fail(f"stage {stage} of {self!r}", rule, 'Action("F", 0), or "F0"')
-            yield action
+        if not isinstance(self.actions, Sequence) or len(self.actions) != self.stages:
+            rule = f"actions are {counted(self.stages, 'list')}, one for each stage"
+            fail(repr(self), f"{rule}, this is {self.actions!r}", 'actions=["F0 B0", ...]')
+        rows = tuple(tuple(map(Action.read, _words(row))) for row in self.actions)
+        object.__setattr__(self, "actions", rows)
 
     @property
     def title(self) -> str:
@@ -106,9 +89,6 @@ class Schedule:
         and for activations and gradients apart, they are taken in the order in which they were sent
         in all schedules of `ttkit.plans.pipelines`.
 
-        Raises:
-            TTKitError: no such stage.
-
         Example:
             >>> from ttkit.plans import one_f_one_b
             >>> for action, receive, send in one_f_one_b(2, 1).tasks(1):
@@ -116,9 +96,6 @@ class Schedule:
             F0 activations None
             B0 None gradients
         """
-        if stage not in range(self.stages):
-            rule = f"the stages have the numbers 0 to {self.stages - 1}"
-            fail(f"stage {stage!r} of {self!r}", rule)
         return self._tasks[stage]
 
     @functools.cached_property
@@ -210,3 +187,7 @@ class Schedule:
         """Return what each stage holds after each of its actions, in the same units."""
         counts = ([_HOLDS[action.kind] for action in row] for row in self.actions)
         return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
+
+
+def _words(row: str | Iterable[Action | str]) -> Iterable[Action | str]:
+    return row.split() if isinstance(row, str) else row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -12,7 +13,7 @@ from ttkit.errors import fail
 from ttkit.plans.actions import KINDS, Action, Each, Message, each
 from ttkit.words import counted
 
-Schedule = Any  # of plans.schedule, which imports this module
+Schedule = Any  # It is that of plans.schedule, which imports this module.
 
 
 class Slot(NamedTuple):
@@ -49,7 +50,7 @@ class Timetable:
         """For each stage the fraction of the time in which it does nothing: 0 to 1."""
         time = self.time_s
         work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
-        # sums of fractions may pass the whole
+        # A sum of fractions may pass the whole.
         return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)
 
     @property
@@ -73,7 +74,7 @@ def timetable(
     backward_s: Each = 2,
     weight_s: Each | None = None,
 ) -> Timetable:
-    """Return what `Schedule.timeline` gives; of a schedule that does not work, as far as it comes.
+    """Return what `Schedule.timeline` gives; as far as it comes where a schedule does not work.
 
     Args:
         weight_s: seconds of the backward that are W's; half of it by default.
@@ -82,10 +83,10 @@ def timetable(
     backward = each(schedule, "backward_s", backward_s)
     weight = [time / 2 for time in backward] if weight_s is None else weight_s
     weight = each(schedule, "weight_s", weight)
-    parts, times = schedule.chunks, zip(forward, backward, weight, strict=True)
+    times = zip(forward, backward, weight, strict=True)
     kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in times]
-    if parts > 1:
-        kinds = [{kind: time / parts for kind, time in times.items()} for times in kinds]
+    if schedule.chunks > 1:
+        kinds = [{k: time / schedule.chunks for k, time in times.items()} for times in kinds]
     return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))
 
 
@@ -122,43 +123,36 @@ def _play(
 # ---------------------------------------------------------------- what a schedule must keep to
 def check_actions(schedule: Schedule) -> None:
     """Raise at the first thing that is wrong, naming stage and action."""
+    chunks, micro_batches = range(schedule.chunks), range(schedule.micro_batches)
     for stage, row in enumerate(schedule.actions):
-        numbers: dict[Action, int] = {}
-        for number, action in enumerate(row, 1):
-            for what, value, count in (
-                ("micro-batch", action.micro_batch, schedule.micro_batches),
-                ("chunk", action.chunk, schedule.chunks),
-            ):
-                if value not in range(count):
-                    rule = f"action {number}, {action}, is for {what} {value!r}"
-                    there = "is only one" if count == 1 else f"are only {count}"
-                    _wrong(schedule, stage, f"{rule}, but there {there}, counted from 0")
-            if action in numbers:
-                rule = f"{_named(schedule, action)} comes twice, as action {numbers[action]} and as"
-                _wrong(schedule, stage, f"{rule} action {number}", "leave one out")
-            numbers[action] = number
-        _check_work(schedule, stage, numbers)
-        for action, number in numbers.items():
+        for action in row:
+            if action.micro_batch not in micro_batches or action.chunk not in chunks:
+                there = f"{counted(len(micro_batches), 'micro-batch')} and "
+                there += f"{counted(len(chunks), 'chunk')}, counted from 0"
+                _wrong(schedule, stage, f"{_named(action)}, but there are {there}")
+        counts = Counter(row)
+        for chunk, i in itertools.product(chunks, micro_batches):
+            _check_work(schedule, stage, [Action(kind, i, chunk) for kind in KINDS], counts)
+        numbers = {action: number for number, action in enumerate(row)}
+        for action in row:
             needed = action.after
-            if needed and numbers[needed] > number:
-                rule = (
-                    f"{_named(schedule, action)} is action {number}, but needs "
-                    f"{_named(schedule, needed)}, which is action {numbers[needed]}"
-                )
+            if needed and numbers[needed] > numbers[action]:
+                rule = f"{_named(action)} needs {_named(needed)}, which comes after it"
                 _wrong(schedule, stage, rule, f"{needed} before {action}")
     _check_waiting(schedule)
 
 
-def _check_work(schedule: Schedule, stage: int, there: dict[Action, int]) -> None:
-    """Check that each micro-batch goes forward once and backward once, whole or in two parts."""
-    for chunk, i in itertools.product(range(schedule.chunks), range(schedule.micro_batches)):
-        f, b, *parts = (Action(kind, i, chunk) for kind in KINDS)
-        has = [action for action in (f, b, *parts) if action in there]
-        if has not in ([f, b], [f, *parts]):
-            done = " and ".join(map(str, has)) or "no action"
-            rule = f"micro-batch {i} has {done}; a stage does"
-            rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
-            _wrong(schedule, stage, rule, "each of them once")
+def _check_work(
+    schedule: Schedule, stage: int, actions: list[Action], counts: Counter[Action]
+) -> None:
+    """Check that a micro-batch goes forward once and backward once, whole or in two parts."""
+    f, b, *parts = actions
+    has = [action for action in actions for _ in range(counts[action])]
+    if has not in ([f, b], [f, *parts]):
+        done = " and ".join(map(str, has)) or "no action"
+        rule = f"micro-batch {f.micro_batch} has {done}; a stage does"
+        rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
+        _wrong(schedule, stage, rule, "each of them once")
 
 
 def _check_waiting(schedule: Schedule) -> None:
@@ -168,12 +162,12 @@ def _check_waiting(schedule: Schedule) -> None:
         stage: (action, message)
         for stage, row in enumerate(slots)
         for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
-        if message  # the order on each stage is right, so each stuck stage waits for a message
+        if message  # The order on each stage is right: what is stuck waits for a message.
     }
     if not stuck:
         return
     way = [min(stuck)]
-    while way.count(way[-1]) < 2:  # every stage that is stuck waits for one that is stuck
+    while way.count(way[-1]) < 2:  # A stage that is stuck waits for one that is stuck.
         way.append(stuck[way[-1]][1].source.stage)
     circle = way[way.index(way[-1]) : -1]
     waits, earlier = [], []
@@ -193,14 +187,14 @@ def check_memory(schedule: Schedule, limit: Each) -> None:
     limits = each(schedule, "memory_limit", limit)
     for stage, (held, most) in enumerate(zip(schedule.held(), limits, strict=True)):
         for number, (action, now) in enumerate(zip(schedule.actions[stage], held, strict=True), 1):
-            if now > most * (1 + 1e-9):  # sums of fractions
+            if now > most * (1 + 1e-9):  # Sums of fractions are rounded.
                 has = f"the activations of {counted(now, 'micro-batch')}"
                 rule = f"after action {number}, {action}, it holds {has}; the memory is for"
                 _wrong(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
 
 
-def _named(schedule: Schedule, action: Action) -> str:
-    chunk = f" in chunk {action.chunk}" if schedule.chunks > 1 else ""
+def _named(action: Action) -> str:
+    chunk = f" in chunk {action.chunk}" if action.chunk else ""
     return f"{action} ({KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk})"
 
 

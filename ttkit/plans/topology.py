@@ -109,7 +109,7 @@ class Topology:
             TTKitError: no such chip, or no way.
         """
         far = self._distances(destination)
-        self.neighbours(source)  # refuses a chip that is not there
+        self.neighbours(source)  # This refuses a chip that is not there.
         if source not in far:
             asked = f"route from chip {source} to chip {destination} on {self!r}"
             fail(asked, "no cables lead there", "chips of one mesh")
@@ -124,7 +124,7 @@ class Topology:
 
     def _distances(self, chip: int) -> dict[int, int]:
         far, front = {chip: 0}, [chip]
-        for a in front:  # grows while it is read: breadth first
+        for a in front:  # The list grows while it is read: breadth first.
             for b in self.neighbours(a):
                 if b not in far:
                     far[b] = far[a] + 1

@@ -96,31 +96,6 @@ def check(asked: object, *rules: tuple[Any, ...]) -> None:
             fail(asked, *message)
 
 
-def taken(asked: object, name: str, value: Any, wanted: str) -> None:
-    """Check that a value is of one of the classes that `wanted` names; numbers are not negative.
-
-    Names keep the table of hints free of imports: any module may define the class.
-
-    Example:
-        >>> taken("CoreGrid", "x", 8, "int | None")
-    """
-    kind = "None" if value is None else type(value).__name__
-    if kind not in wanted.split(" | ") or (kind == "int" and value < 0):
-        rule = f"incompatible function arguments: {name}={describe.show(value)} is a {kind}"
-        fail(asked, rule, f"{name}: {wanted}", TypeError)
-
-
-def by_word(table: str) -> dict[str, str]:
-    """Read lines of "classes: names" as {name: classes}.
-
-    Example:
-        >>> by_word("int: a b")
-        {'a': 'int', 'b': 'int'}
-    """
-    lines = (line.split(": ") for line in table.strip().splitlines())
-    return {word: classes for classes, words in lines for word in words.split()}
-
-
 class describe:
     """A call in one line, tensors by shape, dtype and mesh; formatted when a message needs it."""
 

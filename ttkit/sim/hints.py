@@ -1,71 +1,46 @@
-"""Keywords that tell the hardware how to work and change no value: one rule for all operations.
+"""Hints: values that say how the hardware works, and that change no result.
 
-A call that gives one comes here; others do not. In the strict dialect an operation takes the hints
-that ttnn 0.81.1 has in its signature, which its `@operation` names, and a queue; in the default
-dialect also those that releases before it had. Each is checked: its class, and a program
-configuration against the shapes and the chip's grid of cores.
+They are records: built by keyword with ttnn's defaults, printed as ttnn prints them, passed on.
+Whether a chip could work so is not checked: blocks of a product, chunks of an attention, cores.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from ttkit.dialect import older_form
 from ttkit.errors import fail
-from ttkit.sim.arguments import by_word, describe, taken
+from ttkit.sim.arguments import describe
+from ttkit.sim.mesh.cores import CoreCoord, CoreRangeSet
+from ttkit.sim.ranks.part_of_mesh import visible
+from ttkit.sim.tensor.enums import BufferType, MathFidelity, UnaryOpType, UnaryWithParam, _Enum
+from ttkit.sim.tensor.sharding import MemoryConfig
+from ttkit.sim.tensor.types import Number
 
-# class: hints of that class, or None
-TABLE = """
-MemoryConfig: memory_config intermediate_memory_config
-WormholeComputeKernelConfig: compute_kernel_config
-CoreGrid: core_grid
-CoreRangeSet: sub_core_grids
-SubDeviceId: sub_device_id subdevice_id
-int | QueueId: queue_id cq_id
-global_semaphore: barrier_semaphore
-bool: use_multicore use_low_perf use_noc1_only use_optimal_ccl_for_llama use_broadcast use_legacy
-bool: use_pack_untilize
-int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
-int: num_devices tiles_per_chunk
-MeshDevice: mesh_device
-"""
-CLASSES = by_word(TABLE)
+# ---------------------------------------------------------------- in a call
+# Releases before ttnn 0.81.1 took these in many operations; the default dialect does so in all.
 EVERY = frozenset(
-    {*CLASSES, "program_config"} - {"barrier_semaphore", "mesh_device", "num_devices"}
+    """
+    chunks_per_sync compute_kernel_config core_grid cq_id global_semaphore
+    intermediate_memory_config memory_config mm_block_ht mm_block_wt mm_cores_y
+    num_buffers_per_channel num_workers_per_link program_config queue_id sub_core_grids
+    sub_device_id subdevice_id tiles_per_chunk use_broadcast use_legacy use_low_perf use_multicore
+    use_noc1_only use_optimal_ccl_for_llama use_pack_untilize
+    """.split()
 )
-# classes of program configurations: words in the names of operations; others take SDPA's
-PROGRAMS = by_word(
-    "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
-    "MatmulMultiCoreReuseMultiCast1DProgramConfig | "
-    "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig: matmul linear\n"
-    "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: norm\n"
-    "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax\n"
-)
-# these would change values: only their defaults are taken
+# Other values than these would change the result.
 NOT_HERE = {"output_tensors": None, "groups": 1, "causal_mask": False}
-# each size a multiple of the next
-CHAINS = (
-    "in0_block_w",
-    "K_block_size",
-    "per_core_N out_block_w out_subblock_w",
-    "per_core_M out_block_h out_subblock_h",
-    "N_block_size subblock_w",
-    "M_block_size subblock_h",
-)
-Rules = Iterable[tuple[object, str]]  # whether a rule is broken, and the rule
 
 
 def check(
     name: str, own: frozenset[str], asked: describe, given: Mapping[str, Any], operands: Any
 ) -> dict[str, Any]:
-    """Check the hints of a call; return keywords of the operation that follow from them.
+    """Refuse hints that an operation does not have; return keywords that follow from the others.
 
     Args:
-        own: those of the operation.
-        given: the hints.
+        own: the hints of the operation in ttnn 0.81.1; all operations take a queue.
         operands: the call's arguments by name.
     """
     for hint, value in given.items():
@@ -73,130 +48,232 @@ def check(
             if not older_form(f"{name}({hint}=)", "the call without it"):
                 rule = f"incompatible function arguments: {hint}={describe.show(value)}"
                 fail(asked, rule, f"help(ttnn.{name})", TypeError)
+        if hint == "memory_config" and not isinstance(value, MemoryConfig | None):
+            rule = f"incompatible function arguments: {value!r} is not a MemoryConfig"
+            fail(asked, rule, "ttnn.DRAM_MEMORY_CONFIG", TypeError)
         if value is not NOT_HERE.get(hint, value):
             fail(asked, f"the simulator's {name} has no {hint}", "the call without it")
-        classes = CLASSES.get(hint)
-        if hint == "program_config":
-            fitting = (c for word, c in PROGRAMS.items() if word in name)
-            classes = next(fitting, "SDPAProgramConfig")
-        if classes:
-            taken(asked, hint, value, f"{classes} | None")
-    queue(asked, given.get("queue_id") or given.get("cq_id"))
-    mesh = next((o.mesh for o in operands.values() if getattr(o, "mesh", None)), None)
-    config = given.get("program_config")
-    if mesh is not None:
-        within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
-        if hasattr(config, "q_chunk_size"):
-            refuse(asked, _attention(config, mesh, operands))
-        elif config is not None and name in ("matmul", "linear"):
-            refuse(asked, _product(config, given, mesh, operands), f"{type(config).__name__}: ")
-    fused = getattr(config, "fused_activation", None)
+    fused = getattr(given.get("program_config"), "fused_activation", None)
     return {} if fused is None or operands.get("activation") else {"activation": fused}
 
 
-def refuse(asked: object, rules: Rules, about: str = "") -> None:
-    """Raise the first of the rules that is broken; say what it is about."""
-    for broken, rule in rules:
-        if broken:
-            fail(asked, about + rule, "other arguments, or no program configuration")
+# ---------------------------------------------------------------- records with ttnn's fields
+def _enumeration(name: str, *members: str) -> Any:
+    """Return an enumeration that counts from 0."""
+    return _Enum(name, members, start=0, module=__name__)  # type: ignore[call-arg]
 
 
-def queue(asked: object, given: Any) -> int:
-    """Return the number of a command queue, 0 for None."""
-    if int(given or 0) > 1:
-        fail(asked, f"cq_id {given} is out of range", "0, or 1 of two command queues")
-    return int(given or 0)
+DispatchCoreAxis = _enumeration("DispatchCoreAxis", "ROW", "COL")
+DispatchCoreType = _enumeration("DispatchCoreType", "WORKER", "ETH")
+ReduceType = _enumeration("ReduceType", "Sum", "Mean", "Max", "Min", "Std", "Var", "Prod")
+ThrottleLevel = _enumeration("ThrottleLevel", "NO_THROTTLE", *(f"LEVEL_{i}" for i in range(1, 6)))
+
+NEEDED: Any = ...  # in place of a default
+_GRID = {"compute_with_storage_grid_size": NEEDED}
+_BLOCKS = _GRID | {"in0_block_w": NEEDED, "out_subblock_h": NEEDED, "out_subblock_w": NEEDED}
+_CORES = {"per_core_M": NEEDED, "per_core_N": NEEDED}
+_OUT = {"out_block_h": None, "out_block_w": None}  # as large as per_core_M and per_core_N
+_ALLOWED = {"allowed_worker_cores": None}
+_LEGACY = {"legacy_reduction": False, "legacy_rsqrt": False, "use_welford": False}
+_ROWS = {"subblock_w": NEEDED, "block_h": NEEDED, "block_w": NEEDED}
+FIELDS: dict[str, dict[str, Any]] = {
+    "WormholeComputeKernelConfig": {
+        "math_fidelity": MathFidelity.Invalid,
+        "math_approx_mode": True,
+        "fp32_dest_acc_en": False,
+        "packer_l1_acc": False,
+        "dst_full_sync_en": False,
+        "throttle_level": ThrottleLevel.NO_THROTTLE,
+    },
+    "MatmulMultiCoreReuseProgramConfig": {**_BLOCKS, **_CORES, **_ALLOWED},
+    "MatmulMultiCoreReuseMultiCastProgramConfig": {
+        **_BLOCKS,
+        **_OUT,
+        **_CORES,
+        "transpose_mcast": NEEDED,
+        "fused_activation": None,
+        "fuse_batch": True,
+        **_ALLOWED,
+    },
+    "MatmulMultiCoreReuseMultiCast1DProgramConfig": {
+        **_BLOCKS,
+        **_OUT,
+        **_CORES,
+        "fuse_batch": NEEDED,
+        "fused_activation": None,
+        "mcast_in0": NEEDED,
+        "gather_in0": False,
+        "hop_cores": CoreRangeSet([]),
+        "num_global_cb_receivers": 1,
+        "untilize_out": False,
+        **_ALLOWED,
+        "stream_in1": False,
+    },
+    "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig": {
+        "in0_block_w": NEEDED,
+        **_CORES,
+        "fused_activation": None,
+        "num_workers_per_dram_bank": 1,
+    },
+    "MinimalMatmulConfig": {
+        "M_block_size": 1,
+        "K_block_size": 1,
+        "N_block_size": 1,
+        "subblock_h": 1,
+        "subblock_w": 1,
+        "compute_with_storage_grid_size": CoreCoord(1, 1),
+    },
+    "LayerNormDefaultProgramConfig": _LEGACY,
+    "LayerNormShardedMultiCoreProgramConfig": _GRID | _ROWS | {"inplace": NEEDED} | _LEGACY,
+    "SoftmaxDefaultProgramConfig": {},
+    "SoftmaxShardedMultiCoreProgramConfig": _GRID | _ROWS,
+    "SDPAProgramConfig": {
+        **_GRID,
+        "sub_core_grids": None,
+        "q_chunk_size": NEEDED,
+        "k_chunk_size": NEEDED,
+        "exp_approx_mode": None,
+        "max_cores_per_head_batch": 16,
+        "max_k_splits": 1,
+        "matmul_math_fidelity": None,
+        "segmented_accumulation": False,
+    },
+}
+# ttnn prints these with a space after each comma, and words for true and false.
+SPACED = ("SoftmaxShardedMultiCoreProgramConfig", "SDPAProgramConfig")
 
 
-def within(asked: object, mesh: Any, *ids: Any) -> None:
-    """Check that sub-devices are among those of the mesh."""
-    have = len(mesh.sub_devices)
-    for each in ids:
-        if int(each or 0) >= have:
-            rule = f"SubDevice index {int(each)} out of bounds {have}"
-            fail(asked, rule, "mesh.load_sub_device_manager first")
+class Record:
+    """Fields of a row of `FIELDS`; equal to itself alone, as in ttnn."""
+
+    fields: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *args: Any, **given: Any):
+        name, values = type(self).__name__, self.fields | given
+        if args or len(values) > len(self.fields) or NEEDED in values.values():
+            rule = f"incompatible function arguments: {', '.join(given)}, {len(args)} by place"
+            fail(name, rule, f"by name: {', '.join(self.fields)}", TypeError)
+        for field, value in values.items():
+            setattr(self, field, value)
+        for block, whole in (("out_block_h", "per_core_M"), ("out_block_w", "per_core_N")):
+            if values.get(block, 0) is None:
+                setattr(self, block, values[whole])
+
+    def __setattr__(self, field: str, value: Any) -> None:
+        if field == "compute_with_storage_grid_size":
+            value = CoreCoord(value)
+        if field == "fused_activation" and isinstance(value, (tuple, list, UnaryOpType)):
+            value = UnaryWithParam(value)
+        object.__setattr__(self, field, value)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        shown = [f"{f}={self._shown(f)}" for f in self.fields if f != "legacy_rsqrt"]
+        return f"{name}({(', ' if name in SPACED else ',').join(shown)})"
+
+    def _shown(self, field: str) -> str:
+        """Return a field as C++ prints it."""
+        value = getattr(self, field)
+        if isinstance(value, bool):
+            return str(value).lower() if type(self).__name__ in SPACED else str(int(value))
+        return "std::nullopt" if value is None else str(value).replace(".", "::")
 
 
-def _attention(config: Any, mesh: Any, operands: Any) -> Rules:
-    """What chunks and cores of an attention must fulfil."""
-    grid, most = config.compute_with_storage_grid_size, math.prod(mesh.system.chip.core_grid)
-    # decoding chooses its own chunks
-    decode = any(name.startswith("cur_pos") for name in operands)
-    for field in () if decode else ("q_chunk_size", "k_chunk_size"):
-        size = getattr(config, field)
-        rule = (
-            f"{field} must be a positive multiple of TILE_SIZE. Got {field}: {size}, TILE_SIZE: 32"
-        )
-        yield size % 32 or size == 0, rule
-    cores = grid.x * grid.y
-    yield cores == 0, "SDPA requires a non-empty core grid; got num_cores=0"
-    rule = f"Provided grid must not contain more cores than the device. Got {cores} cores"
-    yield cores > most, f"{rule}, expected at most {most} cores"
+RECORDS: dict[str, Any] = {name: type(name, (Record,), {"fields": f}) for name, f in FIELDS.items()}
 
 
-def blocks(c: Any, mesh: Any, most: int = 8) -> Rules:
-    """What the grid and the blocks of a product must fulfil, whatever its shapes are."""
-    least: dict[str, int] = {}
-    for chain in CHAINS:
-        sizes = [(field, getattr(c, field)) for field in chain.split() if hasattr(c, field)]
-        for field, size in sizes:
-            yield size == 0, f"{field} is 0, which is not valid: Block sizes must be > 0"
-        for (what, size), (by, part) in itertools.pairwise(sizes):
-            yield size % part, f"{what} ({size}) must be divisible by {by} ({part})"
-        least |= dict(sizes[1:][-1:])
-    rule = " times ".join(f"{field} {size}" for field, size in least.items())
-    rule += f" needs to be at most {most} to fit in hardware"
-    rule += ": subblock_h * subblock_w must be <= max_dest_volume"
-    yield math.prod(least.values()) > most, rule
-    grid, have = c.compute_with_storage_grid_size, mesh.system.chip.core_grid
-    what, size = "compute_with_storage_grid_size", f"({grid.x}, {grid.y})"
-    yield not grid.x * grid.y, f"{what} must be non-zero, got {size}"
-    rule = f"{what} {size} must fit within device grid {have}: {what} must be <= device grid size"
-    yield grid.x > have[0] or grid.y > have[1], rule
+def init_device_compute_kernel_config(
+    arch: Any, device_kernel_config: Any = None, **fields: Any
+) -> Any:
+    """Return the WormholeComputeKernelConfig that is given, else one of these fields."""
+    fields = {"math_fidelity": MathFidelity.LoFi} | fields
+    return device_kernel_config or RECORDS["WormholeComputeKernelConfig"](**fields)
 
 
-def _product(c: Any, given: Any, mesh: Any, operands: Any) -> Rules:
-    """What the blocks of a product must fulfil, in ttnn's order; sizes in tiles."""
-    rule = "Cannot use both user core grid/coordinates and a program config"
-    yield given.get("core_grid") is not None, rule
-    shapes = []
-    for letter in "ab":
-        shape = (1, 1, *operands[f"input_tensor_{letter}"].shard_shape)
-        sides = [-(-side // 32) for side in shape[-2:]]
-        turned = operands.get(f"transpose_{letter}")
-        shapes.append((math.prod(shape[:-2]), *(sides[::-1] if turned else sides)))
-    (batch, rows, inner), (batches, _, columns) = shapes
-    if not hasattr(c, "out_subblock_h") or getattr(c, "gather_in0", False):
-        return  # the shards of the operands set the blocks
-    precise = getattr(given.get("compute_kernel_config"), "fp32_dest_acc_en", False)
-    yield from blocks(c, mesh, 4 if precise else 8)
-    m, n, w = c.per_core_M, c.per_core_N, c.in0_block_w
-    yield inner % w, f"Kt ({inner}) must be divisible by in0_block_w ({w})"
-    if not hasattr(c, "fuse_batch"):
-        rule = "Batch broadcasting is not supported for the chosen program config"
-        yield batch > batches == 1, rule
-        yield columns != n, f"N ({columns}) must equal per_core_N ({n})"
-        total = rows * batch
-        rule = f"divisible by per_core_M, {m}! per_core_M, {m}, must be a multiple of M, {rows} if"
-        yield total % m, f"input a total height, {total}, must be {rule} per_core_M > M!"
-        return
-    rows *= batch if c.fuse_batch else 1
-    down, across = -(-rows // m), -(-columns // n)
-    line = hasattr(c, "mcast_in0")
-    shared = line and c.mcast_in0
-    rule = f"mcast_in0 requires M ({rows}) to fit within a single per_core_M block ({m})"
-    yield shared and down > 1, f"{rule}, got num_blocks_y={down}"
-    rule = f"per_core_M ({m}) exceeds Mt ({rows}). Reduce per_core_M to at most Mt"
-    yield m > rows and not shared, rule
-    rule = f"mcast_in1 requires N ({columns}) to fit within a single per_core_N block ({n})"
-    yield line and not shared and across > 1, f"{rule}, got num_blocks_x={across}"
-    rule = "Matmul with fused batch requires input tensors of shapes BCMK*11KN=BCMN or equivalent"
-    yield c.fuse_batch and batches > 1, rule
-    grid, used = c.compute_with_storage_grid_size, down * across
-    rule = f"Number of blocks exceeds number of cores: {used} blocks > {grid.x * grid.y} cores"
-    yield line and used > grid.x * grid.y, rule
-    if not line:
-        across, down = (down, across) if c.transpose_mcast else (across, down)
-        for side, many, of, most in (("x", across, "columns", grid.x), ("y", down, "rows", grid.y)):
-            rule = f"Num output blocks along {side} ({many}) must be smaller than or equal to"
-            yield many > most, f"{rule} the number of {of} in compute grid ({most})!"
+class DispatchCoreConfig:
+    """Which cores start kernels; by default ethernet cores on machines of two-chip cards."""
+
+    def __init__(self, type: Any = None, axis: Any = None, fabric_tensix_config: Any = None):
+        on_ethernet = get_arch_name() == "wormhole_b0" and axis is not DispatchCoreAxis.COL
+        on_ethernet = on_ethernet and all(len(card) == 2 for card in visible().cards)
+        self.type = type or DispatchCoreType["ETH" if on_ethernet else "WORKER"]
+        self.axis = axis or DispatchCoreAxis["ROW"]
+
+
+def get_arch_name() -> str:
+    """Return the generation of the machine's chips, as "wormhole_b0"."""
+    return visible().chip.arch.lower()
+
+
+# ---------------------------------------------------------------- what works beside what
+class SubDeviceId(Number):
+    """The number of a sub-device."""
+
+
+class QueueId(Number):
+    """The number of a command queue."""
+
+
+class SubDevice(NamedTuple):
+    """Cores that take part together: a set of ranges for each type of core."""
+
+    cores: Sequence[Any]
+
+
+@dataclass(eq=False)
+class SubDeviceManagerId:
+    """A division of chips into sub-devices."""
+
+    division: Sequence[SubDevice]
+
+
+@dataclass(eq=False)
+class global_semaphore:
+    """A counter in the L1 of cores, at one address on every chip."""
+
+    cores: Any
+    value: int
+
+
+def create_global_semaphore(
+    mesh_device: Any, cores: Any, initial_value: int, buffer_type: BufferType = BufferType.L1
+) -> global_semaphore:
+    """Return a semaphore for the async collectives."""
+    return global_semaphore(cores, initial_value)
+
+
+def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value: int) -> None:
+    """Set the counter."""
+    global_semaphore.value = reset_value
+
+
+class MeshEvent(NamedTuple):
+    """A point of a command queue."""
+
+    id: int
+    device_id: int
+    mesh_cq_id: int
+    device_range: Any
+
+
+def record_event(
+    mesh_device: Any, cq_id: Any = None, sub_device_ids: Any = (), device_range: Any = None
+) -> MeshEvent:
+    """Return an event that has happened when all that was queued so far has ended."""
+    return MeshEvent(0, 0, int(cq_id or 0), device_range)
+
+
+def event_synchronize(mesh_event: MeshEvent) -> None:
+    """Do nothing: every operation has ended when it returns."""
+
+
+def wait_for_event(cq_id: Any = None, mesh_event: Any = None) -> None:
+    """Do nothing: every operation has ended when it returns."""
+
+
+def apply_device_delay(mesh_device: Any, delays: Any, *, subdevice_id: Any = None) -> None:
+    """Do nothing: no chip waits for another one."""
+
+
+def ReadDeviceProfiler(device: Any) -> None:
+    """Do nothing: `ttkit.profile` has the calls with their modelled times."""

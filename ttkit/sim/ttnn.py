@@ -10,29 +10,33 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.lazy import drawing as _drawing
-from ttkit.sim import attention as _attention
-from ttkit.sim import binary as _binary
-from ttkit.sim import cache as _cache
-from ttkit.sim import ccl as _ccl
-from ttkit.sim import ccl_async as _ccl_async
-from ttkit.sim import ccl_parts as _ccl_parts
-from ttkit.sim import choices as _choices
-from ttkit.sim import decode as _decode
-from ttkit.sim import devices as _devices
-from ttkit.sim import filling as _filling
-from ttkit.sim import heads as _heads
-from ttkit.sim import nn as _nn
-from ttkit.sim import reductions as _reductions
-from ttkit.sim import sockets as _sockets
-from ttkit.sim import values as _values
-from ttkit.sim.connections import (
-    MeshCoreCoord,
-    SocketConfig,
-    SocketConnection,
-    SocketEndpoint,
-    SocketMemoryConfig,
+from ttkit.sim import hints as _hints
+from ttkit.sim.collectives import async_forms as _ccl_async
+from ttkit.sim.collectives import ccl as _ccl
+from ttkit.sim.collectives import sends as _sends
+from ttkit.sim.hints import (
+    DispatchCoreAxis,
+    DispatchCoreConfig,
+    DispatchCoreType,
+    MeshEvent,
+    QueueId,
+    ReadDeviceProfiler,
+    ReduceType,
+    SubDevice,
+    SubDeviceId,
+    SubDeviceManagerId,
+    ThrottleLevel,
+    apply_device_delay,
+    create_global_semaphore,
+    event_synchronize,
+    get_arch_name,
+    init_device_compute_kernel_config,
+    record_event,
+    reset_global_semaphore_value,
+    wait_for_event,
 )
-from ttkit.sim.cores import (
+from ttkit.sim.mesh import devices as _devices
+from ttkit.sim.mesh.cores import (
     CoreCoord,
     CoreGrid,
     CoreRange,
@@ -40,16 +44,76 @@ from ttkit.sim.cores import (
     num_cores_to_corerangeset,
     num_cores_to_corerangeset_in_subcoregrids,
 )
-from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
-from ttkit.sim.devices import (
+from ttkit.sim.mesh.devices import (
     CreateDevice,
     FabricRouterConfig,
+    GetDefaultDevice,
     GetPCIeDeviceID,
-    element_size,
+    SetDefaultDevice,
     is_tensor_storage_on_device,
     using_distributed_env,
 )
-from ttkit.sim.distribution import (
+from ttkit.sim.mesh.mesh import MeshDevice, compute_distribution_to_mesh_mapping
+from ttkit.sim.mesh.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
+from ttkit.sim.mesh.opening import (
+    close_device,
+    close_mesh_device,
+    create_mesh_device,
+    distributed_context_barrier,
+    distributed_context_get_rank,
+    distributed_context_get_size,
+    distributed_context_is_initialized,
+    distributed_context_recv_bytes,
+    distributed_context_send_bytes,
+    get_device_ids,
+    get_fabric_config,
+    get_num_devices,
+    get_num_pcie_devices,
+    get_pcie_device_ids,
+    init_distributed_context,
+    open_device,
+    open_mesh_device,
+    set_fabric_config,
+    synchronize_device,
+)
+from ttkit.sim.mesh.trace import (
+    MeshTraceId,
+    begin_trace_capture,
+    end_trace_capture,
+    execute_trace,
+    release_trace,
+)
+from ttkit.sim.models import attention as _attention
+from ttkit.sim.models import cache as _cache
+from ttkit.sim.models import decode as _decode
+from ttkit.sim.models import experts as _experts
+from ttkit.sim.models import heads as _heads
+from ttkit.sim.models import norms as _nn
+from ttkit.sim.models import sampling as _sampling
+from ttkit.sim.ops import binary as _binary
+from ttkit.sim.ops import filling as _filling
+from ttkit.sim.ops import reductions as _reductions
+from ttkit.sim.ops.movement import (
+    aggregate_tensor,
+    combine_device_tensors,
+    distribute_tensor,
+    from_host_shards,
+    get_device_tensors,
+)
+from ttkit.sim.ops.operation import OPERATIONS as _OPERATIONS
+from ttkit.sim.ops.resharding import allocate_tensor_on_device
+from ttkit.sim.ranks.sockets import (
+    MeshCoreCoord,
+    MeshSocket,
+    SocketConfig,
+    SocketConnection,
+    SocketEndpoint,
+    SocketMemoryConfig,
+    create_socket_pair,
+)
+from ttkit.sim.tensor.creation import as_tensor, dump_tensor, load_tensor, to_torch
+from ttkit.sim.tensor.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
     CppMeshToTensor,
@@ -66,7 +130,7 @@ from ttkit.sim.distribution import (
     replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper,
 )
-from ttkit.sim.enums import (
+from ttkit.sim.tensor.enums import (
     ROW_MAJOR_LAYOUT,
     TILE_LAYOUT,
     TILE_SIZE,
@@ -99,42 +163,10 @@ from ttkit.sim.enums import (
     uint16,
     uint32,
 )
-from ttkit.sim.grid import TensorTopology
-from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
-from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.methods import add_to_tensor as _add_to_tensor
-from ttkit.sim.movement import (
-    aggregate_tensor,
-    combine_device_tensors,
-    distribute_tensor,
-    from_host_shards,
-    get_device_tensors,
-)
-from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
-from ttkit.sim.opening import (
-    close_device,
-    close_mesh_device,
-    create_mesh_device,
-    distributed_context_barrier,
-    distributed_context_get_rank,
-    distributed_context_get_size,
-    distributed_context_is_initialized,
-    distributed_context_recv_bytes,
-    distributed_context_send_bytes,
-    get_device_ids,
-    get_fabric_config,
-    get_num_devices,
-    get_num_pcie_devices,
-    get_pcie_device_ids,
-    init_distributed_context,
-    open_device,
-    open_mesh_device,
-    set_fabric_config,
-    synchronize_device,
-)
-from ttkit.sim.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.resharding import allocate_tensor_on_device
-from ttkit.sim.sharding import (
+from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.memory import element_size
+from ttkit.sim.tensor.methods import add_to_tensor as _add_to_tensor
+from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     L1_BLOCK_SHARDED_MEMORY_CONFIG,
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
@@ -149,30 +181,8 @@ from ttkit.sim.sharding import (
     Tile,
     create_sharded_memory_config,
 )
-from ttkit.sim.sockets import MeshSocket, create_socket_pair
-from ttkit.sim.sub_devices import (
-    GetDefaultDevice,
-    MeshEvent,
-    ReadDeviceProfiler,
-    SetDefaultDevice,
-    SubDevice,
-    SubDeviceManagerId,
-    apply_device_delay,
-    create_global_semaphore,
-    event_synchronize,
-    record_event,
-    reset_global_semaphore_value,
-    wait_for_event,
-)
-from ttkit.sim.tensor import Tensor
-from ttkit.sim.trace import (
-    MeshTraceId,
-    begin_trace_capture,
-    end_trace_capture,
-    execute_trace,
-    release_trace,
-)
-from ttkit.sim.types import (
+from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import (
     MeshComposerConfig,
     MeshCoordinate,
     MeshCoordinateRange,
@@ -184,14 +194,9 @@ from ttkit.sim.types import (
     Shape,
     Size,
 )
-from ttkit.sim.values import (
-    DispatchCoreConfig,
-    get_arch_name,
-    init_device_compute_kernel_config,
-)
 
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
-globals().update(_values.CLASSES)
+globals().update(_hints.RECORDS)
 Device = MeshDevice
 CloseDevice, GetNumAvailableDevices = close_device, get_num_devices
 GetNumPCIeDevices = get_num_pcie_devices
@@ -207,7 +212,9 @@ def _missing(name: str) -> _Any:
     names = [*_calls, *(name for name in globals() if not name.startswith("_"))]
     close = _difflib.get_close_matches(name, names, 1, 0.5)
     rule = "the simulator has no such name" + (f"; the closest is ttnn.{close[0]}" if close else "")
-    cure = "a row in ttkit/sim/unary.py or binary.py, or a function with @operation beside those"
+    cure = (
+        "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
+    )
     _fail(f"ttnn.{name}", rule, f"{cure} that are alike (CONTRIBUTING.md)", AttributeError)
 
 
@@ -253,7 +260,6 @@ DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetN
 GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
 close_device init_device_compute_kernel_config open_device synchronize_device"""
 device = _SimpleNamespace(
-    get_memory_view=_devices.get_memory_view,
     is_blackhole=_devices.is_blackhole,
     is_wormhole_b0=_devices.is_wormhole_b0,
     **{name: globals()[name] for name in _words.split()},

@@ -108,6 +108,10 @@ class Tensor:
         """The ttnn tensor."""
         return self._value
 
+    def full(self) -> Value:
+        """The ttnn tensor that operations compute with; see `Parameter.full`."""
+        return self._value
+
     def set_value(self, value: Value) -> None:
         """Replace the ttnn tensor, as an optimizer does."""
         self._value = value
@@ -178,11 +182,11 @@ class Tensor:
 
     def __add__(self, other: Tensor | float) -> Tensor:
         if not isinstance(other, Tensor):
-            value = ttnn.add(self.get_value(), other)
+            value = ttnn.add(self.full(), other)
             return recorded("add", value, [self], lambda grad: [grad])
         return recorded(
             "add",
-            ttnn.add(self.get_value(), other.get_value()),
+            ttnn.add(self.full(), other.full()),
             [self, other],
             lambda grad: [back_to(self, grad), back_to(other, grad)],
         )
@@ -191,11 +195,11 @@ class Tensor:
         return self + other * -1
 
     def __mul__(self, other: Tensor | float) -> Tensor:
-        x = self.get_value()
+        x = self.full()
         if not isinstance(other, Tensor):
             value = ttnn.multiply(x, other)
             return recorded("mul", value, [self], lambda grad: [ttnn.multiply(grad, other)])
-        y = other.get_value()
+        y = other.full()
 
         def backward(grad: Value) -> list[Value | None]:
             return [
@@ -209,7 +213,7 @@ class Tensor:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """The product over the last two dimensions; a leading dimension of `other` may be 1."""
-        x, y = self.get_value(), other.get_value()
+        x, y = self.full(), other.full()
 
         def backward(grad: Value) -> list[Value | None]:
             dx = dy = None

@@ -17,13 +17,15 @@ from ttkit.train.config import TransformerConfig
 from ttkit.train.context import AutoContext
 from ttkit.train.models import create_model
 from ttkit.train.modules import Linear, Module
-from ttkit.train.optimizers import Optimizer
+from ttkit.train.optimizers import AdamW, Optimizer
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.parameter import Parameter
 
 DataType, Layout = ttnn.DataType, ttnn.Layout
 ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
-LinearLayer, ModuleBase, OptimizerBase = Linear, Module, Optimizer
+ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
 ReduceType = Enum("ReduceType", "MEAN")  # of a device's elements; others are not here
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
@@ -33,25 +35,14 @@ def enable_fabric(num_devices: int) -> None:
     """Do nothing: `AutoContext.open_device` chooses the fabric."""
 
 
-def _every_axis() -> list[int]:
-    shape = AutoContext.get_instance().get_device().shape
-    return [axis for axis, chips in enumerate(shape) if chips > 1]
-
-
 def synchronize_gradients(parameters: Any, cluster_axes: Any = None) -> None:
     """Replace each gradient by its mean over replicas: all devices, if no context says which."""
     if not (cluster_axes or AutoContext.get_instance().is_parallelism_context_initialized()):
-        cluster_axes = _every_axis()
+        cluster_axes = range(AutoContext.get_instance().get_device().shape.dims())
     distributed.synchronize_gradients(parameters, cluster_axes)
 
 
-def all_reduce(
-    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None
-) -> Tensor:
-    """Return the sum over the devices of an axis, by default of all, on each of them."""
-    for axis in _every_axis() if cluster_axis is None else [cluster_axis]:
-        tensor = distributed.all_reduce(tensor, noop_backward, axis)
-    return tensor
+synchronize_parameters = synchronize_gradients  # its name in ttml of December 2025
 
 
 def empty_like(tensor: Tensor) -> Tensor:
@@ -89,35 +80,52 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
 
 
 # ---------------------------------------------------------------- models
-def _with_values(model: Any) -> Any:
+def _named(root: str, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+    """Return parameters by paths, as ttml has them: "linear/weight"."""
+    return {f"{root}/{name}".replace(".", "/"): value for name, value in parameters.items()}
+
+
+class LinearLayer(Linear):
+    """A linear layer whose parameters are "linear/weight" and "linear/bias"."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return {path: parameter}."""
+        return _named("linear", super().parameters())
+
+
+def create_linear_regression_model(input_size: int, output_size: int) -> LinearLayer:
+    """Return a linear layer with initial values."""
+    model = LinearLayer(input_size, output_size)
     model.init_weights(AutoContext.get_instance().get_seed())
     return model
-
-
-def create_linear_regression_model(input_size: int, output_size: int) -> Linear:
-    """Return a linear layer with initial values."""
-    return _with_values(Linear(input_size, output_size))  # type: ignore[no-any-return]
 
 
 class GPT2TransformerConfig(SimpleNamespace):
     """The settings of a model, set one by one; see `TransformerConfig` for names and defaults."""
 
-    model_type = "gpt2"
+    model_type, root = "gpt2", "transformer"
 
 
 class LlamaConfig(GPT2TransformerConfig):
     """The settings of a Llama."""
 
-    model_type = "llama"
+    model_type, root = "llama", "llama"
 
 
 class Model(Module):
-    """A transformer that is called as in ttml, with tokens [B, 1, 1, S] and a causal mask."""
+    """A transformer with initial values, called as in ttml, with tokens [B, 1, 1, S] and a causal
+    mask.
+    """
 
-    def __init__(self, config: GPT2TransformerConfig):
+    def __init__(self, config: GPT2TransformerConfig, layout: MeshLayout | None = None):
         given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
         settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
-        self.model = create_model(settings)
+        self.root, self.model = config.root, create_model(settings, layout)
+        self.init_weights(AutoContext.get_instance().get_seed())
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return {path: parameter}, as "llama/norm/weight"."""
+        return _named(self.root, self.model.parameters())
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the logits [B, 1, S, V]."""
@@ -127,9 +135,4 @@ class Model(Module):
         return self.model.whole(self.model(ids.get_value()))
 
 
-def create_gpt2_model(config: GPT2TransformerConfig) -> Model:
-    """Return the model of a configuration with initial values."""
-    return _with_values(Model(config))  # type: ignore[no-any-return]
-
-
-create_llama_model = create_gpt2_model
+create_gpt2_model = create_llama_model = Model

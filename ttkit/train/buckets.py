@@ -8,12 +8,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from ttkit import ttnn
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged
 from ttkit.train.parallel import TILE
 from ttkit.train.parameter import Parameter
-
-BYTES = {"FLOAT32": 4, "BFLOAT16": 2}
 
 
 def average_in_buckets(parameters: Iterable[Parameter], bucket_bytes: float) -> None:
@@ -37,7 +36,7 @@ def average_in_buckets(parameters: Iterable[Parameter], bucket_bytes: float) -> 
     for bucket in _buckets(fit, bucket_bytes):
         grads = [parameter.get_grad() for parameter in bucket]
         for parameter, mean in zip(bucket, _averaged(grads, bucket[0].layout.replica_axes)):
-            parameter.set_grad(mean)
+            parameter.set_own_grad(mean)
 
 
 def _buckets(parameters: list[Parameter], bucket_bytes: float) -> Iterator[list[Parameter]]:
@@ -45,7 +44,7 @@ def _buckets(parameters: list[Parameter], bucket_bytes: float) -> Iterator[list[
     bucket: list[Parameter] = []
     size = 0.0
     for parameter in parameters:
-        nbytes = math.prod(parameter.local_shape) * BYTES[parameter.dtype.name]
+        nbytes = math.prod(parameter.local_shape) * ELEMENT_BYTES[parameter.dtype.name.lower()]
         alike = bucket and (bucket[0].layout, bucket[0].dtype) == (
             parameter.layout,
             parameter.dtype,

@@ -29,8 +29,10 @@ def train(words: Sequence[str]) -> int:
         return 0
     if asked.system:
         parser.error("--system is for --plan; TTKIT_SYSTEM chooses the simulated machine")
+    from ttkit.train.pipeline import PipelineTrainer
     from ttkit.train.trainer import Trainer
 
-    with Trainer(settings, step=asked.step) as trainer:
+    kind = PipelineTrainer if settings.device_config.enable_pp else Trainer
+    with kind(settings, step=asked.step) as trainer:
         trainer.fit()
     return 0

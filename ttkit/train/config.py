@@ -214,6 +214,12 @@ class MultihostConfig(Section):
     socket_type: Literal["mpi", "fabric"] = "mpi"
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
+    @property
+    def shares(self) -> list[int]:
+        """The blocks of each stage of a pipeline; none where all have as many."""
+        pipeline = self.pipeline_parallel_config or PipelineParallelConfig()
+        return [blocks for _, blocks in sorted(pipeline.blocks_per_rank.items())]
+
 
 @dataclass(frozen=True)
 class Distributed(Section):

@@ -12,8 +12,8 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | all_to_all     | all_to_all with the dimensions swapped                                        |
 | ring_shift     | ring_shift the other way                                                      |
 
-`cluster_axis` is the mesh axis along which devices communicate; None, or an axis of one device,
-changes nothing."""
+`cluster_axis` is the mesh axis along which devices communicate, by default every axis; None, or an
+axis of one device, changes nothing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import AutoContext
 from ttkit.train.ops import NEVER, one_hot
 from ttkit.train.parallel import MeshLayout
+
+EVERY = -1  # axis: a collective of all devices
 
 
 class GradOutputType(Enum):
@@ -83,10 +85,20 @@ def _collective(
     back: Callable[..., Value],
     *where: int | None,
 ) -> Tensor:
-    """Apply a collective and record its backward, another collective of the same axis."""
-    if alone(tensor.get_value(), where[-1]):
+    """Apply a collective and record its backward, another collective of the same axis.
+
+    Of every axis in turn, slices are cut along the first axis first, so they are joined along it
+    last.
+    """
+    *dims, axis = where
+    if axis == EVERY:
+        axes = range(tensor.get_value().device().shape.dims())
+        for each in reversed(axes) if name == "all_gather" else axes:
+            tensor = _collective(name, tensor, forward, back, *dims, each)
         return tensor
-    value = forward(tensor.get_value(), *where)
+    if alone(tensor.get_value(), axis):
+        return tensor
+    value = forward(tensor.full(), *where)
     return recorded(name, value, [tensor], lambda grad: [back(grad, *where)])
 
 
@@ -95,7 +107,7 @@ def _same(value: Value, cluster_axis: int | None) -> Value:
 
 
 def all_reduce(
-    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = EVERY
 ) -> Tensor:
     """Return the sum over the devices, on each of them.
 
@@ -107,7 +119,7 @@ def all_reduce(
     return _collective("all_reduce", tensor, reduced, back, cluster_axis)
 
 
-def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
+def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
     """Identity forward, all-reduce backward: what Megatron calls *f* (Shoeybi 2019).
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
@@ -115,12 +127,12 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
     return _collective("broadcast", tensor, _same, reduced, cluster_axis)
 
 
-def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
     return _collective("scatter", tensor, own_slice, gathered, dim, cluster_axis)
 
 
-def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
     """Return each device's slice of the sum over the devices."""
     return _collective("reduce_scatter", tensor, reduce_scattered, gathered, dim, cluster_axis)
 
@@ -128,7 +140,7 @@ def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) ->
 def all_gather(
     tensor: Tensor,
     dim: int,
-    cluster_axis: int | None = None,
+    cluster_axis: int | None = EVERY,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
@@ -136,9 +148,7 @@ def all_gather(
     return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
 
 
-def all_to_all(
-    tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None = None
-) -> Tensor:
+def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None) -> Tensor:
     """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
     along `in_dim`.
     """
@@ -149,7 +159,7 @@ def all_to_all(
     return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
 
 
-def ring_shift(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
+def ring_shift(tensor: Tensor, cluster_axis: int | None) -> Tensor:
     """Return on each device the tensor of the device before it; on the first, that of the last.
 
     On cards the fabric must be FABRIC_2D unless a cable joins the ends of the axis: a socket of
@@ -259,7 +269,8 @@ def synchronize_gradients(
     ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
     if not ready:
         rule = f"none of the {len(parameters)} parameters has a gradient"
-        fail("synchronize_gradients", rule, "loss.backward() first")
+        cure = "loss.backward() first, and zero_grad() before that: later it forgets the gradients"
+        fail("synchronize_gradients", rule, cure)
     for tensor in ready:
         if getattr(tensor, "expert", False):
             rule = "the groups have other experts each, whose gradients have no mean"

@@ -66,7 +66,7 @@ class Sampler:
 
     def row(self, table: Tensor) -> Tensor:
         """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = ttnn.multiply(table.get_value(), self.here)
+        chosen = ttnn.multiply(table.full(), self.here)
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:

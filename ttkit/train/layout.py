@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from ttkit.train.config import (
     shared_by_tp,
 )
 from ttkit.train.parallel import TILE
+from ttkit.train.stage import split_blocks
+
+TIED = "both ends of a pipeline would train the token table of tied embeddings"
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,17 @@ class Layout:
             >>> str(Layout.of(Settings(device)))
             'DP4 TP8'
         """
-        device, pipeline = settings.device_config, settings.multihost_config
+        device, multihost = settings.device_config, settings.multihost_config
         sizes: dict[str, Any] = {
             {"ddp": "dp"}.get(name, name): device.mesh_shape[axis]
             for name, axis in device.axes().items()
         }
-        if device.enable_pp and pipeline.pipeline_parallel_config:
-            sizes["pp"] = pipeline.num_workers
-            sizes["schedule"] = pipeline.pipeline_parallel_config.schedule
+        if device.enable_pp:
+            stages, workers = len(multihost.shares), multihost.num_workers
+            sizes["pp"] = stages or workers
+            sizes["dp"] = sizes.get("dp", 1) * (workers // sizes["pp"])
+            pipeline = multihost.pipeline_parallel_config or PipelineParallelConfig()
+            sizes["schedule"] = pipeline.schedule
         shared = settings.layout
         sizes |= {"zero": shared.zero, "sequence_parallel": shared.sequence_parallel}
         sizes["ep"] = sizes.get("dp", 1) if shared.expert_parallel else 1
@@ -106,6 +113,7 @@ class Layout:
         ]
         rules += [
             (model.num_blocks < self.pp, f"pp {self.pp} stages for {model.num_blocks} blocks"),
+            (self.pp > 1 and model.is_tied, TIED),
             (batch % rows, f"dp {self.dp} x micro_batches {rows // self.dp} do not divide batch "
              f"{batch}"),
             (cp > 1 and sequence % (2 * cp * TILE), f"cp {cp} does not cut sequence {sequence} "
@@ -146,10 +154,11 @@ class Layout:
 
         Args:
             settings: what else the run needs; of its layout nothing stays.
-            mesh_shape: of the mesh of each stage.
+            mesh_shape: of the mesh of each stage; other replicas have meshes of their own.
         """
+        replicas = self.chips // (math.prod(mesh_shape) * self.pp)
         on: dict[str, Any] = {
-            "enable_ddp": self.dp > 1,
+            "enable_ddp": self.dp > replicas,
             "enable_cp": self.cp > 1,
             "enable_tp": self.tp > 1,
         }
@@ -160,16 +169,23 @@ class Layout:
         )
         runner: Any = "memory_efficient" if self.recompute else "default"
         shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
-        multihost = settings.multihost_config
+        multihost, distributed = settings.multihost_config, settings.distributed
         if self.pp > 1:
-            blocks, schedule = settings.transformer_config.num_blocks, self.schedule
-            stages = PipelineParallelConfig(num_blocks=blocks, schedule=schedule)
-            multihost = MultihostConfig(
-                enabled=True, num_workers=self.pp, pipeline_parallel_config=stages
+            parts = enumerate(split_blocks(settings.transformer_config, self.pp))
+            stages = PipelineParallelConfig(
+                num_blocks=settings.transformer_config.num_blocks,
+                blocks_per_rank={rank: len(blocks) for rank, (blocks,) in parts},
+                schedule=self.schedule,  # type: ignore[arg-type]
             )
+            multihost = MultihostConfig(
+                enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages
+            )
+        elif replicas > 1:
+            distributed = replace(distributed, enabled=True)
         return replace(
             settings,
             multihost_config=multihost,
+            distributed=distributed,
             device_config=DeviceConfig(mesh_shape, enable_pp=self.pp > 1, **on),
             training_config=training,
             transformer_config=replace(settings.transformer_config, runner_type=runner),

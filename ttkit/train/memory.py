@@ -10,12 +10,12 @@ import psutil
 from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.config import TrainingConfig, TransformerConfig
 from ttkit.train.parallel import TILE
 from ttkit.train.parameter import Parameter
 from ttkit.words import short
 
-DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
 MASTER_BYTES = 4  # of a float32 copy of a weight
 
 
@@ -32,7 +32,7 @@ def tiled(shape: Sequence[int]) -> int:
 
 def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state on each chip."""
-    size, whole, own = DTYPES[training.precision], 0, 0
+    size, whole, own = ELEMENT_BYTES[training.precision], 0, 0
     stage = 0
     for parameter in parameters:
         stage = parameter.layout.zero

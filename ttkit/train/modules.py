@@ -13,13 +13,13 @@ from typing import Any
 
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor
-from ttkit.train.context import current_layout
+from ttkit.train.context import AutoContext, current_layout
 from ttkit.train.distributed import (
     GradOutputType,
     all_gather,
     scatter,
 )
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.parallel import DistributedConfig, MeshLayout, ParallelismContext
 from ttkit.train.parameter import Parameter, constant, uniform
 from ttkit.train.sequence import enter, leave, used_on_shards
 
@@ -102,6 +102,19 @@ class Linear(Module):
         return ops.linear(x, self.weight, self.bias)
 
 
+def sharded_layout() -> MeshLayout:
+    """Return the layout of the AutoContext for what is tensor-parallel by its name: without a
+    parallelism context all chips of a line share it, as in ttml.
+
+    Raises:
+        TTKitError: there is no context, and the mesh is no line.
+    """
+    context = AutoContext.get_instance()
+    if context.is_parallelism_context_initialized():
+        return current_layout()
+    return ParallelismContext(context.get_device(), DistributedConfig(enable_tp=True)).layout
+
+
 class ColumnParallelLinear(Linear):
     """x W^T + b with sharded output features: each device computes its part from whole inputs.
 
@@ -119,7 +132,7 @@ class ColumnParallelLinear(Linear):
         gather_output: bool = False,
         layout: MeshLayout | None = None,
     ):
-        super().__init__(in_features, out_features, has_bias, layout)
+        super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.gather_output = gather_output
         self.layout.split(out_features, "Output features")
 
@@ -149,7 +162,7 @@ class RowParallelLinear(Linear):
         input_is_parallel: bool = True,
         layout: MeshLayout | None = None,
     ):
-        super().__init__(in_features, out_features, has_bias, layout)
+        super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.input_is_parallel = input_is_parallel
         self.layout.split(in_features, "Input features")
 

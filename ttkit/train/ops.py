@@ -28,14 +28,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Or a product for each of n: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows, out]."""
     value = x.get_value()
-    out = ttnn.linear(
-        value, weight.get_value(), bias=bias.get_value() if bias else None, transpose_b=True
-    )
+    out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
 
     def backward(grad: Value) -> list[Value | None]:
         dx = dw = None
         if x.get_requires_grad():
-            dx = ttnn.matmul(grad, weight.get_value())
+            dx = ttnn.matmul(grad, weight.full())
         if weight.get_requires_grad():
             left, right = (grad, value) if weight.shape()[1] > 1 else (_rows(grad), _rows(value))
             dw = ttnn.matmul(left, right, transpose_a=True)
@@ -136,15 +134,15 @@ def layernorm(
     """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba, Kiros,
     Hinton 2016).
     """
-    value, w = x.get_value(), weight.get_value()
-    out = ttnn.layer_norm(value, weight=w, bias=bias.get_value() if bias else None, epsilon=epsilon)
+    value, w = x.get_value(), weight.full()
+    out = ttnn.layer_norm(value, weight=w, bias=bias.full() if bias else None, epsilon=epsilon)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return _norm("layernorm", out, inputs, epsilon, _centred)
 
 
 def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
     """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang, Sennrich 2019)."""
-    out = ttnn.rms_norm(x.get_value(), weight=weight.get_value(), epsilon=epsilon)
+    out = ttnn.rms_norm(x.get_value(), weight=weight.full(), epsilon=epsilon)
     return _norm("rmsnorm", out, [x, weight], epsilon, lambda value: value)
 
 
@@ -173,7 +171,7 @@ def _norm(
         centred = centre(value)
         scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
         normal = ttnn.multiply(centred, scale)
-        dnormal = ttnn.multiply(grad, weight.get_value())
+        dnormal = ttnn.multiply(grad, weight.full())
         # a norm does not depend on the part along the normalized values
         along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
         dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)
@@ -285,7 +283,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
         weight: [1, 1, V, E].
         numbers: as for `one_hot`.
     """
-    w = weight.get_value()
+    w = weight.full()
     chosen = ttnn.typecast(one_hot(ids, numbers), w.dtype)
     return recorded(
         "embedding",

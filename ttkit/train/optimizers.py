@@ -109,7 +109,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return {"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}."""
-        tensors = {key: self._of(key).gather(value) for key, value in self.state.items()}
+        tensors = {key: self._of(key).gather(value, own=True) for key, value in self.state.items()}
         return {"steps": self.steps, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -232,7 +232,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
-        if parameter.expert or tuple(grad.shape) != parameter.local_shape:
+        if parameter.expert or parameter.grad_cut is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.ddp_axis)
         square += float(one_copy(part).ravel()[0])
     return square
@@ -262,8 +262,7 @@ def clip_grad_norm(
         fail("clip_grad_norm", f"the norm of the gradients is {norm}", cure)
     if norm > max_norm:
         for parameter in parameters.values():
-            if (grad := parameter.get_grad()) is not None:
-                parameter.set_grad(ttnn.multiply(grad, max_norm / norm))
+            parameter.scale_grad(max_norm / norm)
     return norm
 
 

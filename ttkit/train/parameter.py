@@ -42,6 +42,7 @@ class Parameter(Tensor):
         global_shape: its shape as one device would have it.
         shard_dim: the dimension cut over the tensor-parallel axis, or None.
         cut: the dimension cut over the data-parallel axis by ZeRO, or None.
+        grad_cut: the same of the gradient as it is now: with ZeRO 1 it is cut when it is averaged.
         expert: whether the data-parallel groups have other experts of it each.
         name: its place in the model, once the model has named it.
     """
@@ -50,6 +51,7 @@ class Parameter(Tensor):
         "cut",
         "expert",
         "global_shape",
+        "grad_cut",
         "initializer",
         "layout",
         "name",
@@ -72,6 +74,7 @@ class Parameter(Tensor):
         self.placed_rows = placed_rows or global_shape[2]
         self.expert = layout.ep and global_shape[EXPERTS] > 1
         self.cut = None if self.expert else zero.cut_dim(self.local_shape, layout)
+        self.grad_cut: int | None = None
         self.name = ""
 
     @property
@@ -87,7 +90,7 @@ class Parameter(Tensor):
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The shape of the part that a chip's optimizer updates."""
+        """The shape of the shard that a chip's optimizer updates."""
         shape = list(self.local_shape)
         if self.cut is not None:
             shape[self.cut] //= self.layout.ddp_size
@@ -106,59 +109,65 @@ class Parameter(Tensor):
     @property
     def dtype(self) -> Any:
         """The type of the values."""
-        return self._stored().dtype
+        return self.get_value().dtype
 
-    def _stored(self) -> Value:
+    def get_value(self) -> Value:
+        """The ttnn tensor that the chips keep: with ZeRO 3 a shard of the weight on each.
+
+        Raises:
+            TTKitError: it has no values yet.
+        """
         if self._value is None:
             asked = f"parameter {self.name or list(self.global_shape)}"
             fail(asked, "it has no values yet", "model.init_weights(seed), or load a checkpoint")
         return self._value
 
-    def get_value(self) -> Value:
-        """The ttnn tensor.
-
-        Raises:
-            TTKitError: it has no values yet.
-        """
-        if self.is_kept_in_parts:
-            return zero.whole(self._stored(), self.cut, self.layout)  # type: ignore[arg-type]
-        return self._stored()
+    def full(self) -> Value:
+        """Return the weight that a chip computes with: with ZeRO 3 an all-gather of its shards."""
+        if self.cut is not None and self.is_kept_in_parts:
+            return zero.whole(self.get_value(), self.cut, self.layout)
+        return self.get_value()
 
     def own(self) -> Value:
-        """Return the part of the weight that each chip's optimizer updates; all of it without
+        """Return the shard of the weight that each chip's optimizer updates; all of it without
         ZeRO.
         """
         if self.cut is None or self.is_kept_in_parts:
-            return self._stored()
-        return zero.part(self._stored(), self.cut, self.layout)
+            return self.get_value()
+        return zero.part(self.get_value(), self.cut, self.layout)
 
     def set_own(self, value: Value) -> None:
-        """Replace the weight, of which each chip has updated its part."""
+        """Replace the weight, of which each chip has updated its shard."""
         if self.cut is not None and not self.is_kept_in_parts:
             value = zero.whole(value, self.cut, self.layout)
         self.set_value(value)
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
-        """Replace the gradient, or each chip's part of it; None forgets it.
-
-        Raises:
-            TTKitError: its shape is neither the value's nor the part's.
+        """Replace the gradient by one as backward accumulates it, with ZeRO 2 and 3 each chip's
+        shard of it; None forgets it.
         """
-        if grad is not None and tuple(grad.shape) == self.own_shape:
-            self._grad = grad
-        else:
+        self.grad_cut = self.cut if self.layout.zero >= 2 else None
+        if self.grad_cut is None:
             super().set_grad(grad)
+        else:
+            self._grad = grad
+
+    def set_own_grad(self, grad: Value) -> None:
+        """Replace the gradient by what each chip's optimizer takes: with ZeRO a shard of it."""
+        self._grad, self.grad_cut = grad, self.cut
 
     def add_grad(self, grad: Value) -> None:
-        """Add to the gradient accumulated so far: with ZeRO 2 and 3 to each chip's part."""
+        """Add to the gradient accumulated so far: with ZeRO 2 and 3 the mean of the data-parallel
+        replicas, of which each chip gets its shard.
+        """
         if self.cut is not None and self.layout.zero >= 2:
             grad = zero.mean_part(grad, self.cut, self.layout)
         super().add_grad(grad)
 
     def average_grad(self) -> None:
         """Replace the gradient by its mean over the chips that have other tokens; with ZeRO, by
-        each chip's part of it.
+        each chip's shard of it.
         """
         grad, layout = self._grad, self.layout
         if grad is None:
@@ -167,9 +176,18 @@ class Parameter(Tensor):
             grad = ttnn.multiply(grad, 1 / layout.ddp_size)
         elif self.cut is None:
             grad = averaged(grad, layout.ddp_axis)
-        elif layout.zero == 1:
+        elif self.grad_cut is None:
             grad = zero.mean_part(grad, self.cut, layout)
-        self.set_grad(averaged(grad, layout.cp_axis))
+        self.set_own_grad(averaged(grad, layout.cp_axis))
+
+    def scale_grad(self, factor: float) -> None:
+        """Multiply the gradient, if there is one."""
+        if self._grad is not None:
+            self._grad = ttnn.multiply(self._grad, factor)
+
+    def gather_grad(self) -> np.ndarray:
+        """Return the global float32 array of the gradient."""
+        return self.gather(self._grad, own=self.grad_cut is not None)
 
     # ------------------------------------------------------------ from and to one device
     def draw(self, seed: int) -> np.ndarray:
@@ -183,7 +201,7 @@ class Parameter(Tensor):
         """Put a global array of this parameter's shape on the mesh, sharded as the parameter is.
 
         Args:
-            own: each chip gets the part that its optimizer updates.
+            own: each chip gets the shard that its optimizer updates.
         """
         if array.shape != self.global_shape:
             rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
@@ -202,12 +220,14 @@ class Parameter(Tensor):
         """Set the values from a global array."""
         self.set_value(self.distribute(array, own=self.is_kept_in_parts))
 
-    def gather(self, value: Value | None = None) -> np.ndarray:
-        """Return the global float32 array of this parameter, or of a tensor that is sharded alike,
-        such as its gradient.
+    def gather(self, value: Value | None = None, *, own: bool = False) -> np.ndarray:
+        """Return the global float32 array of this parameter, or of a tensor that is sharded alike.
+
+        Args:
+            own: each chip has the shard that its optimizer updates.
         """
-        value = self.get_value() if value is None else value
-        if self.cut is not None and tuple(value.shape) == self.own_shape:
+        value = self.full() if value is None else value
+        if self.cut is not None and own:
             value = zero.whole(value, self.cut, self.layout)
         if self.expert:
             value = gathered(value, EXPERTS, self.layout.ddp_axis)

@@ -24,6 +24,7 @@ from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import PipelineParallelConfig, Settings
 from ttkit.train.context import DistributedContext, open_layout
+from ttkit.train.layout import TIED
 from ttkit.train.models import create_model
 from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel import MeshLayout
@@ -143,8 +144,7 @@ class PipelineTrainer(Trainer):
         self.schedule = make_schedule(self.pipeline, self.count, parts, self._given)
         chunks, shares = self.schedule.chunks, self.pipeline.blocks_per_rank
         if self.model_config.is_tied:
-            rule = "both ends of the pipeline would train the token table of tied embeddings"
-            fail("PipelineTrainer", rule, "weight_tying: disabled")
+            fail("PipelineTrainer", TIED, "weight_tying: disabled")
         if self.pipeline.num_blocks != self.model_config.num_blocks:
             blocks, have = self.pipeline.num_blocks, self.model_config.num_blocks
             rule = f"pipeline_parallel_config.num_blocks is {blocks}, the model has {have} blocks"
@@ -153,7 +153,7 @@ class PipelineTrainer(Trainer):
             stages = f"the stages are ranks 0 to {self.count - 1}"
             rule = f"blocks_per_rank has the ranks {sorted(shares)}, and {stages}"
             fail("PipelineTrainer", rule, "one line 'RANK: BLOCKS' for each stage")
-        per_stage = [blocks for _, blocks in sorted(shares.items())]
+        per_stage = self.settings.multihost_config.shares
         divided = split_blocks(self.model_config, self.count, chunks, per_stage)
         mine = range(self.count) if self.comm is None else [self.rank % self.count]
         self.stages = {

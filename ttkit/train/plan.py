@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
+from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Topology, topology
 from ttkit.train.config import Settings, TransformerConfig
 from ttkit.train.layout import Layout
-from ttkit.train.memory import DTYPES, tiled
+from ttkit.train.memory import tiled
 from ttkit.train.models import Transformer, create_model
-from ttkit.train.parallel import check_divisible
+from ttkit.train.stage import split_blocks
+from ttkit.words import Tables
 
 
 class Part(NamedTuple):
@@ -33,15 +35,15 @@ class Part(NamedTuple):
     bytes_on_a_chip: int
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
+@dataclass(frozen=True, repr=False)
+class TrainingPlan(Tables):
     """The cost of a training run; prints as tables. Made by `training_plan`.
 
     Args:
         settings: the run.
         system: the machine.
         axes: {"ddp": mesh axis, "tp": mesh axis} of the strategies that are on.
-        model: without values.
+        model: without values; of a pipeline, its first stage.
     """
 
     settings: Settings
@@ -81,12 +83,6 @@ class TrainingPlan:
         """How often a step goes forward and backward: once for each micro-batch."""
         return self.settings.training_config.gradient_accumulation_steps
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of one pass on each chip."""
-        batch = self.settings.training_config.batch_size // (self.ddp * self.passes)
-        return batch * self.config.max_sequence_length
-
     @functools.cached_property
     def parts(self) -> list[Part]:
         """The parameters by part of the model, blocks together, in the order of the model."""
@@ -99,14 +95,14 @@ class TrainingPlan:
             elif key == "vocabulary":
                 key = " ".join(words[:2])
             local = parameter.local_shape
-            nbytes = tiled(local) * DTYPES[self.dtype]
+            nbytes = tiled(local) * ELEMENT_BYTES[self.dtype]
             numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model learns."""
+        """How many numbers the model learns; of a pipeline, its first stage."""
         return sum(part.parameters for part in self.parts)
 
     # ------------------------------------------------------------ a step
@@ -115,22 +111,36 @@ class TrainingPlan:
         """How the step is cut."""
         return Layout.of(self.settings)
 
-    @property
-    def _step(self) -> tuple[Any, Layout, Any]:
-        from ttkit.layouts.step import Job, Stage
-
-        training, mb = self.settings.training_config, self.settings.layout.bucket_mb
-        job = Job(self.config, training.batch_size, self.config.max_sequence_length, training, mb)
-        return job, self.layout, Stage(blocks=self.config.num_blocks)
-
     @functools.cached_property
-    def memory(self) -> dict[str, int]:
-        """Bytes on each chip when it holds most: weights, gradients, optimizer, activations,
-        buffers.
+    def cost(self) -> Any:
+        """Memory, traffic and times, a `ttkit.layouts.search.Candidate`; the stages of a pipeline
+        lie on as many hosts as they need.
         """
-        from ttkit.layouts.memory import memory_of
+        from ttkit.layouts.places import Machine, Place, room_for
+        from ttkit.layouts.search import evaluate
+        from ttkit.layouts.step import Job
 
-        return memory_of(*self._step)._asdict()
+        training, layout, model = self.settings.training_config, self.layout, self.config
+        shape: Any = tuple(self.settings.device_config.mesh_shape)
+        hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
+        axes = (("dp" if name == "ddp" else name, axis) for name, axis in self.axes.items())
+        place = Place(shape, tuple(axes), layout.dp // self.ddp, hosts)
+        job = Job(
+            replace(model, experimental=None),
+            training.batch_size,
+            model.max_sequence_length,
+            training,
+            self.settings.layout.bucket_mb,
+        )
+        any_size = Machine(self.system, headroom=-math.inf)
+        return evaluate(job, layout, place, any_size, self.settings.multihost_config.shares)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes on each chip when it holds most, of a pipeline in its fullest stage: weights,
+        gradients, optimizer, activations, buffers.
+        """
+        return self.cost.memory._asdict()  # type: ignore[no-any-return]
 
     @property
     def fits(self) -> bool:
@@ -140,42 +150,37 @@ class TrainingPlan:
     @property
     def flops(self) -> int:
         """Floating-point operations of the products of a step on each chip."""
-        from ttkit.layouts.times import flops
+        return self.cost.flops  # type: ignore[no-any-return]
 
-        return flops(*self._step)
-
-    @functools.cached_property
+    @property
     def traffic(self) -> list[Any]:
-        """The collectives of a step: `ttkit.layouts.traffic.Traffic`."""
-        from ttkit.layouts.traffic import traffic
-
-        axes = {"dp" if name == "ddp" else name: axis for name, axis in self.axes.items()}
-        return traffic(*self._step, self.topology, axes)
-
-    @functools.cached_property
-    def times_s(self) -> dict[str, float]:
-        """Modelled seconds of a step: products, each kind of communication, and the optimizer,
-        which reads and writes memory.
+        """The collectives of a step: `ttkit.layouts.traffic.Traffic`; of a pipeline, those of its
+        slowest stage.
         """
-        from ttkit.layouts.memory import Memory
-        from ttkit.layouts.times import optimizer_s, products_s
+        return self.cost.traffic  # type: ignore[no-any-return]
 
-        chip = self.system.chip
-        found = {"products": self.passes * sum(products_s(*self._step, chip))}
+    @property
+    def times_s(self) -> dict[str, float]:
+        """Modelled seconds of a step: products, each kind of communication, the bubble of a
+        pipeline, and the optimizer, which reads and writes memory.
+        """
+        times = self.cost.times
+        found = {"products": times.products}
         for traffic in self.traffic:
             found[traffic.what] = found.get(traffic.what, 0.0) + traffic.time_s
-        return found | {"optimizer": optimizer_s(Memory(**self.memory), chip)}
+        if self.layout.pp > 1:
+            found["bubble"] = times.bubble
+        return found | {"optimizer": times.optimizer}
 
     @property
     def step_time_s(self) -> float:
         """Modelled seconds of a step, its pieces one after the other."""
-        return sum(self.times_s.values())
+        return self.cost.times.total  # type: ignore[no-any-return]
 
     @property
     def tokens_per_s(self) -> float:
         """Modelled tokens of all groups in a second."""
-        training = self.settings.training_config
-        return training.batch_size * self.config.max_sequence_length / self.step_time_s
+        return self.cost.tokens_per_s  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
@@ -225,16 +230,6 @@ class TrainingPlan:
 
         return tables(self)
 
-    def __repr__(self) -> str:
-        tables = [repr(report) for report in self.reports()]
-        return "\n\n".join([*tables, *(f"note: {note}" for note in self.notes())])
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        tables = "".join(report._repr_html_() for report in self.reports())
-        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())
-
 
 def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:
     """Return the cost of a training run on a machine.
@@ -245,7 +240,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
 
     Raises:
         TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
-            or a pipeline.
+            or a pipeline has several chunks on a stage.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -256,13 +251,14 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device, axes = settings.device_config, settings.device_config.axes()
-    if device.enable_pp:
-        rule = "a plan is of one mesh, and the stages of a pipeline have one each"
-        cure = "enable_pp: false to plan the model on one mesh"
-        fail("plan a run with enable_pp", rule, cure)
+    pipeline = settings.multihost_config.pipeline_parallel_config
+    if device.enable_pp and pipeline and pipeline.chunks_per_rank > 1:
+        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
+        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
-    config, layout = settings.training_config, settings.mesh_layout()
-    parts = layout.ddp_size * config.gradient_accumulation_steps
-    by = "the DDP size times gradient_accumulation_steps"
-    check_divisible("batch_size", config.batch_size, by, parts)
-    return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))
+    layout = settings.mesh_layout()
+    model, cut = settings.transformer_config, Layout.of(settings)
+    (first,), *_ = split_blocks(model, cut.pp, per_stage=settings.multihost_config.shares)
+    plan = TrainingPlan(settings, machine, axes, create_model(model, layout, first))
+    cut.check(model, settings.training_config.batch_size, model.max_sequence_length)
+    return plan

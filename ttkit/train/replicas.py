@@ -53,11 +53,11 @@ def average_gradients(
         if comm and grad is not None:
             from mpi4py import MPI
 
-            array = parameter.gather(grad) * np.float32(1 / comm.size)
+            array = parameter.gather_grad() * np.float32(1 / comm.size)
             sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
     for request, parameter, mean in sent:
         wait(request)
-        parameter.set_grad(parameter.distribute(mean, parameter.dtype, own=True))
+        parameter.set_own_grad(parameter.distribute(mean, parameter.dtype, own=True))
 
 
 def start_mpi() -> Any:

@@ -237,8 +237,8 @@ class Trainer:
     ) -> History:
         """Train: validate every eval_every steps, save every model_save_interval and at the end.
 
-        Ctrl-C (or the kernel's interrupt, or the button in a notebook) stops it after the current
-        step, with a checkpoint; a second Ctrl-C stops it at once.
+        Ctrl-C (or a notebook's button, which ends the cell, too) stops it after the current step,
+        with a checkpoint; a second Ctrl-C stops it at once.
 
         Args:
             steps: how many more; up to max_steps unless given.
@@ -275,7 +275,8 @@ class Trainer:
                     if folder:
                         saved = self.save()
                         kept = f"Saved {saved}; the same call goes on from there."
-                    self.notify(f"Stopped after step {self.steps}. {kept}")
+                    report = view.stopped if view else self.notify
+                    report(f"Stopped after step {self.steps}. {kept}")
         finally:
             if view:
                 view.close()

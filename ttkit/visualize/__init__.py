@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ttkit import backend
@@ -16,6 +17,7 @@ from ttkit.words import in_notebook
 __all__ = [
     "MemoryReport",
     "memory",
+    "on_one_axis",
     "step_through",
     "visualize_descriptor",
     "visualize_matmul",
@@ -242,7 +244,22 @@ def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
             visualize_plan(one, names=names)
 
 
-def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:
+def on_one_axis(pictures: Iterable[Any]) -> list[Any]:
+    """Return pictures of schedules or of timelines that share one axis of time.
+
+    Example:
+        >>> from ttkit.plans import gpipe, one_at_a_time
+        >>> from ttkit.visualize.schedule import schedule_picture
+        >>> pictures = map(schedule_picture, (one_at_a_time(2, 4), gpipe(2, 4)))
+        >>> [(picture.end_s, picture.until) for picture in on_one_axis(pictures)]
+        [(24, 24), (15, 24)]
+    """
+    given = list(pictures)
+    end = max(picture.end_s for picture in given)
+    return [replace(picture, until=end) for picture in given]
+
+
+def visualize_schedule(schedule: Any, measured: Any = None) -> None:
     """Show when each stage of a pipeline does what, its bubble and its memory.
 
     On a terminal it is in letters. The picture of a schedule that does not work shows where its
@@ -252,7 +269,6 @@ def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> A
         schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.
         measured: a run to show on the same axis: (stage, action, start in s, end in s) of each
             action; a schedule without times of its own then takes the medians of the run.
-        ax: a matplotlib Axes to draw into; it is returned, and nothing is shown.
 
     Raises:
         TTKitError: a measured action that is none of the schedule's, or that ends before it starts.
@@ -268,5 +284,4 @@ def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> A
 
     plain = getattr(schedule, "schedule", schedule)
     _check(plain, "micro_batches", "visualize_schedule", "a schedule of ttkit.plans")
-    picture = schedule_picture(schedule, measured)
-    return _show(picture) if ax is None else picture.plot(ax)
+    _show(schedule_picture(schedule, measured))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ttkit import backend
@@ -99,13 +99,11 @@ class MemoryReport(Chart):
     Args:
         total: of each chip.
         used: {device: bytes}.
-        l1: {device: bytes of a core's L1}, of chips that use any.
     """
 
     mesh: str
     total: float
     used: dict[int, float]
-    l1: dict[int, int] = field(default_factory=dict)
 
     @property
     def free(self) -> dict[int, float]:
@@ -129,8 +127,6 @@ class MemoryReport(Chart):
         ]
         for device, free in self.free.items():
             lines.append(f"{device:>8} {self.used[device]:>16,} {free:>16,}")
-        if self.l1:
-            lines.append(f"L1 in use on a core: at most {max(self.l1.values()):,} bytes")
         return "\n".join(lines)
 
     @property
@@ -183,12 +179,10 @@ def memory(mesh: Any) -> MemoryReport:
     ids = mesh.get_device_ids()
     if not backend.is_simulated():
         return MemoryReport(repr(mesh), NOT_KNOWN, dict.fromkeys(ids, NOT_KNOWN))
-    from ttkit.sim.memory import bytes_in_use
+    from ttkit.sim.tensor.memory import bytes_in_use
 
-    used, l1 = bytes_in_use(), bytes_in_use("used_l1")
-    total = mesh.system.chip.dram_bytes
-    near = {device: l1[device] for device in ids if l1[device]}
-    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids}, near)
+    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
+    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,11 +23,11 @@ READABLE = 10  # px: a drawing shrinks until its smallest words are so high, the
 # the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
-    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff"
+    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--chart:none"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#4d5664;--empty:#323944;--page:#15181d"
+    "--frame:#4d5664;--empty:#323944;--page:#15181d;--chart:invert(1) hue-rotate(180deg)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
@@ -36,6 +36,7 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
+    ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
@@ -121,6 +122,38 @@ class Drawing:
         if path:
             self.add("path", d=path, fill=fill, stroke=edge, stroke_width=width)
 
+    def hatch(
+        self,
+        boxes: Iterable[Rectangle],
+        lines: str = "/",
+        *,
+        gap: float = 6,
+        colour: str = INK,
+    ) -> None:
+        """Draw lines over boxes, so that they need no colour of their own.
+
+        Args:
+            lines: "/" rise, "-" lie, "|" stand; "" draws none.
+            gap: from line to line.
+
+        Example:
+            >>> page = Drawing(20, 20, "a hatched box")
+            >>> page.hatch([(0, 0, 20, 20)], gap=10)
+            >>> page.svg().count("M")
+            3
+        """
+        path = ""
+        for x, y, w, h in boxes if lines else ():
+            if lines == "/":
+                path += _slanted((x, y, w, h), gap)
+            elif lines == "-":
+                path += "".join(f"M{x:.4g} {y + k:.4g}h{w:.4g}" for k in range(5, int(h), 6))
+            else:
+                path += "".join(f"M{x + k:.4g} {y:.4g}v{h:.4g}" for k in range(2, int(w) + 1, 4))
+        if path:
+            look = {"stroke": colour, "pointer_events": "none"}
+            self.add("path", d=path, fill="none", stroke_width=0.9, **look)
+
     def line(
         self,
         start: Point,
@@ -200,6 +233,18 @@ class Drawing:
         """Return an SVG file that carries its own style and a background."""
         page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
         return self.svg(f' class="{CLASS}"').replace("</title>", f"</title>{page}", 1)
+
+
+def _slanted(area: Rectangle, gap: float) -> str:
+    """Return the path of lines that rise through a box, and meet those of the boxes beside it."""
+    left, top, width, height = area
+    path, low, high = "", left + top, left + top + width + height
+    along = (math.floor(low / gap) + 1) * gap  # the line on which x + y is this
+    while along < high:
+        start, end = max(left, along - top - height), min(left + width, along - top)
+        path += f"M{start:.5g} {along - start:.5g}L{end:.5g} {along - end:.5g}"
+        along += gap
+    return path if width > 0 and height > 0 else ""
 
 
 @dataclass(frozen=True, repr=False)

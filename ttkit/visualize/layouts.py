@@ -17,6 +17,7 @@ def _mesh(candidate: Any) -> str:
     place = candidate.place
     hosts = place.replicas * place.stages
     shape = "x".join(map(str, place.shape))
+    shape += ", may hang" if place.warning else ""
     return shape if hosts == 1 else f"{shape}, {counted(hosts, 'host')}"
 
 

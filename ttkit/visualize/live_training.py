@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from ttkit.errors import Interrupted
 from ttkit.visualize.drawing import Drawing, on_page
 from ttkit.visualize.live import buttons, show_widget
 from ttkit.visualize.training import loss_curves, words
@@ -53,6 +54,10 @@ class View:
     def update(self, record: Any) -> None:
         """Take a record."""
         raise NotImplementedError
+
+    def stopped(self, text: str) -> None:
+        """Report that the run was stopped."""
+        self.trainer.notify(text)
 
     def close(self) -> None:
         """Leave what stays when the run has ended."""
@@ -138,6 +143,10 @@ class Page(View):
         curve = sketch(self.trainer.history, self.end)
         page = on_page(title + bar + curve.svg(curve.least))
         return {"text/html": page, "text/plain": words}
+
+    def stopped(self, text: str) -> None:
+        """End the cell, which would go on with its next line."""
+        raise Interrupted(text)
 
     def close(self) -> None:
         """Leave the chart of all steps."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ttkit.visualize.drawing import INK, Drawing, Figure, Rectangle, ranges, tone, width_of
-from ttkit.visualize.hatching import hatch
 from ttkit.visualize.products import (
     Part,
     Product,
@@ -98,14 +97,14 @@ class _Picture:
         for chip, block in held.items():
             owners.setdefault(block, []).append(chip)
         for block, chips in owners.items():
-            self._block(name, block, chips)
+            self._block(name, block, chips, "holds", "hold")
 
-    def _block(self, name: str, block: Ranges, chips: list[str], what: str = "holds") -> None:
+    def _block(self, name: str, block: Ranges, chips: list[str], what: str, plural: str) -> None:
         x, y, width, height = self._area(name, block)
         alone = len(chips) == 1
         owner = chips[0] if alone else f"{len(chips)} chips ({_numbers(chips)})"
         where = f"{name}{slice_text(block, self.sizes[name])}"
-        hover = f"{where}: {owner} {what if alone else what.rstrip('s')} it"
+        hover = f"{where}: {owner} {what if alone else plural} it"
         fill = self.tones[chips[0]] if alone else "var(--chip)"
         look: dict[str, Any] = {"fill": fill, "stroke": "var(--edge)"}
         self.drawing.add("rect", "", hover, x=x, y=y, width=width, height=height, **look)
@@ -180,12 +179,16 @@ class _Picture:
             if product.partial and not product.reduced:
                 self._sheets(block, parts)
             else:
-                self._block("result", block, [part.name for part in parts], "has")
+                self._block("result", block, [part.name for part in parts], "has", "have")
         for block in product.missing:
             area = self._area("result", block)
             self.drawing.box(*area, fill="var(--page)", round=0)
             where = slice_text(block, self.sizes["result"])
-            hatch(self.drawing, area, hover=f"result{where}: no chip computes it")
+            self.drawing.hatch([area], gap=7, colour="var(--edge)")
+            x, y, width, height = area
+            look: dict[str, Any] = {"x": x, "y": y, "width": width, "height": height}
+            hover = f"result{where}: no chip computes it"
+            self.drawing.add("rect", hover=hover, fill="transparent", **look)
 
     def _sheets(self, block: Ranges, parts: list[Part]) -> None:
         """Draw the partial sums of a block as sheets that lie over one another.

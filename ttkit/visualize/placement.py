@@ -11,7 +11,6 @@ from typing import Any
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.systems import system_named
 from ttkit.visualize.drawing import INK, Drawing, Figure, on_page, tone, width_of
-from ttkit.visualize.hatching import hatch
 from ttkit.visualize.mesh import MeshDrawing, picture_of
 from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
 from ttkit.words import counted
@@ -166,7 +165,7 @@ def _made(
     import numpy as np
 
     from ttkit.sim import ttnn as simulated
-    from ttkit.sim.opening import beside
+    from ttkit.sim.mesh.opening import beside
 
     ttnn: Any = simulated  # also where the program itself runs on cards
     replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
@@ -267,8 +266,7 @@ def _shard(made: _Made, padding: float) -> Drawing:
     drawing = Drawing(max(w + 4, 230), h + 48, title)
     hover = f"padding: stored as {high} x {wide}, {padding:.0%} holds no value"
     drawing.add("rect", hover=hover, x=2, y=2, width=w, height=h, fill="var(--empty)")
-    hatch(drawing, (2 + right, 2, w - right, h), colour=SOFT)
-    hatch(drawing, (2, 2 + below, right, h - below), colour=SOFT)
+    drawing.hatch([(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)], colour=SOFT)
     hover = f"values: {rows} x {columns}"
     drawing.add("rect", hover=hover, x=2, y=2, width=right, height=below, fill=tone(0))
     tile = TILE * scale
@@ -286,7 +284,7 @@ def _shard(made: _Made, padding: float) -> Drawing:
     drawing.words(22, y + 11, words, size=SIZE, anchor="start")
     x = 36 + width_of(words, SIZE)
     drawing.box(x, y, 14, 14, fill="var(--empty)", round=2)
-    hatch(drawing, (x, y, 14, 14), colour=SOFT)
+    drawing.hatch([(x, y, 14, 14)], colour=SOFT)
     label = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
     drawing.words(x + 20, y + 11, label, size=SIZE, anchor="start")
     return drawing

@@ -1,12 +1,11 @@
-"""Charts of pipeline schedules: a lane for each stage, modelled and measured on one axis."""
+"""Pictures of pipeline schedules: a lane for each stage, modelled and measured on one axis."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,31 +13,36 @@ from ttkit.errors import TTKitError, fail
 from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.actions import KINDS
 from ttkit.plans.timetable import Slot, timetable
-from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, write
-from ttkit.visualize.drawing import Figure
-from ttkit.visualize.stages import Touch, shade, stage_lanes
+from ttkit.visualize.drawing import Figure, tone
+from ttkit.visualize.lanes import Bar, Lane, Look, draw_lanes
+from ttkit.words import short
 
-HATCH = {"F": "//", "B": "\\\\", "I": "---", "W": "xx"}  # of bars that have no room for words
+LINES = {"F": "", "B": "/", "I": "-", "W": "|"}
+FILLS = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
+LOOKS = {kind: Look(name, FILLS[kind], LINES[kind]) for kind, name in KINDS.items()}
 COLUMNS = 100  # of a terminal, for the lanes
 Measured = Iterable[tuple[int, Action | str, float, float]]
 Row = tuple[str, tuple[Slot, ...], str]
+Touch = Callable[[int, Action], Mapping[str, str]]
 
 
 @dataclass(frozen=True, repr=False)
-class SchedulePicture(Chart):
-    """When each stage of a schedule does what, and its chart.
+class SchedulePicture:
+    """When each stage of a schedule does what, as a picture in a notebook.
 
     Args:
         modelled: when each action would run; of a schedule that does not work, as far as it comes.
         measured: when each did run, from 0 on.
         unit: of the times: "s", or "" where they are counted in forwards.
         problem: why it does not work.
+        until: where the axis ends, if not when the last stage does.
     """
 
     modelled: Timetable
     measured: Timetable | None = None
     unit: str = "s"
     problem: str = ""
+    until: float = 0.0
 
     @property
     def schedule(self) -> Schedule:
@@ -46,7 +50,7 @@ class SchedulePicture(Chart):
         return self.modelled.schedule
 
     @property
-    def title(self) -> str:  # type: ignore[override]
+    def title(self) -> str:
         """Name, size and bubble."""
         if self.problem:
             return f"{self.schedule.title} · does not work"
@@ -56,7 +60,7 @@ class SchedulePicture(Chart):
 
     @property
     def end_s(self) -> float:
-        """Where the axis ends."""
+        """When the last stage ends."""
         return max(self.modelled.time_s, self.measured.time_s if self.measured else 0)
 
     @property
@@ -92,18 +96,19 @@ class SchedulePicture(Chart):
         shortest = min((slot.end_s - slot.start_s for slot in modelled), default=0)
         if not shortest:
             return ""
-        units = self.end_s / shortest
+        axis = max(self.end_s, self.until)
+        units = axis / shortest
         columns = min(COLUMNS, min(6, max(1, int(COLUMNS / units))) * round(units))
         text = ""
         for action, *span in slots:
-            start, stop = (math.ceil(time / self.end_s * columns - 0.5) for time in span)
+            start, stop = (math.ceil(time / axis * columns - 0.5) for time in span)
             name, room = str(action), stop - max(start, len(text))
             if units > COLUMNS:
                 bar = "#" * room
             else:
                 bar = name.ljust(room, "-") if len(name) < room else action.kind * room
             text = text.ljust(start, ".") + bar
-        return text.ljust(columns, ".")
+        return text.ljust(round(self.end_s / axis * columns), ".")
 
     def figure(self, touch: Touch | None = None) -> Figure:
         """Return what a notebook shows.
@@ -111,63 +116,47 @@ class SchedulePicture(Chart):
         Args:
             touch: attributes of the box of an action on a stage, for a `touchable` page.
         """
-        waiting = []
-        for stage, row in enumerate(self.schedule.actions):
-            waiting.append(row[len(self.modelled.slots[stage]) :])
-            waiting += [()] if self.measured else []
-        drawing = stage_lanes(
-            self.rows,
-            self.end_s,
-            title=repr(self),
-            unit=self.unit,
-            chunks=self.schedule.chunks,
-            waiting=waiting,
-            touch=touch,
-        )
-        return Figure(self.title, [drawing], alarm=self.problem)
+        lanes = []
+        for number, (name, slots, about) in enumerate(self.rows):
+            stage = number // 2 if self.measured else number
+
+            def more(action: Action, stage: int = stage) -> tuple[tuple[str, str], ...]:
+                return tuple(touch(stage, action).items()) if touch else ()
+
+            bars = []
+            for action, start, end in slots:
+                times = " to ".join(
+                    short(t, self.unit) if self.unit else f"{t:g}" for t in (start, end)
+                )
+                hover = f"{_named(action, name)}, {times}"
+                fill = shade(action.kind, action.chunk, self.schedule.chunks)
+                bars.append(Bar(start, end, action.kind, str(action), hover, fill, more(action)))
+            never: list[Bar] = []
+            for action in () if name == "measured" else self.schedule.actions[stage][len(slots) :]:
+                says = "never starts" if never else "never starts: waits here"
+                hover = f"{_named(action, name)}: {says}"
+                never.append(Bar(0, 0, action.kind, str(action), hover, more=more(action)))
+            lanes.append(Lane(name, bars, about, never))
+        axis = "time" if self.unit else "time; a forward of a stage takes 1"
+        drawing = draw_lanes(lanes, LOOKS, self.end_s, title=repr(self),
+                             idle="bubble: waits", axis=axis,
+                             unit=self.unit, until=self.until)  # fmt: skip
+        return Figure(self.title, [drawing], text=repr(self), alarm=self.problem)
 
     def _repr_html_(self) -> str:
         return self.figure()._repr_html_()
 
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        problem = 0.16 * (len(self.problem) // 90 + 1) * bool(self.problem)
-        return 1.2 + 0.36 * len(self.rows) + problem
 
-    def draw(self, ax: Any) -> None:
-        """Draw a lane for each stage, with its actions to scale; beside it, bubble and memory."""
-        from matplotlib.ticker import EngFormatter
-
-        names, slots, about = zip(*self.rows)
-        lanes(ax, names, self.end_s or 1, "bubble")
-        groups: dict[tuple[int, str, int], list[tuple[Span, str]]] = {}
-        hatches = dict.fromkeys(KINDS, "")
-        for lane, row in enumerate(slots):
-            for action, *span in row:
-                text = fitting(ax, span, _texts(action))
-                groups.setdefault((lane, action.kind, action.chunk), []).append((span, text))
-                if not text:
-                    hatches[action.kind] = HATCH[action.kind]
-        for (lane, kind, chunk), named in groups.items():
-            fill = shade(kind, chunk, self.schedule.chunks)
-            spans = [span for span, _ in named]
-            bars(ax, lane, spans, KINDS[kind], fill, hatches[kind])
-            for span, text in named if not hatches[kind] else ():
-                write(ax, lane, span, text)
-        entitle(ax, f"{self.title}\n{self.problem}".rstrip())
-        right = ax.secondary_yaxis("right")
-        right.set_yticks(range(len(names)), about)
-        right.tick_params(length=0)
-        right.spines["right"].set_visible(False)
-        ax.set_xlabel("time" if self.unit else "time, a forward of a stage being 1")
-        ax.xaxis.set_major_formatter(EngFormatter(unit=self.unit) if self.unit else "{x:g}")
+def _named(action: Action, lane: str) -> str:
+    chunk = f" in chunk {action.chunk}" if action.chunk else ""
+    return f"{action}: {KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk}, {lane}"
 
 
-def _texts(action: Action) -> tuple[str, str]:
-    """Return an action's letter and number on one line, and on two."""
-    text, number = str(action), str(action.micro_batch)
-    return text, text.removesuffix(number) + f"\n{number}"
+def shade(kind: str, chunk: int, chunks: int) -> str:
+    """Return the fill of an action: one colour for each kind, lighter for later chunks."""
+    light, fill = 0.6 * chunk / max(chunks - 1, 1), LOOKS[kind].fill
+    parts = (int(fill[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * light):02x}" for part in parts)
 
 
 def schedule_picture(

@@ -13,6 +13,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.visualize.mesh import Coordinate, ids_at
 from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, slice_text
+from ttkit.words import in_notebook
 
 CELL = 30  # columns of text
 Table = list[Any]  # what rich prints, in order
@@ -94,8 +95,8 @@ def tensor_table(tensor: Any) -> Table:
     """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds.
 
     The table repeats ttnn's, which can differ from what the chips hold: with a tensor on a part of
-    a mesh, ttnn assigns the first shards to the first places of the topology; it treats a negative
-    dimension as not sharded."""
+    a mesh, ttnn assigns the first shards to the first places of the topology; on a terminal it
+    treats a negative dimension as not sharded, which a notebook counts from the end."""
     from rich.panel import Panel
 
     topology, mesh = tensor.tensor_topology(), tensor.device()
@@ -105,8 +106,9 @@ def tensor_table(tensor: Any) -> Table:
     holds = set(named[: shards_of(tensor)])
     axis_of: dict[int, int] = {}
     for axis, placement in enumerate(topology.placements()):
-        if getattr(placement, "dim", None) is not None:
-            axis_of.setdefault(placement.dim, axis)
+        dim = getattr(placement, "dim", None)
+        if dim is not None:
+            axis_of.setdefault(dim % len(shape) if in_notebook() else dim, axis)
     whole = list(shape)
     # a negative dimension counts here, though its slices are printed as not sharded
     for dim, axis in axis_of.items():

@@ -179,7 +179,7 @@ def draw_tensor(tensor: Any) -> Figure:
             words.append(wrap(text, 30, max_lines=3))
         else:  # narrow chips: the coordinate has a line of its own
             names.append(name or label)
-            words.append([label] * bool(name) + wrap(text, 10, max_lines=3))
+            words.append([label] * bool(name) + wrap(text, 10, max_lines=3, break_long_words=False))
     widths = [width_of(line, SIZE) for lines in words for line in lines]
     widths += [width_of(name, NAME, bold=True) for name in names]
     tall = STEP * (1 + max(map(len, words)))

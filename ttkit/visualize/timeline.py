@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import fill, shorten
+from textwrap import shorten, wrap
 from typing import Any
 
-from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, leave_empty, write
-from ttkit.visualize.drawing import ranges, tone
+from ttkit.visualize.drawing import ALARM, Figure, ranges, tone
+from ttkit.visualize.lanes import Bar, Look, draw_lanes
+from ttkit.visualize.lanes import Lane as Row
 from ttkit.words import short
 
-COMPUTE, COMMUNICATION = "compute", "communication"
-LOOKS = {COMPUTE: (tone(1), ""), COMMUNICATION: (tone(3), "\\\\")}  # colour and hatch
-EXPOSED = ("exposed: only sending", tone(3), "//")
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One operation on a chip, in seconds."""
-
-    name: str
-    kind: str  # COMPUTE or COMMUNICATION
-    start_s: float
-    end_s: float
+COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
+LOOKS = {
+    COMPUTE: Look(COMPUTE, tone(1)),
+    COMMUNICATION: Look("communication, hidden", tone(3), "-", always=True),
+    EXPOSED: Look("communication, exposed", ALARM, "/", always=True),
+}
+COLUMN = 18  # letters of a name beside a lane
+Span = tuple[float, float]  # start and end, in seconds
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Chips that do the same at the same time."""
+    """Chips that do the same at the same time: bars of compute and communication, in seconds."""
 
     chips: tuple[int, ...]
     bars: tuple[Bar, ...]
@@ -46,7 +42,7 @@ class Lane:
 
     def spans(self, kind: str) -> list[Span]:
         """Return (start, end) of each bar of one kind."""
-        return [(bar.start_s, bar.end_s) for bar in self.bars if bar.kind == kind]
+        return [(bar.start, bar.end) for bar in self.bars if bar.kind == kind]
 
     @property
     def exposed(self) -> list[Span]:
@@ -85,21 +81,23 @@ def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
 
 
 @dataclass(frozen=True, repr=False)
-class Timeline(Chart):
-    """What ran when on which chips, and its chart.
+class Timeline:
+    """What ran when on which chips, as a picture in a notebook.
 
     Args:
         beside: chips compute and communicate at the same time: two rows in a lane.
+        until: where the axis ends, if not at the last bar's end.
     """
 
     title: str
     lanes: tuple[Lane, ...]
     beside: bool = False
+    until: float = 0.0
 
     @property
     def end_s(self) -> float:
         """Seconds at the last bar's end."""
-        return max((bar.end_s for lane in self.lanes for bar in lane.bars), default=0.0)
+        return max((bar.end for lane in self.lanes for bar in lane.bars), default=0.0)
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -110,32 +108,27 @@ class Timeline(Chart):
             lines.append(f"  {lane.label}: {spent}, modelled")
         return "\n".join(lines)
 
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 1.0 + (0.5 if self.beside else 0.4) * max(len(self.lanes), 1)
-
-    def draw(self, ax: Any) -> None:
-        """Draw a lane under the other on an axis of modelled time."""
-        from matplotlib.ticker import EngFormatter
-
+    def _repr_html_(self) -> str:
         if not self.end_s:
-            entitle(ax, self.title)
-            leave_empty(ax, "nothing that takes modelled time")
-            return
-        lanes(ax, [fill(lane.label, 20) for lane in self.lanes], self.end_s, "idle")
-        high, lower = (0.4, 0.2) if self.beside else (0.8, 0.0)
-        for row, lane in enumerate(self.lanes):
-            rows = {COMPUTE: row - lower, COMMUNICATION: row + lower}
-            for kind, look in LOOKS.items():
-                bars(ax, rows[kind], lane.spans(kind), kind, *look, high)
-            bars(ax, rows[COMMUNICATION], lane.exposed, *EXPOSED, high)
-            for bar in lane.bars:
-                colour, hatch = LOOKS[bar.kind]
-                span = (bar.start_s, bar.end_s)
-                name = fitting(ax, span, [bar.name.rpartition(".")[2]])
-                if name:
-                    write(ax, rows[bar.kind], span, name, colour if hatch else None)
-        entitle(ax, self.title)
-        ax.xaxis.set_major_formatter(EngFormatter(unit="s"))
-        ax.set_xlabel("modelled time")
+            return Figure(self.title, [], ["Nothing that takes modelled time."])._repr_html_()
+        rows = [row for lane in self.lanes for row in self._rows(lane)]
+        drawing = draw_lanes(rows, LOOKS, self.end_s, title=repr(self), idle="idle",
+                             axis="modelled time", unit="s", until=self.until)  # fmt: skip
+        return Figure(self.title, [drawing])._repr_html_()
+
+    def _rows(self, lane: Lane) -> list[Row]:
+        """Return the rows of a lane: one, or one of compute above one of communication."""
+        drawn = []
+        for bar in lane.bars:
+            hover = f"{bar.text}: {short(bar.start, 's')} to {short(bar.end, 's')}"
+            drawn.append(bar._replace(hover=hover))
+        drawn += [Bar(*span, EXPOSED, hover="nothing computes") for span in lane.exposed]
+        if not self.beside:
+            name, about = [*wrap(lane.label, COLUMN, max_lines=2, placeholder=" …"), ""][:2]
+            return [Row(name, drawn, about)]
+        name = shorten(lane.label, COLUMN, placeholder=" …")
+        sent = [bar for bar in drawn if bar.kind != COMPUTE]
+        return [
+            Row(name, [bar for bar in drawn if bar.kind == COMPUTE], COMPUTE),
+            Row("", sent, COMMUNICATION),
+        ]

@@ -49,8 +49,11 @@ def _gb(nbytes: float) -> str:
 
 def _parameters(plan: Any) -> Report:
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
-    sizes = {"ddp": plan.ddp, "tp": plan.tp}
-    axes = [f"{name.upper()} on axis {axis}: {sizes[name]}" for name, axis in plan.axes.items()]
+    layout = plan.model.layout
+    sizes = ((name, axis, getattr(layout, f"{name}_size")) for name, axis in plan.axes.items())
+    axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in sizes]
+    if plan.layout.pp > 1:
+        axes.append(f"PP: the first of {plan.layout.pp} stages")
     project, model = plan.settings.training_config.project_name, plan.config
     title = (
         f"{project}: {model.model_type}, {model.num_blocks} blocks, "
@@ -65,7 +68,7 @@ def _parameters(plan: Any) -> Report:
         "all",
         f"{plan.parameters:,}",
         f"{sum(p.on_a_chip for p in plan.parts):,}",
-        f"{plan.memory['weights']:,}",
+        f"{sum(p.bytes_on_a_chip for p in plan.parts):,}",
     ]
     return Report(
         title,
@@ -99,7 +102,8 @@ def _communication(plan: Any) -> Report:
     rows = []
     for what in dict.fromkeys(traffic.what for traffic in plan.traffic):
         same = [traffic for traffic in plan.traffic if traffic.what == what]
-        kind = f"{same[0].collective}, axis {same[0].axis}"
+        where = same[0].link if same[0].axis is None else f"axis {same[0].axis}"
+        kind = f"{same[0].collective}, {where}"
         sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
         rows.append(
             [
@@ -131,7 +135,7 @@ def _communication(plan: Any) -> Report:
 
 
 def _times(plan: Any) -> Report:
-    tokens = plan.tokens * plan.passes * plan.ddp
+    tokens = plan.settings.training_config.batch_size * plan.config.max_sequence_length
     rows = [
         [name, short(time, "s"), f"{time / plan.step_time_s:.1%}"]
         for name, time in plan.times_s.items()

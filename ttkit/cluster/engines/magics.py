@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ipykernel.compiler import get_file_name
 from IPython.core.display_functions import publish_display_data
 from IPython.core.getipython import get_ipython
 from IPython.core.magic import no_var_expand
@@ -13,7 +12,7 @@ from IPython.core.magic import no_var_expand
 from ttkit.cluster.engines import results
 from ttkit.errors import TTKitError, fail
 
-Cluster = Any  # of engines.cluster, which imports this module
+Cluster = Any  # The class in engines.cluster, which imports this module.
 LOCAL = "--local"
 
 
@@ -27,7 +26,7 @@ class CellError(TTKitError):
         return [f"CellError: {self}"]
 
 
-_started: list[Cluster] = []  # in this notebook, the last one last
+_started: list[Cluster] = []  # The clusters of this notebook; the last one was started last.
 
 
 def activate(cluster: Cluster) -> None:
@@ -38,7 +37,7 @@ def activate(cluster: Cluster) -> None:
     running = [each for each in _started if each is not cluster and each.state != "stopped"]
     for other in running:
         if other.config == cluster.config:
-            # the cell that starts it was run again: nobody else can reach the old one
+            # The cell that starts it was run again, and nobody else can reach the old one.
             other.stop()
             print(f"{other.name}, started before, is stopped: this one takes its place")
     _started[:] = [each for each in running if each.state != "stopped"] + [cluster]
@@ -66,9 +65,11 @@ def run_cell(cluster: Cluster, cell: str) -> None:
         CellError: a rank raised, or the cluster failed; what was printed until then is shown.
     """
     cluster.check("%%px")
-    cluster.note_source(get_file_name(cell), cell)
     answers = results.ask(
-        cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False)
+        cluster,
+        "%%px",
+        lambda view: view.execute(cell, silent=False, block=False),
+        range(cluster.n),
     )
     try:
         results.results(cluster, answers, "%%px")

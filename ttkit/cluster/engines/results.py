@@ -6,47 +6,53 @@ With results, with an error that names the rank, or with the reason why the clus
 from __future__ import annotations
 
 import contextlib
-import math
 import pickle
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ipyparallel
+from ipyparallel.client.client import unpack_message
 from ipyparallel.error import RemoteError
 
-from ttkit.cluster.engines.engine import rank_and_pid
-from ttkit.cluster.engines.stacks import (
-    at_lines,
-    name_ranks,
-    places,
-    raised_at,
-    stacks,
-    users_lines,
-)
-from ttkit.cluster.engines.status import progress, shows_waits
-from ttkit.errors import fail, shown_plainly
+from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, first_report
+from ttkit.cluster.engines.page import prints, progress
+from ttkit.cluster.engines.stacks import at_lines, raised_at
+from ttkit.errors import Interrupted, fail
+from ttkit.words import numbered
 
-Cluster = Any  # of engines.cluster, which imports this module
-PATIENCE_S = 3.0  # that the others get after the first rank has raised
-# between ipyparallel's report that an engine is gone and mpirun's reason; measured: 0.6 s
+Cluster = Any  # The class in engines.cluster, which imports this module.
+PATIENCE_S = 3.0  # The others get so long after the first rank has raised.
+# mpirun gives its reason so long after ipyparallel has reported that an engine is gone (0.6 s).
 NOTICE_S = 3.0
-INTERRUPT_S = 1.0  # for a rank to leave the line where it is interrupted; measured: 0.1 s
-RAISED_S = 10.0  # for one that has left it to answer; measured: 1 s for a process's first error
-OUTPUT_S = 10.0  # for what was printed to arrive after the result
-WHERE_AFTER_S = 10.0  # then it is also shown where the ranks are
-WHERE_EVERY_S = 5.0
-LAST_LINES, MANY_RANKS = 3, 8  # of prints that are shown as they come: of many ranks one line
-UNREADABLE = "an answer that cannot be read"  # in the place of the name of an engine's error
+INTERRUPT_S = 1.5  # A rank has so long to leave its line, and to report it.
+RAISED_S = 10.0  # One that has left its line has so long to answer.
+OUTPUT_S = 10.0  # Prints may arrive so long after the result.
+UNREADABLE = "an answer that cannot be read"  # It stands for the name of an engine's error.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
-BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
+BACKTRACE = "\nLocation: "  # The real ttnn adds its C++ line and a backtrace.
 
-Answers = Mapping[int, Any]  # rank -> ipyparallel's AsyncResult
+Answers = Mapping[int, Any]  # They map a rank to ipyparallel's AsyncResult.
 
 
 class Client(ipyparallel.Client):
-    """ipyparallel's client, with an end to every wait."""
+    """ipyparallel's client, with an end to every wait, and the last report of each rank."""
+
+    def __init__(self, *arguments: Any, **keywords: Any):
+        self.reports: dict[int, Report] = {}
+        super().__init__(*arguments, **keywords)
+
+    @unpack_message
+    def _dispatch_iopub(self, message: Any) -> None:
+        """Take a report; all else is ipyparallel's."""
+        if message["header"]["msg_type"] == REPORT:
+            rank, report = pickle.loads(message["buffers"][0])
+            self.reports[rank] = report
+        else:
+            ipyparallel.Client._dispatch_iopub.__wrapped__(self, message)
 
     def busy(self) -> list[int]:
         """Return the engines that have not finished all they were sent.
@@ -62,33 +68,21 @@ class Client(ipyparallel.Client):
             error = RemoteError("EngineError", why, "")
             for each, value in ((getattr(future, "output", None), None), (future, error)):
                 if each is not None and not each.done():
-                    with contextlib.suppress(Exception):  # it has come after all
+                    with contextlib.suppress(Exception):  # The answer has come after all.
                         each.set_result(value)
 
     def _handle_apply_reply(self, msg: Any) -> None:
         """Take an answer that cannot be read here as an error of the rank that sent it."""
         try:
             super()._handle_apply_reply(msg)
-        except Exception as error:  # an answer is read by code of its own kind
+        except Exception as error:  # An answer is read by code of its own kind.
             future = self._futures.get(msg["parent_header"]["msg_id"])
             if future is None or future.done():
                 raise
             future.set_result(RemoteError(UNREADABLE, f"{type(error).__name__}: {error}", ""))
 
 
-class Interrupted(KeyboardInterrupt):
-    """The notebook's stop button. Jupyter shows one sentence and the learner's own line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return shown_plainly(self)
-
-
-Interrupted.__name__ = "KeyboardInterrupt"
-
-
-def ask(
-    cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None
-) -> Answers:
+def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterable[int]) -> Answers:
     """Send each rank something to do.
 
     Args:
@@ -97,12 +91,12 @@ def ask(
     Raises:
         TTKitError: an engine is gone, or what is to be sent cannot be pickled.
     """
+    reports = cluster.client.reports
+    for rank, report in list(reports.items()):
+        reports[rank] = replace(report, line=None)  # It is of what was asked before.
     try:
-        return {
-            rank: send(cluster.view(rank))
-            for rank in (range(cluster.n) if ranks is None else ranks)
-        }
-    # an engine is no longer registered, or the sockets are closed
+        return {rank: send(cluster.view(rank)) for rank in ranks}
+    # An engine is no longer registered, or the sockets are closed.
     except (IndexError, OSError) as error:
         _await_failure(cluster, asked)
         fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
@@ -110,26 +104,23 @@ def ask(
         fail(asked, f"an argument cannot be sent to the ranks: {error}", SENDABLE)
 
 
-def connect(cluster: Cluster, until: float) -> list[int]:
-    """Wait for an answer and output of every rank; return the process ids in rank order.
+def connect(cluster: Cluster, until: float) -> dict[int, int]:
+    """Wait for an answer and output of every rank; return the process id of each.
 
     Registered is not yet connected: ZeroMQ drops what is sent, or printed, before the other end is
     connected, and the cell that did it would wait forever. So it is sent until it is answered.
     """
     pids: dict[int, int] = {}
-    while len(pids) < cluster.n:
-        rest = [rank for rank in range(cluster.n) if rank not in pids]
-        answers = ask(cluster, "start", lambda view: view.apply_async(rank_and_pid), rest)
+    while rest := [rank for rank in range(cluster.n) if rank not in pids]:
+        answers = ask(cluster, "start", lambda view: view.apply_async(first_report), rest)
         again = time.monotonic() + 1.0
         while time.monotonic() < again and len(pids) < cluster.n:
             cluster.still_starting(until)
-            for rank in rest:
-                answer = answers[rank]
+            for rank, answer in answers.items():
                 if rank not in pids and answer.wait(0.01) and answer.wait_for_output(0.01):
-                    number, pids[rank] = answer.get()
-                    if number != rank:
-                        fail("start", f"engine {rank} is MPI rank {number}", "cluster.restart()")
-    return [pids[rank] for rank in range(cluster.n)]
+                    pids[rank], report = answer.get()
+                    cluster.client.reports.setdefault(rank, report)
+    return pids
 
 
 def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
@@ -159,69 +150,61 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     if not raised and not waiting:
         return [answer.get() for answer in answers.values()]
-    lines: dict[str, list[int]] = {}
+    lines = defaultdict[str, list[int]](list)
     for rank, error in raised.items():
         cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
         verb = "returned" if error.ename == UNREADABLE else "raised"
-        place = raised_at(error.traceback or "", cluster.line)
-        text = f"{verb} {cluster.last_error[rank]}" + (f"\n    at {place}" if place else "")
-        lines.setdefault(text, []).append(rank)
-    parts = [f"{name_ranks(ranks)} of {cluster.n} {text}" for text, ranks in lines.items()]
-    for text, ranks in places(cluster, waiting).items():
-        parts.append(
-            f"{name_ranks(ranks)} did not finish"
-            + ("" if raised else f" in {cluster.timeout_s:g} s")
-            + f"\n    at {text}"
-        )
+        line = raised_at(error.traceback or "")
+        at = f"\n    at {line}" if line else ""
+        lines[f"of {cluster.n} {verb} {cluster.last_error[rank]}{at}"].append(rank)
+    limit = "" if raised else f" in {cluster.timeout_s:g} s"
+    for line, ranks in running_lines(cluster, waiting).items():
+        lines[f"did not finish{limit}\n    at {line}"] = ranks
+    rule = "\n  ".join(f"{numbered('rank', ranks)} {text}" for text, ranks in lines.items())
     read = any(error.ename != UNREADABLE for error in raised.values())
-    fix = "fix that line" if read else SENDABLE
-    if waiting:
-        others = "the others" if raised else "they"
-        fix = f"{fix}; first " * bool(raised) + f"cluster.interrupt(), because {others} still wait"
-    fail(asked, "\n  ".join(parts), fix)
+    cure = "fix that line" if read else SENDABLE
+    if waiting and raised:
+        cure += "; first cluster.interrupt(), because the others still wait"
+    elif waiting:
+        cure = "cluster.interrupt(), because they still wait"
+    fail(asked, rule, cure)
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     """Wait until all have answered, or one has raised and the others wait for it, or time is up."""
     begin = time.monotonic()
-    first_error: float | None = None
-    look, where = begin + (WHERE_AFTER_S if shows_waits() else math.inf), ""
+    limits = [] if cluster.timeout_s is None else [begin + cluster.timeout_s]
+    raised = False
     with progress(asked) as show:
         while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
             answers[waiting[0]].wait(0.05)
-            gone = [rank for rank, answer in answers.items() if answer.done() and _lost(answer)]
-            if gone or cluster.failure:
+            done = [answer for answer in answers.values() if answer.done()]
+            if cluster.failure or any(map(_lost, done)):
                 _await_failure(cluster, asked)
-            if first_error is None and any(
-                answer.done() and answer.exception() is not None for answer in answers.values()
-            ):
-                first_error = time.monotonic()
-            if first_error is not None and time.monotonic() - first_error > PATIENCE_S:
+            if not raised and any(answer.exception() is not None for answer in done):
+                raised = True
+                limits.append(time.monotonic() + PATIENCE_S)
+            if limits and time.monotonic() > min(limits):
                 return
-            if cluster.timeout_s is not None and time.monotonic() - begin > cluster.timeout_s:
-                return
-            if time.monotonic() > look:
-                where = "".join(f"; {text}" for text in at_lines(places(cluster, waiting), "are"))
-                look = time.monotonic() + WHERE_EVERY_S * (6 if any(cluster.hosts) else 1)
-            done = f"{len(answers) - len(waiting)} of {len(answers)} ranks are done{where}"
-            show(done, lambda: news(cluster, answers))
-    if any(_lost(answer) for answer in answers.values()):
+            show(f"{len(done)} of {len(answers)} ranks are done", lambda: news(cluster, answers))
+    if any(map(_lost, answers.values())):
         _await_failure(cluster, asked)
 
 
-def prints(answer: Any, count: int) -> list[str]:
-    """Return the last lines that a rank has printed for an answer that may not be there yet."""
-    lines = str(answer.metadata["stdout"] or "").splitlines()
-    return lines[-count:]
+def running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
+    """Return where ranks are now: {"line 2: comm.Barrier()": [0, 1]}."""
+    found = defaultdict[str, list[int]](list)
+    for rank in ranks:
+        found[str(cluster.report(rank).line or "no line of yours")].append(rank)
+    return found
 
 
 def news(cluster: Cluster, answers: Answers) -> list[str]:
-    """Return what ranks print while they work, and how far their training is."""
-    count, found = (LAST_LINES if len(answers) <= MANY_RANKS else 1), []
+    """Return where busy ranks are, what all print, and how far their training is."""
+    found = at_lines(running_lines(cluster, cluster.busy()), were=False)
     for rank, answer in answers.items():
-        doing = cluster.report(rank).doing
-        lines = [*prints(answer, count), *([doing] if doing else [])]
-        found += [f"[rank {rank}] {line}" for line in lines]
+        lines = [*prints(answer), cluster.report(rank).doing]
+        found += [f"[rank {rank}] {line}" for line in lines if line]
     return found
 
 
@@ -230,11 +213,15 @@ def _lost(answer: Any) -> bool:
     return getattr(answer.exception(), "ename", "") == "EngineError"
 
 
+def _wait_until(done: Callable[[], object], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not done() and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 def _await_failure(cluster: Cluster, asked: str) -> None:
     """Raise why the cluster failed, as soon as it is known."""
-    until = time.monotonic() + NOTICE_S
-    while not cluster.failure and time.monotonic() < until:
-        time.sleep(0.02)
+    _wait_until(lambda: cluster.failure, NOTICE_S)
     cluster.check(asked)
 
 
@@ -255,19 +242,20 @@ def interrupt(cluster: Cluster) -> str:
     busy = cluster.busy()
     if not busy:
         return "no rank was busy"
-    before = stacks(cluster, busy)
-    lines = at_lines(users_lines(before), "were")
+    # A rank that has just begun may not have reported where it is.
+    _wait_until(lambda: all(cluster.report(rank).line for rank in busy), 2 * REPORT_EVERY_S)
+    lines = at_lines(running_lines(cluster, busy), were=True)
+    before = {rank: cluster.report(rank).line for rank in busy}
     for rank in busy:
         cluster.signal(rank, signal.SIGINT)
-    _while_busy(cluster, INTERRUPT_S)
-    now = stacks(cluster, cluster.busy())
-    if all(now[rank] != before.get(rank) for rank in now):
-        _while_busy(cluster, RAISED_S)
+    _wait_until(lambda: not cluster.busy(), INTERRUPT_S)
+    if all(cluster.report(rank).line != before[rank] for rank in cluster.busy()):
+        _wait_until(lambda: not cluster.busy(), RAISED_S)
     stuck = cluster.busy()
     if stuck or cluster.failure:
         cluster.renew()
         lines.append(
-            f"{name_ranks(stuck or busy)} waited inside MPI, where no interrupt arrives: "
+            f"{numbered('rank', stuck or busy)} waited inside MPI, where no interrupt arrives: "
             "the engines are stopped and their variables are gone; the next call starts new engines"
         )
     else:
@@ -276,10 +264,3 @@ def interrupt(cluster: Cluster) -> str:
             "what some ranks have sent for it is still under way"
         )
     return "\n".join(lines)
-
-
-def _while_busy(cluster: Cluster, seconds: float) -> None:
-    """Wait until no rank is busy, at most some seconds."""
-    until = time.monotonic() + seconds
-    while cluster.busy() and time.monotonic() < until and not cluster.failure:
-        time.sleep(0.02)

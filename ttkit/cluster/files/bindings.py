@@ -30,7 +30,7 @@ from ttkit.errors import TTKitError, fail
 from ttkit.files import Finding
 from ttkit.words import counted
 
-SHOWN = 60  # characters of a value in a message
+SHOWN = 60  # A message shows so many characters of a value.
 
 
 def _file(what: str) -> AfterValidator:
@@ -49,31 +49,12 @@ def _file(what: str) -> AfterValidator:
     return AfterValidator(found)
 
 
-def _variable(name: str) -> str:
-    """Check the name of an environment variable."""
-    if not name or "=" in name or "\0" in name:
-        rule = "Input should be a valid string: {name} as the name of a variable"
-        details = {"name": _short(name), "cure": "names have letters, digits and _"}
-        raise PydanticCustomError("variable", rule, details)
-    return name
-
-
-def _value(text: str) -> str:
-    """Check the value of an environment variable."""
-    if "\0" in text:
-        rule, cure = "Input should be a valid string: it holds a zero byte", "leave it out"
-        raise PydanticCustomError("variable", rule, {"cure": cure})
-    return text
-
-
 def _nothing(path: Any) -> Any:
     """tt-run takes an empty path of a rank for none."""
     return path or None
 
 
-Environment = dict[
-    Annotated[StrictStr, AfterValidator(_variable)], Annotated[StrictStr, AfterValidator(_value)]
-]
+Environment = dict[StrictStr, StrictStr]
 Descriptor = Annotated[Path, _file("Mesh graph descriptor")]
 OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 
@@ -107,6 +88,10 @@ class Bindings(BaseModel):
     global_env: Environment = Field(default_factory=dict)
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
+
+    def descriptor_of(self, binding: RankBinding) -> Path | None:
+        """Return the mesh graph descriptor of a rank."""
+        return binding.mesh_graph_desc_path or self.mesh_graph_desc_path
 
     def visible_devices(self, binding: RankBinding) -> str:
         """Return a rank's TT_VISIBLE_DEVICES; "" where its binding does not set it."""
@@ -176,28 +161,20 @@ def _finding(document: Document, fault: Any) -> Finding:
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
     where: Where = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
-    rule, key = fault["msg"], str(where[-1] if where else "")
+    rule, key, shown = fault["msg"], str(where[-1] if where else ""), repr(value)[:SHOWN]
     if "cure" in context:
         cure = context["cure"]
     elif kind == "string_type":
-        is_switch = value is None or isinstance(value, bool)  # 1 and 0, as programs read them
-        written = document.plain.get(where, _short(value))[:SHOWN]
-        written = {True: "1", False: "0", None: ""}[value] if is_switch else written
-        rule, cure = f"{rule}: {_short(value)} without quotes is no text", f'{key}: "{written}"'
+        # YAML reads on, off and nothing as switches; programs read 1, 0 and "".
+        written = "" if value is None else int(value) if isinstance(value, bool) else value
+        rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
     elif kind in ("missing", "model_type"):
         cure = MISSING.get(context.get("class_name", key), f"add '{key}: 0' to this rank's lines")
     else:
-        rule, cure = f"{rule}: {_short(value)}", CURES.get(kind.partition("_")[0], "correct it")
-    line, column = document.place(*where)
+        rule, cure = f"{rule}: {shown}", CURES.get(kind.partition("_")[0], "correct it")
     name = ".".join(map(str, where))
-    message = f"{name}: {rule}" if name else rule
-    return Finding("error", str(document.path), line, message, cure, column)
-
-
-def _short(value: object) -> str:
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**18 else "a huge number"
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 
 
 def plain_ranks(number: int) -> Bindings:

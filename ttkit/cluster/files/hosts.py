@@ -12,27 +12,25 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-from ttkit.cluster.files.documents import did_you_mean, read_json, read_text
+from ttkit.cluster.files.documents import did_you_mean, read_text
 from ttkit.errors import TTKitError, fail
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
 NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.@%:\-]*|\[[0-9A-Fa-f:.]+\]")
-RANK_LINE = re.compile(r"rank\s+(\d{1,6})\s*=\s*(\S+)\s+slots?\s*=\s*(\S+)\s*", re.IGNORECASE)
-MAX_SLOTS = 10_000
+RANK_LINE = re.compile(r"rank\s+(\d{1,6})\s*=\s*(\S+)\s+slots?\s*=\s*\S+\s*", re.IGNORECASE)
 TEXT_CURE = "one line 'host slots=N' for each host, N from 1"
 JSON_CURE = 'a list: ["host1", "host2"] or [{"ssh": "host1", "ips": ["10.0.0.1"]}, ...]'
 
 
 def _checked_name(name: str) -> str:
-    if not NAME.fullmatch(name) or len(name) > 253:
+    if not NAME.fullmatch(name):
         cure = "letters, digits, '.', '-' and '_', as in metal-wh-01 or user@10.0.0.1"
         details = {"name": repr(name[:60]), "cure": cure}
         raise PydanticCustomError("name", "{name} is not a host's name", details)
@@ -50,22 +48,19 @@ class Host:
         name: for ssh and MPI.
         slots: how many ranks it takes.
         ips: its addresses in a hosts.json.
-        line: in the file.
     """
 
     name: Name
-    slots: int = Field(default=1, ge=1, le=MAX_SLOTS)
+    slots: int = Field(default=1, ge=1)
     ips: tuple[Name, ...] = ()
-    line: int = 1
 
 
 @dataclass(frozen=True)
 class RankSlot:
-    """One line of a rankfile: this rank runs on that host, bound to that slot ("0", "0:1-3")."""
+    """One line of a rankfile, counted from 1: this rank runs on that host."""
 
     rank: int
     host: Name
-    slot: str = "0"
     line: int = 1
 
 
@@ -94,7 +89,7 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
     for host in _from_json(path) if str(path).endswith(".json") else _from_text(path):
         if had := merged.get(host.name):
             ips = tuple(dict.fromkeys(had.ips + host.ips))
-            host = Host(had.name, min(had.slots + host.slots, MAX_SLOTS), ips, had.line)
+            host = Host(had.name, had.slots + host.slots, ips)
         merged[host.name] = host
     if not merged:
         fail(f"read {path}", "it names no host", TEXT_CURE)
@@ -114,13 +109,17 @@ def _from_text(path: str | os.PathLike[str]) -> Iterable[Host]:
                 fail(asked, f"{key[:40]!r} is not known after a host's name", cure)
         try:
             slots: Any = options.get("slots", 1)
-            yield Host(name=words[0], slots=slots, line=number)
+            yield Host(name=words[0], slots=slots)
         except ValidationError as error:
             _refuse(asked, error, TEXT_CURE)
 
 
 def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
-    listed = read_json(path, "hosts file")
+    try:
+        listed = json.loads(read_text(path, "hosts file"))
+    except json.JSONDecodeError as error:
+        cure = "look at that line and the one above it: commas, quotes, brackets"
+        fail(f"read {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
     if isinstance(listed, list):
         listed = [{"ssh": each} if isinstance(each, str) else each for each in listed]
     try:
@@ -182,20 +181,16 @@ def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:
         line = raw.partition("#")[0].strip()
         if not line:
             continue
-        asked = f"read {path}:{number}"
         match = RANK_LINE.fullmatch(line)
-        if match is None:
-            fail(asked, f"{line[:60]!r} is not a line of a rankfile", "rank 0=host1 slot=0")
-        try:
-            rank, host, slot = match.groups()
-            entries.append(RankSlot(rank=int(rank), host=host, slot=slot, line=number))
-        except ValidationError as error:
-            _refuse(asked, error, "rank 0=host1 slot=0")
+        if match is None or not NAME.fullmatch(match[2]):
+            rule = f"{line[:60]!r} is not a line of a rankfile"
+            fail(f"read {path}:{number}", rule, "rank 0=host1 slot=0")
+        entries.append(RankSlot(int(match[1]), match[2], number))
     entries.sort(key=lambda entry: entry.rank)
     ranks = [entry.rank for entry in entries]
     if ranks != list(range(len(ranks))) or not ranks:
         misplaced = (entry.line for number, entry in enumerate(entries) if entry.rank != number)
-        rule = f"ranks must be numbered from 0, each once. Got: {str(ranks)[:80]}"
+        rule = f"ranks must be numbered from 0, each once. Got: {ranks}"
         cure = "one line 'rank N=host slot=S' for each rank"
         fail(f"read {path}:{next(misplaced, 1)}", rule, cure)
     return tuple(entries)
@@ -224,22 +219,6 @@ def hosts_of_rankfile(entries: Iterable[RankSlot]) -> tuple[Host, ...]:
     """
     slots = Counter(entry.host for entry in entries)
     return tuple(Host(name, number) for name, number in slots.items())
-
-
-def place_words(hostfile: Path | None, rankfile: Path | None = None) -> list[str]:
-    """Return the words that name the hosts for mpirun, and which rank runs where.
-
-    Example:
-        >>> place_words(Path("configs/3nodes/hosts.json"))
-        ['--host', '10.85.100.220:1,10.85.100.221:1,10.85.100.222:1']
-    """
-    place: list[str] = []
-    if hostfile and hostfile.suffix == ".json":
-        hosts = read_hosts(hostfile)
-        place = ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
-    elif hostfile:
-        place = ["--hostfile", os.path.relpath(hostfile)]
-    return place + (["--rankfile", os.path.relpath(rankfile)] if rankfile else [])
 
 
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:

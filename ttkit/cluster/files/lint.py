@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from ttkit.cluster.files.documents import BINDINGS, find_config, read_yaml
-from ttkit.cluster.files.hosts import Host, read_hosts, read_rankfile, slots_of
+from ttkit.cluster.files.config import find_config
+from ttkit.cluster.files.documents import read_yaml
+from ttkit.cluster.files.hosts import read_hosts, read_rankfile, slots_of
 from ttkit.cluster.files.lint_bindings import (
     as_finding,
     check_file,
@@ -21,9 +21,6 @@ from ttkit.errors import TTKitError
 from ttkit.files import Finding
 from ttkit.words import counted
 
-T = TypeVar("T")
-TWICE = "is twice in one mapping; only the last counts"
-
 
 def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> list[Finding]:
     """Return what is wrong or doubtful in a configuration folder or in one of its files.
@@ -31,8 +28,8 @@ def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> lis
     Args:
         path: a folder with rank_bindings.yaml, hosts.txt and so on, one such file, or a training
             configuration.
-        hostfile: the hosts of a rank_bindings.yaml that is given without its folder; else all ranks
-            run on one host.
+        hostfile: the hosts file or rankfile of a rank_bindings.yaml that is given without its
+            folder; else all ranks run on one host.
 
     Example:
         >>> lint_path("configs/2loudboxes")
@@ -40,17 +37,14 @@ def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> lis
     """
     path = Path(path)
     try:
-        if os.path.isdir(path):
+        if path.is_dir():
             return _lint_folder(path)
-        is_yaml = path.suffix in (".yaml", ".yml")
-        if path.suffix == ".json" or (re.search(r"hosts?(file)?\b", path.stem) and not is_yaml):
-            return lint_hosts(path, read_hosts(path))
-        if "rankfile" in path.name:
-            read_rankfile(path)
-            return []
         if path.suffix == ".textproto":
             return check_file(path)[1]
-        return _lint_yaml(path, slots_of(read_hosts(hostfile)) if hostfile else (), hostfile)
+        if path.suffix in (".yaml", ".yml"):
+            return _lint_yaml(path, hostfile)
+        _hosts_in_rank_order(path)
+        return []
     except TTKitError as error:
         return [as_finding(path, error)]
 
@@ -58,63 +52,46 @@ def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> lis
 def _lint_folder(folder: Path) -> list[Finding]:
     yaml_files = sorted({*folder.glob("*.yaml"), *folder.glob("*.yml")})
     config = find_config(folder, or_else=bool(yaml_files))
-    findings: list[Finding] = []
-
-    def read(reader: Callable[[Path], tuple[T, ...]], path: Path | None) -> tuple[T, ...]:
-        try:
-            return reader(path) if path else ()
-        except TTKitError as error:
-            findings.append(as_finding(path or folder, error))
-            return ()
-
-    hosts, ranks = read(read_hosts, config.hosts), read(read_rankfile, config.rankfile)
-    if config.hosts:
-        findings += lint_hosts(config.hosts, hosts)
-    places = [rank.host for rank in ranks] or slots_of(hosts)
+    findings = [
+        each for path in (config.hosts, config.rankfile) if path for each in lint_path(path)
+    ]
     for path in yaml_files:
-        try:
-            if path.name == BINDINGS:
-                findings += _lint_yaml(path, places, config.rankfile if ranks else config.hosts)
-            else:
-                findings += _lint_yaml(path)
-        except TTKitError as error:
-            findings.append(as_finding(path, error))
+        findings += lint_path(path, config.rankfile or config.hosts)
     return findings
 
 
-def _lint_yaml(
-    path: Path, hosts: Sequence[str] = (), hosts_file: Path | None = None
-) -> list[Finding]:
+def _hosts_in_rank_order(path: Path) -> list[str]:
+    """Return the host of each rank that a rankfile names, or of each slot of a hosts file."""
+    if "rankfile" in path.name:
+        return [rank.host for rank in read_rankfile(path)]
+    return slots_of(read_hosts(path))
+
+
+def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     document = read_yaml(path, "configuration file")
     cure = "delete one, or make two list items of them"
     findings = [
-        Finding("error", str(path), line, f"{key[:60]!r} {TWICE}", cure)
-        for line, key in document.twice
+        document.finding(
+            where, f"{where[-1]!r} is twice in one mapping; only the last counts", cure
+        )
+        for where in document.twice
     ]
     top = document.value if isinstance(document.value, dict) else {}
     if "rank_bindings" not in top:
-        from ttkit.train.config import SECTIONS  # training defines what is in its files
+        from ttkit.train.config import SECTIONS  # Training defines what is in its files.
         from ttkit.train.config_files import check_settings
 
         if set(top) & set(SECTIONS):
             return findings + check_settings(document)
-    if "Mesh" in top and "ChipSpec" in top:  # a mesh graph descriptor of the first generation
-        return [*findings, old_descriptor(path, path, 1), *check_file(path)[1]]
+    if (
+        "Mesh" in top and "ChipSpec" in top
+    ):  # It is a mesh graph descriptor of the first generation.
+        return findings + [old_descriptor(path, path, 1), *check_file(path)[1]]
+    hosts = list[str]()
+    if hosts_file:
+        with contextlib.suppress(TTKitError):  # It is a finding of that file.
+            hosts = _hosts_in_rank_order(hosts_file)
     return findings + lint_bindings(document, hosts, hosts_file)
-
-
-def lint_hosts(path: Path, hosts: Sequence[Host]) -> list[Finding]:
-    """Return what is doubtful in a hosts file that can be read."""
-    findings = []
-    known: dict[str, Host] = {}
-    for host in hosts:
-        for address in (host.name.rpartition("@")[2], *host.ips):
-            other = known.setdefault(address, host)
-            if other is not host:
-                rule = f"hosts {other.name} and {host.name} are both {address}"
-                cure = "name each host once, with slots= for several ranks"
-                findings.append(Finding("warning", str(path), host.line, rule, cure))
-    return findings
 
 
 def findings_table(findings: Sequence[Finding]) -> str:

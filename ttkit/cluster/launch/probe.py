@@ -1,12 +1,10 @@
 """The program that `ttkit doctor` runs on every host, by any Python and its standard library alone:
 ttkit may not be installed there yet.
 
-    doctor -> probe   [folder, mpirun, names to exclude, whether to open the devices]
-    probe -> doctor   what is there, and a TCP port that is open for the other hosts
-    doctor -> probe   [[host, address, port], ...]
-    probe -> doctor   the hosts that it could not reach
+    python - QUESTION < probe.py
 
-Each is one line of JSON.
+The question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The
+answer is a line of JSON: what is there, and which of the other hosts it cannot reach.
 """
 
 import fnmatch
@@ -20,12 +18,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-# what must be the same on all hosts
+# Files of these kinds must be the same on all hosts.
 CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
-CODE_BYTES = 1 << 20  # a bigger file is data
+CODE_BYTES = 1 << 20  # A bigger file is data.
 FILES = 20_000
 REACH_S = 2.0
-OPEN_S = 25.0  # for ttnn to open the devices
+PORT = 50_000  # Ranks may listen on it.
 
 
 def code(folder, excluded):
@@ -87,68 +85,43 @@ def mpi(named):
     }
 
 
-def devices(asked_to_open):
-    """Return the PCIe devices, whether ttnn is there, and on request how many chips it finds."""
+def devices():
+    """Return the PCIe devices, and whether ttnn is there."""
     folder = "/dev/tenstorrent"
-    found: dict[str, object] = {
-        "numbers": sorted(int(name) for name in os.listdir(folder) if name.isdigit())
-        if os.path.isdir(folder)
-        else []
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {
+        "numbers": sorted(int(name) for name in names if name.isdigit()),
+        "ttnn": importlib.util.find_spec("ttnn") is not None,
     }
-    found["ttnn"] = importlib.util.find_spec("ttnn") is not None
-    if asked_to_open and all(found.values()):
-        status, out = output(
-            [sys.executable, "-c", "import ttnn; print('chips', ttnn.get_num_devices())"], OPEN_S
-        )
-        last = (out.strip().splitlines() or [""])[-1]
-        found["chips"] = (
-            int(last.split()[1])
-            if status == 0 and last.startswith("chips ")
-            else f"ttnn does not open them: {last[:200]}"
-        )
-    return found
 
 
-def reach(host, place, port):
-    """Return the host if it cannot be reached, else None."""
+def unreached(host, address):
+    """Return the host if no TCP connection to it can be opened, else None."""
     try:
-        socket.create_connection((place, port), REACH_S).close()
+        socket.create_connection((address, PORT), REACH_S).close()
+    except ConnectionRefusedError:  # Nothing listens there, but the way is open.
+        return None
     except OSError:
         return host
     return None
 
 
 def main():
-    """Answer the two questions."""
-    folder, mpirun, excluded, open_devices = json.loads(sys.stdin.readline())
+    """Answer the question."""
+    folder, mpirun, excluded, others = json.loads(sys.argv[1])
     there = os.path.isdir(folder)
-    both = socket.has_dualstack_ipv6()
-    listening = socket.create_server(
-        ("", 0),
-        family=socket.AF_INET6 if both else socket.AF_INET,
-        backlog=128,
-        dualstack_ipv6=both,
-    )
+    with ThreadPoolExecutor(32) as pool:
+        lost = [host for host in pool.map(lambda other: unreached(*other), others) if host]
     answer = {
-        "name": socket.gethostname(),
         "folder": there,
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "ttkit": version_of_ttkit(folder) if there else {"wrong": "the folder is missing"},
         "code": code(folder, excluded) if there else {},
         "mpi": mpi(mpirun),
-        "devices": devices(open_devices),
-        # the caller's address and port, ours and sshd's
-        "seen": os.environ.get("SSH_CONNECTION", "").split(),
-        "port": listening.getsockname()[1],
+        "devices": devices(),
+        "lost": lost,
     }
-    print(json.dumps(answer), flush=True)
-    others = json.loads(sys.stdin.readline() or "[]")
-    with ThreadPoolExecutor(32) as pool:
-        print(
-            json.dumps([host for host in pool.map(lambda other: reach(*other), others) if host]),
-            flush=True,
-        )
-    sys.stdin.readline()  # the port stays open until all the others have tried it
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ttkit.errors import fail
 
@@ -22,9 +21,7 @@ H = TypeVar("H")
 T = TypeVar("T")
 
 CONNECT_S = 5
-AT_ONCE = 32  # hosts that are talked to at the same time
-# A program comes over standard input, its length first, and its input behind it.
-START = "import sys; exec(compile(sys.stdin.read(int(sys.stdin.readline())), 'sent', 'exec'))"
+AT_ONCE = 32  # So many hosts are asked at the same time.
 # The Python of this environment, at the same path there; any other where it is missing.
 EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
 # Never ask for a password; give up a host that does not answer, at the start or in the middle
@@ -84,31 +81,34 @@ def is_here(host: str) -> bool:
     return False
 
 
-def own_address(host: str) -> str:
-    """Return the address of this machine on its way to a host; no packet is sent.
+def address_of(host: str) -> str:
+    """Return the address of a host, whose name may be one of ~/.ssh/config.
 
     Raises:
-        TTKitError: the host's name has no address.
+        TTKitError: the name has no address.
+    """
+    name = address(host)
+    if shutil.which("ssh"):
+        settings = call(["ssh", "-G", host]).stdout.splitlines()
+        name = dict(line.split(" ", 1) for line in settings).get("hostname", name)
+    try:
+        return str(socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)[0][4][0])
+    except OSError as error:
+        cure = "correct its name in the hosts file; ttkit doctor checks it"
+        fail(f"look for the way to {host}", f"{error.strerror}", cure)
+
+
+def own_address(other: str) -> str:
+    """Return the address of this machine on its way to another address; no packet is sent.
 
     Example:
         >>> own_address("127.0.0.1")
         '127.0.0.1'
     """
-    try:
-        name = address(host)
-        if shutil.which("ssh"):  # the name may be one of ~/.ssh/config
-            settings = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout
-            name = dict(line.split(" ", 1) for line in settings.splitlines()).get("hostname", name)
-        family, kind, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(place)
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        fail(
-            f"look for the way to {host}",
-            f"{error.strerror}",
-            "correct its name in the hosts file; ttkit doctor checks it",
-        )
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect((other, 9))
+        return str(way.getsockname()[0])
 
 
 def command(
@@ -120,7 +120,7 @@ def command(
         >>> command("a", ["echo", "two  words"], "/home/me")[-2:]
         ['a', "cd /home/me && echo 'two  words'"]
     """
-    there = shlex.join(words)  # ssh gives one text to the shell there
+    there = shlex.join(words)  # ssh gives one text to the shell there.
     return [
         "ssh",
         *OPTIONS,
@@ -129,15 +129,17 @@ def command(
     ]
 
 
-def call(words: Sequence[str], seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command without input and return its output as text.
+def call(
+    words: Sequence[str], seconds: float | None = None, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with a text as its input and return its output as text.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than so many seconds.
     """
     return subprocess.run(
         words,
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         errors="replace",
@@ -145,50 +147,24 @@ def call(words: Sequence[str], seconds: float | None = None) -> subprocess.Compl
     )
 
 
-class Program:
-    """A Python program that is sent to a host, and answers there line by line.
+def answer_of(host: str, here: bool, source: str, question: str, seconds: float) -> tuple[str, str]:
+    """Run a Python program, which needs no package, on a host; return its output and its errors.
 
     Args:
-        asked: the call, for messages.
         here: whether the host is this one.
-        source: the program, which needs no package.
-        limit_s: how long one answer may take.
+        question: its argument.
+        seconds: how long it may take; then there is no output.
     """
-
-    def __init__(self, asked: str, host: str, here: bool, source: str, limit_s: float):
-        self._first, self._limit_s = f"{len(source)}\n{source}", limit_s
-        python, pipe = [sys.executable, "-c", START], subprocess.PIPE
-        words = python if here else command(host, ["sh", "-c", EITHER, *python])
-        try:
-            self._process = subprocess.Popen(
-                words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace"
-            )
-        except OSError as error:
-            rule = f"{words[0]} cannot be started: {error.strerror}"
-            fail(asked, rule, "apt install openssh-client")
-
-    def exchange(self, text: str) -> str:
-        """Send a text and return one line; "" where none comes in time."""
-        text, self._first = self._first + text, ""
-        watchdog = threading.Timer(self._limit_s, self._process.kill)
-        watchdog.start()
-        process: Any = self._process
-        try:
-            process.stdin.write(text)
-            process.stdin.flush()
-            return process.stdout.readline()
-        except OSError:  # it has gone
-            return ""
-        finally:
-            watchdog.cancel()
-
-    def end(self) -> str:
-        """End the program and return its errors."""
-        self._process.kill()
-        try:
-            return self._process.communicate()[1]
-        except (OSError, ValueError):  # its pipes are closed
-            return ""
+    words = [sys.executable, "-I", "-", question]
+    try:
+        done = call(words if here else command(host, ["sh", "-c", EITHER, *words]), seconds, source)
+        return done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        return "", ""
+    except OSError as error:
+        fail(
+            "ttkit doctor", f"ssh cannot be started: {error.strerror}", "apt install openssh-client"
+        )
 
 
 def complaint(output: str) -> str:

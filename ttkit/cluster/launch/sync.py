@@ -27,7 +27,7 @@ EXCLUDED = (
     ".ipython",
     "checkpoints",
 )
-SHOWN = 20  # files of one host, unless all are asked for
+SHOWN = 20  # So many files of a host are shown, unless all are asked for.
 RSYNC = "\n  try: apt install rsync, on every host"
 PIP_INSTALL = "-m pip --disable-pip-version-check install --quiet --editable .".split()
 
@@ -53,22 +53,19 @@ class Synced:
         Example:
             >>> host = Synced("a", (("new", "x.py"), ("changed", "y.py")))
             >>> print(*host.lines(applied=False), sep="\\n")
-            a: 2 files to copy
+            a: 2 files to update
               new      x.py
               changed  y.py
         """
-        copied = sum(what != "delete" for what, _ in self.changes)
-        words = ("copied", "deleted") if applied else ("to copy", "to delete")
-        counts = [
-            f"{counted(number, 'file')} {word}"
-            for number, word in zip((copied, len(self.changes) - copied), words)
-            if number
-        ]
-        shown = self.changes if every else self.changes[:SHOWN]
-        head = ", ".join(counts) or "up to date"
-        lines = [f"{self.host}: {head}" + "; environment set up" * self.installed]
         if self.wrong:
             lines = f"{self.host}: FAILED: {self.wrong}".splitlines()
+        else:
+            done = "updated" if applied else "to update"
+            files = f"{counted(len(self.changes), 'file')} {done}"
+            lines = [f"{self.host}: {files if self.changes else 'up to date'}"]
+        if self.installed:
+            lines[0] += "; environment set up"
+        shown = self.changes if every else self.changes[:SHOWN]
         lines += [f"  {what:<7}  {file}" for what, file in shown]
         if len(shown) < len(self.changes):
             lines.append(f"  ... and {len(self.changes) - len(shown)} more; --verbose shows all")
@@ -85,7 +82,10 @@ def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = F
     words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%i %n"]
     words += ["-e", " ".join(["ssh", *ssh.OPTIONS])]
     words += [f"--exclude={pattern}" for pattern in EXCLUDED]
-    words += [*["--dry-run"] * (not apply), *["--delete"] * delete]
+    if not apply:
+        words.append("--dry-run")
+    if delete:
+        words.append("--delete")
     return [*words, f"{folder}/", f"{host}:{folder}/"]
 
 
@@ -154,7 +154,7 @@ def _changes(output: str) -> Iterable[tuple[str, str]]:
         flags, _, name = line.partition(" ")
         if flags == "*deleting":
             yield "delete", name.strip()
-        # a folder is made with its files; a leading '.' changes only its times
+        # A folder is made with its files; a leading '.' changes only its times.
         elif flags[1:2] in ("f", "L") and flags[0] in "<c":
             yield "new" if "+++" in flags else "changed", name
 

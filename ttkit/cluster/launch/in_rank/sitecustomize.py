@@ -30,7 +30,7 @@ def end_all_ranks(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
         if interrupted:
-            # not a failure: at the first one mpirun would stop the ranks that are still saving
+            # At the first failure mpirun would stop the ranks that are still saving.
             raise SystemExit(0)
         return
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
@@ -39,7 +39,7 @@ def end_all_ranks(kind, error, trace):
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (AttributeError, OSError, ValueError):  # closed, or there is none
+        except (AttributeError, OSError, ValueError):  # It is closed, or there is none.
             pass
     os._exit(1)
 
@@ -54,7 +54,7 @@ def run_next():
         spec.loader.exec_module(module)
 
 
-if __name__ == "sitecustomize":  # not where it is imported as a part of ttkit
+if __name__ == "sitecustomize":  # It may be imported as a part of ttkit.
     sys.excepthook = end_all_ranks
     signal.signal(signal.SIGUSR1, interrupt)
     run_next()

@@ -1,0 +1,257 @@
+"""Lesson 01, mesh devices: the picture to play with, and its exercises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import TTKitError
+from ttkit.hardware import SYSTEMS, System
+from ttkit.hardware.device_order import device_order
+from ttkit.hardware.systems import Coordinate, grid_links, system_named
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.exercises import exercise
+from ttkit.lessons.on_meshes import OnMeshes
+from ttkit.visualize.drawing import BAD, INK, Figure, tone
+from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
+
+SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
+
+
+# ---------------------------------------------------------------- what opens
+def explore(
+    system: str = "t3000", shape: Coordinate = (2, 4), offset: Coordinate = (0, 0)
+) -> Figure:
+    """Return the picture of a mesh that opens on a machine, or of ttnn's words that refuse it.
+
+    Nothing is opened. Chips of one row of the mesh have one colour.
+
+    Args:
+        system: what `ttkit.use_system` takes.
+        shape: rows and columns of the mesh.
+        offset: the coordinate of the machine at which it begins.
+
+    Example:
+        >>> explore("t3000", (2, 2), (0, 2))
+        a 2x2 mesh at (0, 2) of a t3000
+          row 0: devices 2, 6
+          row 1: devices 3, 7
+    """
+    machine = system_named(system)
+    size, corner = "x".join(map(str, shape)), tuple(offset)
+    title = f"a {size} mesh at {corner} of a {machine.name}"
+    given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
+    asked = f"open_mesh_device({given}) on a {machine.name}"
+    whole = system_picture(machine)
+    try:
+        places = list(device_order(machine, shape, corner, asked))
+    except TTKitError as error:
+        drawing = _draw(whole, {})
+        _outline(drawing, shape, corner)
+        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
+        return Figure(title, [drawing], [note], text, str(error))
+    devices = [machine.ids[row][column] for row, column in places]
+    mesh = picture_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
+    at = dict(zip(devices, np.ndindex(*shape)))
+    ids = np.reshape(devices, shape)
+    rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
+    notes = [
+        *_said(shape, corner, places),
+        "In a chip: its device id, and its coordinate in the mesh. One colour: one row of it.",
+    ]
+    return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
+
+
+def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
+    """Return what is special about the places in the machine that a mesh takes."""
+    if 1 < len(places) == max(shape):
+        return ["One row or one column is a line: it follows the cables."]
+    if len(places) == 1 or places[1][0] == places[0][0]:
+        return []
+    moved = " ttnn then ignores the offset." if places[0] != corner else ""
+    return [f"It opens transposed: a row of the mesh is a column of the machine.{moved}"]
+
+
+def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
+    """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
+    drawing = MeshDrawing(picture, 72, 42, "", gap=(14, 28))
+    w, h = drawing.w, drawing.h
+    for device, label, (x, y) in zip(picture.devices, picture.labels, drawing.corners):
+        where = at.get(device)
+        if where is None:
+            look, said, words = {"stroke_dasharray": "3 3"}, "not opened", ""
+        else:
+            look, said, words = {}, f"{where} of the mesh", str(where)
+        fill, ink = ("none", "var(--soft)") if where is None else (tone(int(where[0])), INK)
+        hover = f"device {device}: {label} in this picture, {said}"
+        drawing.add(
+            "rect",
+            hover=hover,
+            x=x,
+            y=y,
+            width=w,
+            height=h,
+            rx=6,
+            fill=fill,
+            stroke="var(--edge)",
+            **look,
+        )
+        drawing.words(
+            x + w / 2, y + 18, f"device {device}", size=SIZE, colour=ink, bold=bool(words)
+        )
+        drawing.words(x + w / 2, y + 34, words, size=SIZE, colour=ink)
+    return drawing
+
+
+def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> None:
+    """Draw the rectangle that was refused, up to a little way out of the machine."""
+    (top, left), (rows, columns) = corner, shape
+    across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
+    x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
+    w = (min(left + columns, 8) - left) * across - drawing.gap_x + 12
+    h = (min(top + rows, 9) - top) * down - drawing.gap_y + 12
+    drawing.width = max(drawing.width, x + w + 3)
+    drawing.height = max(drawing.height, y + h + 3)
+    hover = f"refused: {rows}x{columns} at {corner}"
+    look: dict[str, Any] = {"stroke": BAD, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
+    drawing.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=8, fill="none", **look)
+
+
+# ---------------------------------------------------------------- exercises
+def _chips(mesh: Any, *_: Any) -> dict[str, Any]:
+    """Return the shape and the devices of a mesh that an answer gave."""
+    if not hasattr(mesh, "get_device_ids"):
+        raise CheckFailed(f"a mesh is asked for, this is a {type(mesh).__name__}")
+    return _part(np.reshape(mesh.get_device_ids(), tuple(mesh.shape)))
+
+
+def _part(ids: np.ndarray) -> dict[str, Any]:
+    return {"shape": ids.shape, "devices": ids.ravel().tolist()}
+
+
+def _ids(mesh: Any) -> np.ndarray:
+    return np.reshape(mesh.get_device_ids(), tuple(mesh.shape))
+
+
+def _pairs(mesh: Any, rows: int, columns: int) -> list[dict[str, Any]]:
+    """Return the parts of this shape that divide a mesh, row by row."""
+    ids = _ids(mesh)
+    places = np.ndindex(ids.shape[0] // rows, ids.shape[1] // columns)
+    corners = [(rows * r, columns * c) for r, c in places]
+    return [_part(ids[r : r + rows, c : c + columns]) for r, c in corners]
+
+
+def _opened(row: Any, mesh: Any) -> str:
+    """Return what is wrong with a mesh that was opened; a card does not tell."""
+    opened = getattr(row, "parent", mesh) is None
+    return "your row is a mesh of its own: cut it out of the mesh" if opened else ""
+
+
+SHAPES = OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: [])
+
+exercise(
+    "01.second_row",
+    asks="second_row(mesh)",
+    reference=lambda mesh: _part(_ids(mesh)[1:2]),
+    cases=SHAPES,
+    reads=_chips,
+    mistakes={
+        "that is the first row: rows are counted from 0": lambda mesh: _part(_ids(mesh)[:1]),
+        "that is the second column": lambda mesh: _part(_ids(mesh)[:, 1:2]),
+        "the first rows, not the second alone": lambda mesh: _part(_ids(mesh)[:2]),
+    },
+    rules=_opened,
+    praise="the second row, in order",
+    hints=[
+        "A line that you open walks around the rim of the machine. Which call cuts a row out of an "
+        "open mesh instead?",
+        "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does "
+        "the second row begin?",
+        "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
+        "rows, columns = mesh.shape",
+    ],
+)
+
+exercise(
+    "01.pairs",
+    asks="pairs(mesh)",
+    reference=lambda mesh: _pairs(mesh, 2, 1),
+    cases=SHAPES,
+    reads=lambda parts, mesh: [_chips(part) for part in parts],
+    mistakes={
+        "these chips are beside each other, not one below the other": lambda mesh: _pairs(
+            mesh, 1, 2
+        ),
+        "these are rows of two chips or more": lambda mesh: _pairs(mesh, 1, mesh.shape[1]),
+        "one pair alone; the whole mesh is divided": lambda mesh: _pairs(mesh, 2, 1)[:1],
+    },
+    praise="each chip with the one below it",
+    hints=[
+        "What shape has a mesh of two chips, one below the other?",
+        "Such pairs divide the mesh. Which call of this lesson cuts a whole mesh into equal ones?",
+        "mesh.create_submeshes(ttnn.MeshShape(rows, columns)), with the shape of one pair",
+    ],
+)
+
+
+def _rectangle(rows: int, columns: int, wraps: tuple[bool, bool]) -> System:
+    """Return a system whose ids show neither a chip's place nor an axis' size."""
+    ids = (7 * np.arange(rows * columns) + 3) % (rows * columns)
+    table = tuple(map(tuple, ids.reshape(rows, columns).tolist()))
+    name = f"{rows} x {columns} system with wraps={wraps}"
+    return System(name, SYSTEMS["galaxy"].chip, table, 1, wraps)
+
+
+def _cabled(system: System, device: int, wraps: tuple[bool, bool]) -> set[int]:
+    """Return the neighbours of a device if the machine had these `wraps`."""
+    found = set()
+    for one, other, _ in grid_links(system.shape, wraps):
+        pair = [system.ids[row][column] for row, column in (one, other)]
+        found |= set(pair) if device in pair else set()
+    return found - {device}
+
+
+MACHINES = [
+    SYSTEMS["t3000"],
+    SYSTEMS["galaxy"],
+    _rectangle(3, 5, (True, False)),
+    _rectangle(3, 5, (False, True)),
+    SYSTEMS["galaxy_torus"],
+]
+
+exercise(
+    "01.neighbours",
+    asks="neighbours(system, device)",
+    reference=lambda system, device: _cabled(system, device, system.wraps),
+    cases=[(system, device) for system in MACHINES for device in system.coordinate_of],
+    reads=lambda found, system, device: set(found),
+    mistakes={
+        "device {device} is no neighbour of itself": lambda system, device: (
+            _cabled(system, device, system.wraps) | {device}
+        ),
+        "system.wraps is {system.wraps}: where it is True, the last chip of the axis is cabled to "
+        "the first": lambda system, device: _cabled(system, device, (False, False)),
+        "you took one axis for the other: wraps[0] is for a step to another row, wraps[1] for a "
+        "step to another column": lambda system, device: _cabled(
+            system, device, system.wraps[::-1]
+        ),
+        "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
+            _cabled(system, device, (True, True))
+        ),
+        "these are coordinates; device ids are asked for": lambda system, device: {
+            system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
+        },
+    },
+    praise="no cable missing, none invented, wrap-around included",
+    hints=[
+        "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
+        "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
+        "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
+        "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",
+        "For each axis and each step of -1 and 1: add the step to place[axis]. If it is not in "
+        "range(system.shape[axis]): with system.wraps[axis] take place[axis] % system.shape[axis], "
+        "else skip it.",
+        "The id at a place is system.ids[place[0]][place[1]]; put the ids into a set.",
+    ],
+)

@@ -1,0 +1,169 @@
+"""Lesson 02, distributing tensors: its exercises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.lessons.exercises import exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+
+
+# ---------------------------------------------------------------- 02.columns
+def _as_asked(tensor: Any, mesh: Any, x: np.ndarray) -> str:
+    ttnn = backend.load()
+    if tensor.dtype != ttnn.float32:
+        return f"float32 is asked for, your tensor is {tensor.dtype}"
+    if tensor.layout != ttnn.TILE_LAYOUT:
+        return f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+    return ""
+
+
+exercise(
+    "02.columns",
+    asks="columns(mesh, x)",
+    reference=lambda mesh, x: np.split(x, mesh.shape[1], 1) * mesh.shape[0],
+    cases=OnMeshes(
+        [(2, 4), (4, 2), (2, 2)],
+        # Either dimension can be cut over either axis, so that a mistake is named.
+        lambda rows, columns: [(numbers(64 * rows, 96 * columns * rows), (64 * rows, 96 * rows))],
+    ),
+    mistakes={
+        "the columns are cut over all {n} devices; each row of the mesh should have all of them": (
+            lambda mesh, x: split(mesh, x, 1)
+        ),
+        "the rows of x are cut, dimension 0; columns are dimension 1": lambda mesh, x: (
+            np.split(x, mesh.shape[1], 0) * mesh.shape[0]
+        ),
+        "they are cut down the rows of the mesh, axis 0; its columns are axis 1": lambda mesh, x: (
+            [part for part in np.split(x, mesh.shape[0], 1) for _ in range(mesh.shape[1])]
+        ),
+        "nothing is cut: every device holds all of x": replicas,
+    },
+    rules=_as_asked,
+    praise="columns of the tensor on columns of the mesh, every row of it a replica",
+    hints=[
+        "How many placements does a mesh with two axes need, and which axis runs down its rows?",
+        "Replicate along the first axis, shard dimension 1 along the second.",
+        "ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(1)])",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 02.round_trip
+def _swapped(mesh: Any, x: np.ndarray) -> np.ndarray:
+    """Return what comes back where the composer has the mapper's dimensions in the other order."""
+    down, across = mesh.shape
+    blocks = [np.split(rows, across, 1) for rows in np.split(x, down)]
+    return np.vstack([np.hstack(column) for column in zip(*blocks)])
+
+
+exercise(
+    "02.round_trip",
+    asks="round_trip(mesh, x)",
+    reference=lambda mesh, x: x,
+    cases=OnMeshes(
+        [(2, 4), (4, 2)],
+        lambda rows, columns: [
+            # One tile for each chip. Rows of x over columns of the mesh would take two.
+            (numbers(32 * rows, 32 * columns), (32, 32))
+        ],
+    ),
+    mistakes={
+        "mapper and composer have the dimensions in another order": _swapped,
+        "it came back more than once: the composer joined replicas": lambda mesh, x: np.tile(
+            x, tuple(mesh.shape)
+        ),
+        "one block came back: a composer joins them": lambda mesh, x: x[
+            : len(x) // mesh.shape[0], : x.shape[1] // mesh.shape[1]
+        ],
+    },
+    budget=Budget(sends=0, computes=False),
+    praise="what went out came back",
+    hints=[
+        "Which dimension is cut along the rows of the mesh, and which along its columns?",
+        "Shard dimension 0 along axis 0 and dimension 1 along axis 1; a composer names the same.",
+        "ttnn.MeshComposerConfig([0, 1]) with ttnn.create_mesh_composer, and ttkit.to_numpy",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 02.bytes
+Shape = Sequence[int]
+
+
+def _up(size: float) -> int:
+    """Return a size rounded up to whole tiles."""
+    return math.ceil(size / 32) * 32
+
+
+def _shard(shape: Shape, devices: int, dim: int) -> list[int]:
+    return [n // devices if d == dim else n for d, n in enumerate(shape)]
+
+
+def _in_tiles(shape: Shape) -> int:
+    """Return how many elements are stored of a shape: its last two dimensions are rounded up."""
+    *front, height, width = shape
+    return math.prod(front) * _up(height) * _up(width)
+
+
+def _bytes(shape: Shape, devices: int, dim: int) -> int:
+    return 2 * _in_tiles(_shard(shape, devices, dim))
+
+
+def _one_of_two(last: int, shape: Shape, devices: int, dim: int) -> int:
+    shard = _shard(shape, devices, dim)
+    shard[last] = _up(shard[last])
+    return 2 * math.prod(shard)
+
+
+exercise(
+    "02.bytes",
+    asks="bytes_per_chip(shape, devices, dim)",
+    reference=_bytes,
+    cases=[
+        ((256, 512), 8, 1),
+        ((100, 200), 4, 0),
+        ((8, 16), 8, 0),
+        ((2, 64, 64), 2, 0),
+        ((2, 40, 70), 2, 0),
+        ((3, 33, 130), 2, 2),
+    ],
+    mistakes={
+        "a chip stores whole tiles of 32 x 32, not elements": lambda shape, devices, dim: (
+            2 * math.prod(_shard(shape, devices, dim))
+        ),
+        "bfloat16 takes 2 bytes, not 4": lambda *case: 2 * _bytes(*case),
+        "that is the number of elements; each takes 2 bytes": lambda *case: _bytes(*case) // 2,
+        "that is what all {devices} devices hold together; dimension {dim} is sharded": (
+            lambda shape, devices, dim: 2 * _in_tiles(shape)
+        ),
+        "divide first: the shard is rounded up to tiles, not the whole tensor": (
+            lambda shape, devices, dim: 2 * _in_tiles(shape) // devices
+        ),
+        "rows and columns are rounded up one by one: a tile holds no values of the next rows": (
+            lambda shape, devices, dim: (
+                2048 * math.ceil(math.prod(_shard(shape, devices, dim)) / 1024)
+            )
+        ),
+        "only the last two dimensions are rounded up to 32": lambda shape, devices, dim: (
+            2 * math.prod(map(_up, _shard(shape, devices, dim)))
+        ),
+        "the dimensions before the last two count, too": lambda shape, devices, dim: (
+            2 * _in_tiles(_shard(shape, devices, dim)[-2:])
+        ),
+        "the rows are rounded up to 32, too": lambda *case: _one_of_two(-1, *case),
+        "the columns are rounded up to 32, too": lambda *case: _one_of_two(-2, *case),
+    },
+    praise="tiles counted, not elements",
+    hints=[
+        "Which shape has the shard of one chip? Divide first.",
+        "How many tiles does that shape need? math.ceil(n / 32) along each of the last two "
+        "dimensions.",
+        "A bfloat16 tile is 32 x 32 x 2 bytes; the other dimensions multiply the tiles.",
+    ],
+)

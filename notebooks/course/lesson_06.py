@@ -1,0 +1,330 @@
+"""Lessons 06 and 06b, data parallel: their pictures, and their exercises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import ttkit
+from course.ranks import OnRanks, RankBudget
+from ttkit import backend
+from ttkit.lessons import tidy
+from ttkit.lessons.exercises import exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.visualize.chart import Chart, entitle
+from ttkit.visualize.charts import COLOURS, Curves, Stacks
+from ttkit.words import counted
+
+Losses = Sequence[float]
+MARKS = "os^D"  # one for each replica
+
+
+# ---------------------------------------------------------------- what lesson 06 writes by hand
+def opened(chips: int = 4) -> Any:
+    """Close what is open, and open a row of chips that can send."""
+    tidy()
+    ttnn = backend.load()
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
+
+
+def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
+    """Return the array on the mesh in tiles: cut along a dimension, or whole on every chip.
+
+    Example:
+        >>> mesh, x = opened(), np.ones((64, 128), np.float32)
+        >>> place(mesh, x, dim=1).shape, place(mesh, x).shape
+        (Shape([64, 32]), Shape([64, 128]))
+        >>> tidy()
+    """
+    ttnn = backend.load()
+    if dim is None:
+        mapper = ttnn.ReplicateTensorToMesh(mesh)
+    else:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)
+    return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+# ---------------------------------------------------------------- the pictures
+@dataclass(frozen=True, repr=False)
+class Drift(Chart):
+    """The loss that a training prints, beside the loss of each replica on all samples.
+
+    Args:
+        printed: {name of the run: loss of each step}.
+        replicas: {name of the run: for each replica its loss on all samples, step by step}.
+
+    Example:
+        >>> Drift("loss", {"without": [4.0, 0.5]}, {"without": [[4.0, 2.0], [4.0, 2.5]]})
+        loss
+          without, printed: 4 at step 1, 0.5 at step 2
+          without, replica 0 on all samples: 4 at step 1, 2 at step 2
+          without, replica 1 on all samples: 4 at step 1, 2.5 at step 2
+    """
+
+    title: str
+    printed: Mapping[str, Losses]
+    replicas: Mapping[str, Sequence[Losses]] = field(default_factory=dict)
+
+    def lines(self) -> list[tuple[str, str, Losses]]:
+        """Return (run, what was measured, loss of each step) of every line of the picture."""
+        found = [(run, "printed", losses) for run, losses in self.printed.items()]
+        for run, each in self.replicas.items():
+            found += [(run, f"replica {i} on all samples", losses) for i, losses in enumerate(each)]
+        return found
+
+    def __repr__(self) -> str:
+        named = {f"{run}, {what}": [*enumerate(y, 1)] for run, what, y in self.lines()}
+        return repr(Curves(self.title, named, digits=2))
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 3.6
+
+    def draw(self, ax: Any) -> None:
+        """Draw the losses from the first step on; each step of the axis is ten times the last."""
+        runs = list(dict.fromkeys([*self.printed, *self.replicas]))
+        for run, what, losses in self.lines():
+            steps, colour = range(1, len(losses) + 1), COLOURS[runs.index(run)]
+            if what == "printed":
+                name = f"{run}: printed, ends at {losses[-1]:.2g}"
+                ax.plot(steps, losses, color=colour, linewidth=2.2, label=name)
+                continue
+            replica = int(what.split()[1])
+            ends = [each[-1] for each in self.replicas[run]]
+            span = " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(ends), max(ends))))
+            label = None if replica else f"{run}: replicas on all samples, {span}"
+            look = {"linestyle": "none", "marker": MARKS[replica % 4], "markevery": (replica, 4)}
+            ax.plot(
+                steps, losses, color=colour, markersize=5, fillstyle="none", label=label, **look
+            )
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.yaxis.set_minor_formatter(lambda value, _: "")
+        ax.set(xlabel="step", ylabel="loss (logarithmic)")
+        ax.grid(axis="y")
+        entitle(ax, self.title)
+
+
+class SpeedUp(Curves):
+    """Samples a second over chips, in those of one chip."""
+
+    def draw(self, ax: Any) -> None:
+        """Draw the curves on equal steps."""
+        super().draw(ax)
+        ax.set_ylabel("times one chip's samples/s")
+        ax.set(ylim=(0, None), xticks=[1, 2, 4, 8])
+
+
+def speed_up(profiles: Mapping[int, Any]) -> list[Chart]:
+    """Return two pictures of the same step on more and more chips, each with as many samples.
+
+    Args:
+        profiles: {chips: `ttkit.profile` of one step}, from one chip on.
+    """
+    one = profiles[1].time_s
+    beside = {n: run.overlapped() for n, run in profiles.items()}
+    curves = {
+        "ideal": [(n, n) for n in profiles],
+        "send, then go on": [(n, n * one / run.time_s) for n, run in profiles.items()],
+        "send beside computing": [(n, n * one / run.time_s) for n, run in beside.items()],
+    }
+    parts = {
+        counted(n, "chip"): (1e6 * (run.time_s - run.exposed_s), 1e6 * run.exposed_s)
+        for n, run in profiles.items()
+    }
+    shares = ", ".join(f"{run.exposed_s / run.time_s:.0%} on {n}" for n, run in profiles.items())
+    return [
+        SpeedUp("samples a second, modelled, in those of one chip", curves, over="chips"),
+        Stacks(
+            f"one step, modelled; sending takes {shares}",
+            parts,
+            ("computing", "sending"),
+            ("sending",),
+            "microseconds",
+        ),
+    ]
+
+
+# ---------------------------------------------------------------- 06.gradient
+def _own(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Return for each device the gradient of its samples."""
+    samples = zip(split(mesh, x, 0), split(mesh, y, 0))
+    return [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
+
+
+def _times(factor: Callable[[int], float]) -> Callable[..., list[np.ndarray]]:
+    """Return a function to the gradient on each device, times so much of their number."""
+    return lambda mesh, *arrays: replicas(
+        mesh, factor(mesh.get_num_devices()) * np.mean(_own(mesh, *arrays), axis=0)
+    )
+
+
+def _along(axis: int) -> Callable[..., list[np.ndarray]]:
+    """Return a function to what each device has where the mean is over one axis."""
+
+    def on_devices(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        placed = np.reshape(_own(mesh, x, w, y), (*mesh.shape, *w.shape))
+        means = np.broadcast_to(placed.mean(axis, keepdims=True), placed.shape)
+        return list(means.reshape(-1, *w.shape))
+
+    return on_devices
+
+
+def _samples(rows: int, columns: int) -> list[Any]:
+    n, own = rows * columns, 32 if rows > 1 else 96  # rows of a device: not alike
+    x, w, y = numbers(own * n, 32), numbers(32, 64), numbers(own * n, 64)
+    return [(x, (own, 32)), (w, w.shape), (y, (own, 64))]
+
+
+exercise(
+    "06.gradient",
+    asks="mean_gradient(mesh, x, w, y)",
+    reference=_times(lambda n: 1),
+    cases=OnMeshes([(1, 4), (2, 4)], _samples, fabric=True),
+    mistakes={
+        "each device has the gradient of its own samples: nothing was averaged": _own,
+        "it is {n} times too large: the sum over {n} devices, where the loss is a mean": _times(
+            lambda n: n
+        ),
+        "it is {n} times too small: error.logical_volume() counts one device's elements, so that "
+        "the sum needs 1/{n} once": _times(lambda n: 1 / n),
+        "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda n: -1),
+        "y is missing: the error is x @ w - y": lambda mesh, x, w, y: _times(lambda n: 1)(
+            mesh, x, w, 0 * y
+        ),
+        "it is half as large as it should be: e² has the derivative 2 e, and the mean divides by "
+        "the devices of this mesh": _times(lambda n: 0.5),
+        "it is twice as large as it should be: the mean divides by the devices of this mesh": (
+            _times(lambda n: 2)
+        ),
+        "the mean is over axis 1 of the mesh only: each axis has its own all_reduce": _along(1),
+        "the mean is over axis 0 of the mesh only: each axis has its own all_reduce": _along(0),
+    },
+    budget=Budget(sends=lambda mesh: sum(length > 1 for length in mesh.shape)),
+    rtol=1e-4,
+    praise="one gradient on all {n} devices, that of one device",
+    hints=[
+        "Which samples does a chip need, and which weights? So which of x, w and y do you cut?",
+        "The function gradient(x, w, y) of the lesson gives each chip the gradient of its own "
+        "samples. What makes one of four?",
+        "A mesh of 2 x 4 has two axes. all_reduce adds along one. And the sum becomes a mean how?",
+        "for axis in (0, 1): if mesh.shape[axis] > 1: found = ttnn.all_reduce(found, "
+        "cluster_axis=axis). Then multiply by 1 / mesh.get_num_devices().",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 06.unequal
+def _added(gradients: list[Any], samples: list[int]) -> Any:
+    """Return the gradient of the sum over all samples."""
+    return sum(n * gradient for n, gradient in zip(samples, gradients))
+
+
+exercise(
+    "06.unequal",
+    asks="joined(gradients, samples)",
+    reference=lambda gradients, samples: _added(gradients, samples) / sum(samples),
+    cases=[
+        ([*numbers(3, 4, 2)], [6, 1, 3]),
+        ([*numbers(4, 5)], [2, 2, 2, 2]),
+        ([*numbers(2, 3)], [1, 15]),
+    ],
+    mistakes={
+        "that is the plain mean, where chips have different numbers of samples": (
+            lambda gradients, samples: np.mean(gradients, axis=0)
+        ),
+        "that is the sum of the gradients; a mean is asked for": (
+            lambda gradients, samples: np.sum(gradients, axis=0)
+        ),
+        "divide by the number of all samples": _added,
+        "divide by the number of samples, not of chips": lambda gradients, samples: (
+            _added(gradients, samples) / len(samples)
+        ),
+        "that is the gradient of the first chip only": lambda gradients, samples: gradients[0],
+    },
+    rtol=1e-4,
+    praise="each sample counts the same, however they are shared out",
+    hints=[
+        "Which chip should have more say: the one with 100 samples, or the one with 1?",
+        "The gradient of a mean over 4 samples, times 4, is the sum over the 4 samples. What do "
+        "you divide the sum over all samples by?",
+        "sum(samples * gradient) / sum(samples), over the chips.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 06.bucket
+Gradients = list[list[np.ndarray]]  # of each rank
+
+
+def _means(values: Gradients, factor: float = 1) -> Gradients:
+    """Return on each rank the means of the gradients, times so much."""
+    return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
+
+
+def _of_ranks(n: int) -> Gradients:
+    shapes = [(7, 2), (4,)] if n % 2 else [(3, 5), (7,), (2, 2, 4)]
+    return [[numbers(n, *shape)[rank] for shape in shapes] for rank in range(n)]
+
+
+exercise(
+    "06.bucket",
+    asks="average(comm, gradients)",
+    reference=_means,
+    cases=OnRanks(_of_ranks, calls=("Allreduce",)),
+    mistakes={
+        "each rank still has its own": lambda values: values,
+        "it is {n} times too large: the sum, not the mean": lambda values: _means(
+            values, len(values)
+        ),
+        "it is {n} times too small: divided by {n} twice": lambda values: _means(
+            values, 1 / len(values)
+        ),
+    },
+    budget=RankBudget(sends=lambda gradients, n: sum(g.nbytes for g in gradients), calls=1),
+    rtol=1e-4,
+    praise="all gradients averaged in one message",
+    hints=[
+        "One Allreduce takes one array. How do you make one array of several?",
+        "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
+        "adds: what is missing to a mean?",
+        "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
+        "gradient's shape: part.reshape(g.shape).",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 06.step
+exercise(
+    "06.step",
+    asks="faster(n, computing, sending)",
+    reference=lambda n, computing, sending: n * computing / (computing + sending),
+    cases=[(8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.0)],
+    mistakes={
+        "that is the ideal line: the sending is missing": lambda n, *times: n,
+        "n chips do n times the samples of one": lambda n, computing, sending: (
+            computing / (computing + sending)
+        ),
+        "that is the time of one chip's samples; asked is how many times faster": (
+            lambda n, computing, sending: (computing + sending) / (n * computing)
+        ),
+        "that is only the share that is sending": lambda n, computing, sending: (
+            sending / (computing + sending)
+        ),
+        "each chip has as many samples as before, so its computing is not divided by n": (
+            lambda n, computing, sending: computing / (computing / n + sending)
+        ),
+    },
+    rtol=1e-4,
+    praise="each step as much faster as it is",
+    hints=[
+        "How many times the samples of one chip do n chips do in one step?",
+        "How long is the step of one chip, and how long is that of n chips?",
+        "n times the samples in (computing + sending); one chip needs computing for its own.",
+    ],
+)

@@ -1,0 +1,226 @@
+"""Lesson 09, pipeline parallel: its playground, and exercises about formulas and schedules."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from course.lesson_08 import planned
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.exercises import exercise
+from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.visualize.schedule import SchedulePicture
+
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
+FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, which the last one has, too
+BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
+BUILD: dict[str, Callable[..., Schedule]] = {
+    "one at a time": one_at_a_time,
+    "GPipe": gpipe,
+    "1F1B": one_f_one_b,
+    "interleaved": interleaved,
+    "ZB-H1": zb_h1,
+}
+
+
+# ---------------------------------------------------------------- the playground
+def schedule_of(
+    schedule: str, stages: int, micro_batches: int, chunks: int = 1, backward: float = 2
+) -> SchedulePicture:
+    """Return the picture of a schedule by its name.
+
+    Args:
+        schedule: one of `BUILD`.
+        stages, micro_batches: how many.
+        chunks: of each stage; of "interleaved" only.
+        backward: how much longer a backward takes than a forward.
+
+    Example:
+        >>> schedule_of("1F1B", 2, 1)
+        1F1B: 2 stages, 1 micro-batch · bubble 50.0% of the time
+          stage 0 |F0----..................B0----------| bubble 50.0%, holds 1
+          stage 1 |......F0----B0----------............| bubble 50.0%, holds 1
+    """
+    more = (chunks,) if schedule == "interleaved" else ()
+    built = BUILD[schedule](stages, micro_batches, *more)
+    return SchedulePicture(built.timeline(1, backward), unit="")
+
+
+# ---------------------------------------------------------------- what the lesson measures
+def timed(settings: Any, text: str, seconds: float) -> tuple[list[float], Any]:
+    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
+
+    Args:
+        settings, text: of a `PipelineTrainer`.
+        seconds: how long each forward sleeps; each backward sleeps twice as long.
+
+    Returns:
+        The losses of the first three steps, and the timetable of the fastest slow step: the one
+        that other programs disturbed least.
+    """
+    from ttkit.train import PipelineTrainer
+
+    def slow(call: Callable[..., Any], pause: float) -> Callable[..., Any]:
+        def slept(*args: Any) -> Any:
+            time.sleep(pause)
+            return call(*args)
+
+        return slept
+
+    with PipelineTrainer(settings, text=text) as trainer:
+        losses = [record.loss for record in trainer.fit(3, show=False)]
+        for stage in trainer.stages.values():
+            stage.forward = slow(stage.forward, seconds)  # type: ignore[method-assign]
+            stage.backward = slow(stage.backward, 2 * seconds)  # type: ignore[method-assign]
+        found = []
+        for _ in range(3):
+            trainer.step()
+            found.append(trainer.timetable())
+        return losses, min(found, key=lambda table: table.time_s)
+
+
+def card(model: Any, layout: Any, batch: int) -> dict[str, float]:
+    """Return what one step costs a chip of a T3000, modelled, by the name of its column.
+
+    Args:
+        model: a `TransformerConfig`.
+        layout: a `ttkit.train.layout.Layout`.
+        batch: sequences of a step, of all groups together.
+    """
+    found = planned(model, layout, batch)
+    times = found.times
+    return {
+        "MB sent": round(sum(each.bytes_sent for each in found.traffic) / 1e6),
+        "calls": sum(each.times for each in found.traffic),
+        "GB held": round(found.memory.total / 1e9, 1),
+        "% waits": round(100 * (times.communication + times.bubble) / times.total),
+        "tokens/s": round(found.tokens_per_s, -1),
+    }
+
+
+# ---------------------------------------------------------------- 09.bubble
+def _waits(stages: int, micro_batches: int, chunks: int) -> float:
+    """Return which part of the time a pipeline waits, from its timetable."""
+    if chunks > 1:
+        schedule = interleaved(stages, micro_batches, chunks)
+    else:
+        schedule = one_f_one_b(stages, micro_batches)
+    return float(schedule.timeline().bubble_fraction)
+
+
+def _of_the_work(*case: int) -> float:
+    return _waits(*case) / (1 - _waits(*case))
+
+
+exercise(
+    "09.bubble",
+    asks="bubble(stages, micro_batches, chunks)",
+    reference=_waits,
+    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
+    mistakes={
+        "that is the idle time as a part of the work; asked is its part of the whole time": (
+            _of_the_work
+        ),
+        "that is a percentage; a part is asked for": lambda *case: 100 * _waits(*case),
+        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
+            stages, micro_batches, 1
+        ),
+    },
+    praise="the formula gives what the timetables of seven pipelines show",
+    hints=[
+        "A stage works for micro_batches slots. In how many slots does it wait until the line is "
+        "full, and when it empties?",
+        "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
+        "long, in short slots, does it wait now?",
+        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 09.budget
+def _over(schedule: Schedule, memory: Any, bubble: float) -> str:
+    """Return what is wrong with a schedule for a training step; "" for nothing.
+
+    Args:
+        memory: the micro-batches whose activations a stage has room for; one number, or one for
+            each stage.
+        bubble: which part of the time may be bubble, if a backward takes twice as long as a
+            forward.
+    """
+    try:
+        timeline = schedule.timeline()
+        schedule.validate(memory_limit=memory)
+    except TTKitError as wrong:
+        return str(wrong)
+    if timeline.bubble_fraction <= bubble + 1e-9:
+        return ""
+    pauses = [
+        (b.start_s - a.end_s, stage, b.action)
+        for stage, row in enumerate(timeline.slots)
+        for a, b in itertools.pairwise(row)
+    ]
+    length, stage, action = max(pauses, key=lambda pause: pause[0])
+    return (
+        f"it is right, but {timeline.bubble_fraction:.1%} of the time is bubble; at most "
+        f"{bubble:.1%} may be. The longest wait: stage {stage}, {length:.4g} forwards long, "
+        f"before {action}"
+    )
+
+
+def _schedule(answer: Any) -> Schedule:
+    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
+    found = getattr(answer, "schedule", answer)
+    if not isinstance(found, Schedule):
+        return Schedule("yours", STAGES, MICRO_BATCHES, found)
+    if (found.stages, found.micro_batches) != (STAGES, MICRO_BATCHES):
+        asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
+        raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
+    return found
+
+
+exercise(
+    "09.budget",
+    asks="the schedule",
+    reads=_schedule,
+    rules=lambda schedule: _over(schedule, ROOM, BUBBLE),
+    praise=f"room for {ROOM} on every stage was enough",
+    hints=[
+        "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes "
+        "12.",
+        "F5 needs B0, B1 and B2 done on stage 0, so the end is F5's start plus 12. Which forward "
+        "of a middle stage delays a backward that stage 0 waits for?",
+        "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
+        "place to the left, past a forward; look at the bubble after each move.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 09.repair
+def _repaired(answer: Any) -> Schedule:
+    stage, row = answer
+    if stage not in range(len(BROKEN)):
+        raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")
+    rows: Any = [*BROKEN[:stage], row, *BROKEN[stage + 1 :]]
+    return Schedule("yours", 3, 4, rows)
+
+
+def _worse(schedule: Schedule) -> str:
+    good = one_f_one_b(3, 4)
+    return _over(schedule, good.peak_activations(), good.timeline().bubble_fraction)
+
+
+exercise(
+    "09.repair",
+    asks="the pair",
+    reads=_repaired,
+    rules=_worse,
+    praise="that stage was the one",
+    hints=[
+        "Follow the picture's red boxes: which stage waits for what, and who should send it?",
+        "How many forwards does the last stage do before its first backward? Who is behind it?",
+        "The last stage can do B0 right after F0. Write its whole list so.",
+    ],
+)

@@ -1,0 +1,238 @@
+"""Lesson 13, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
+
+%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
+recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
+changed since has no record, and fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.convert import from_numpy
+from ttkit.errors import fail
+from ttkit.lessons.exercises import exercise
+from ttkit.lessons.on_meshes import MeshRun, OnMeshes, numbers, replicas, split
+
+RECORD = Path(__file__).with_name("torch_cells.json")
+
+# ---------------------------------------------------------------- 13.product
+# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
+# As torch does it.
+PRODUCTS = {
+    ("Replicate", "Replicate"): "Replicate",
+    ("Replicate", "Shard(1)"): "Shard(1)",
+    ("Shard(0)", "Replicate"): "Shard(0)",
+    ("Shard(1)", "Shard(0)"): "Partial",
+    ("Replicate", "Shard(0)"): "Partial",  # each device takes its columns of the replica
+    ("Shard(1)", "Replicate"): "Partial",
+    ("Partial", "Replicate"): "Partial",  # the sum of the products is the product of the sum
+    ("Replicate", "Partial"): "Partial",
+}
+PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
+
+
+def _why(a: str, b: str) -> str:
+    """Return why the placements of two matrices have their product's."""
+    if "Partial" in (a, b):
+        if "Replicate" in (a, b):
+            return "each device multiplies its addend by the replica, and has an addend of a @ b"
+        return "a partial sum must be summed first"
+    if (a, b) == ("Shard(0)", "Shard(1)"):
+        return "each device would multiply its rows by its columns only, not by all columns"
+    if (a, b) not in PRODUCTS:
+        return "each device would multiply numbers that do not belong together"
+    if PRODUCTS[a, b] != "Partial":
+        return "no device sums over what another one holds"
+    if "Replicate" in (a, b):
+        return "a replica can be cut where it lies"
+    return "each device has some of the products that an element sums"
+
+
+def _wrong(placement: Any, a: str, b: str) -> str:
+    right = PRODUCTS.get((a, b))
+    return "" if placement == right else f"it is {right}, not {placement!r}: {_why(a, b)}"
+
+
+exercise(
+    "13.product",
+    asks="product(a, b)",
+    cases=[(a, b) for a in PLACEMENTS for b in PLACEMENTS],
+    rules=_wrong,
+    praise="8 pairs need no sending, and all others are None",
+    hints=[
+        "Which dimension of a and which of b does the product sum over?",
+        "If a and b are both cut along the summed dimension, each device has its part of the sum.",
+        "A replica beside a matrix that is cut along the summed dimension can be cut in the same "
+        "way. That makes two more pairs. And is (a0 + a1) @ b the same as a0 @ b + a1 @ b?",
+        'Eight pairs have a placement: five of them "Partial". All others are None.',
+    ],
+)
+
+
+# ---------------------------------------------------------------- 13.redistribute
+MOVES = {
+    ("Replicate", "Shard(0)"): "mesh_partition",
+    ("Replicate", "Shard(1)"): "mesh_partition",
+    ("Shard(0)", "Replicate"): "all_gather",
+    ("Shard(1)", "Replicate"): "all_gather",
+    ("Partial", "Replicate"): "all_reduce",
+    ("Partial", "Shard(0)"): "reduce_scatter",
+    ("Partial", "Shard(1)"): "reduce_scatter",
+}
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # partial sums are placed one below the other
+
+
+@dataclass
+class _Move(MeshRun):
+    """A call with a tensor that is placed as `arguments[2]`, to be placed as `arguments[3]`."""
+
+    def over(self, budget: Any) -> str:
+        """Say which operations were called, where there is a cheaper one."""
+        called = [
+            record.name.rpartition(".")[2] for record in self.records if record.kind != "host"
+        ]
+        enough = MOVES[self.arguments[2:]]
+        if called == [enough] or not backend.is_simulated():
+            return ""
+        sent = ", ".join(called) or "nothing, so that the values went through the host"
+        return f" it is right, but you called {sent}: {enough} alone is enough"
+
+
+class _Moves:
+    """Calls of an answer for each pair of placements, on two meshes."""
+
+    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[_Move]:
+        """Yield each call."""
+        ttnn = backend.load()
+        for source, target in MOVES:
+
+            def move(mesh: Any, addends: np.ndarray, how: Any = (source, target)) -> Any:
+                whole = how[0] == "Partial"
+                array = np.concatenate(addends) if whole else addends.sum(axis=0)
+                mapper = ttnn.ReplicateTensorToMesh(mesh)
+                if how[0] in DIMS:
+                    mapper = ttnn.ShardTensorToMesh(mesh, dim=DIMS[how[0]])
+                tiles = {"device": mesh, "layout": ttnn.TILE_LAYOUT}
+                return answer(from_numpy(array, mesh_mapper=mapper, **tiles), *how)
+
+            tries = OnMeshes([(1, 4), (1, 3)], _addends, fabric=True)
+            for run in tries.runs(move, asks, mesh):
+                run.arguments += (source, target)
+                run.where += f" from {source} to {target}"
+                yield _Move(**vars(run))
+
+
+def _addends(rows: int, columns: int) -> list[Any]:
+    n = rows * columns
+    return [(numbers(n, 32 * n, 64 * n), None)]
+
+
+def _moved(mesh: Any, addends: np.ndarray, source: str, target: str) -> list[np.ndarray]:
+    whole = addends.sum(axis=0)
+    return split(mesh, whole, DIMS[target]) if target in DIMS else replicas(mesh, whole)
+
+
+def _own(mesh: Any, addends: np.ndarray, source: str, target: str) -> list[np.ndarray] | None:
+    if target not in DIMS:
+        return None
+    return [split(mesh, addend, DIMS[target])[i] for i, addend in enumerate(addends)]
+
+
+exercise(
+    "13.redistribute",
+    asks="redistribute(x, source, target)",
+    reference=_moved,
+    cases=_Moves(),
+    mistakes={
+        "each device still has its partial sum": lambda mesh, addends, *_: list(addends),
+        "each device cut its own partial sum; nothing was added": _own,
+        "that is the mean; the sum is asked for": lambda mesh, *given: [
+            each / mesh.get_num_devices() for each in _moved(mesh, *given)
+        ],
+        "each device has the part of the first one": lambda mesh, *given: replicas(
+            mesh, _moved(mesh, *given)[0]
+        ),
+    },
+    rtol=1e-4,
+    praise="7 ways to move a tensor, none sends more than it must",
+    hints=[
+        "From a partial sum to Shard(1): does each device need the whole sum?",
+        "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which is for which "
+        "pair?",
+        "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
+    ],
+)
+
+
+# ---------------------------------------------------------------- %%torch
+def installed() -> bool:
+    """Return whether torch is here, without importing it."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def record() -> dict[str, Any]:
+    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def key(cell: str) -> str:
+    """Return the key of a cell's output: a digest of its text.
+
+    Example:
+        >>> key("import torch") == key("import torch\\n"), key("import torch") == key("import jax")
+        (True, False)
+    """
+    return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
+
+
+def run_torch_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
+
+    Raises:
+        TTKitError: another option than --ranks; without torch, no record of this text.
+    """
+    if line.strip() not in ("", "--ranks"):
+        cure = "%%torch in the notebook, %%torch --ranks on the engines"
+        fail(f"%%torch {line}", "the only option is --ranks", cure)
+    if installed() and line.strip():
+        shell.run_cell_magic("px", "", cell)
+    elif installed():
+        exec(compile(cell, "<%%torch>", "exec"), shell.user_ns)
+    elif key(cell) in record()["cells"]:
+        print(record()["cells"][key(cell)], end="")
+    else:
+        rule = "torch is not installed, and the cell was changed since its output was recorded"
+        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
+
+
+def activate_torch_cells() -> None:
+    """Register %%torch in this notebook, and print whether its cells run or show their record."""
+    from IPython import get_ipython
+    from IPython.core.magic import no_var_expand
+
+    shell: Any = get_ipython()
+
+    @no_var_expand
+    def torch(line: str, cell: str) -> None:
+        """Run a cell that needs torch."""
+        run_torch_cell(shell, line, cell)
+
+    shell.register_magic_function(torch, "cell", "torch")
+    if installed():
+        print("torch is installed: the cells marked %%torch run here")
+    else:
+        print(
+            "torch is not installed: the cells marked %%torch show what they printed when "
+            f"recorded, with torch {record()['torch']}"
+        )

@@ -1,0 +1,242 @@
+"""Lesson 17, experts: what its pictures read, and its exercises."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ttkit.convert import to_numpy
+from ttkit.lessons.exercises import exercise
+from ttkit.plans import Topology, topology
+from ttkit.profiler import profile
+from ttkit.sim.ops.operation import watchers
+from ttkit.train import Trainer, read_settings
+from ttkit.train.config import Settings, TrainingConfig
+from ttkit.visualize.charts import Stacks
+
+
+# ---------------------------------------------------------------- what pictures read
+class _Choices(list[np.ndarray]):
+    """Sees each top-k, which is a router's choice."""
+
+    def before(self, name: str, args: Any, kwargs: Any) -> None:
+        """Do nothing."""
+
+    def after(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Note the choice."""
+        if name == "topk":
+            chosen = to_numpy(result[1])[:, 0].astype(int)
+            self.append(np.eye(args[0].shape[-1])[chosen].sum(2))
+
+
+@contextmanager
+def watched_choices() -> Iterator[list[np.ndarray]]:
+    """Collect what routers choose: [B, S, E] of ones and zeros for each forward of a layer, on one
+    device.
+    """
+    found = _Choices()
+    watchers.append(found)
+    try:
+        yield found
+    finally:
+        watchers.remove(found)
+
+
+PARTS = ("kept", "empty", "dropped")
+
+
+def filled(loads: Any, places: int) -> np.ndarray:
+    """Return how many choices each expert keeps, has no token for, and drops: [3, experts].
+
+    Args:
+        loads: tokens that chose each expert.
+        places: of an expert.
+
+    Example:
+        >>> filled([12, 3], places=10).tolist()
+        [[10, 3], [0, 7], [2, 0]]
+    """
+    kept = np.minimum(loads, places)
+    return np.array([kept, places - kept, loads - kept])
+
+
+def bars(title: str, found: Any) -> Stacks:
+    """Return a bar for each expert, from what `filled` returns."""
+    rows = {f"expert {expert}": row for expert, row in enumerate(np.transpose(found).tolist())}
+    return Stacks(title, rows, PARTS, hatched=["dropped"])
+
+
+def short_run(path: str) -> Settings:
+    """Return the settings of a model's file for a short run on one chip, with characters as tokens.
+
+    Args:
+        path: of the file.
+    """
+    training = TrainingConfig(
+        batch_size=8, learning_rate=3e-3, tokenizer_type="char", checkpoint_dir="", eval_every=0
+    )
+    return replace(read_settings(path), training_config=training)
+
+
+def three_steps(settings: Settings) -> tuple[list[float], np.ndarray, Any]:
+    """Return the losses, the first gradient of a weight of all experts, a profile of the last."""
+    with Trainer(settings) as trainer:
+        losses = [trainer.step().loss]
+        up = trainer.parameters["blocks.0.experts.up"]
+        gradient = up.gather_grad()
+        losses.append(trainer.step().loss)
+        with profile() as seen:
+            losses.append(trainer.step().loss)
+    return losses, gradient, seen
+
+
+# ---------------------------------------------------------------- 17.positions
+def _positions(tokens: list[int], capacity: int) -> list[int]:
+    turns = [tokens[:i].count(expert) for i, expert in enumerate(tokens)]
+    return [turn if turn < capacity else -1 for turn in turns]
+
+
+_DRAWN = np.random.default_rng(17).integers(0, 5, (3, 40)).tolist()
+
+exercise(
+    "17.positions",
+    asks="positions(experts_of_tokens, capacity)",
+    reference=_positions,
+    cases=[
+        ([2, 0, 2, 2, 1, 0, 2], 2),
+        ([0, 0, 0], 1),
+        ([1, 0], 3),
+        ([3, 3, 3, 3], 4),
+        ([], 2),
+        ([9, 200, 9], 1),
+        *zip(_DRAWN, (1, 6, 8)),
+    ],
+    reads=lambda places, *_: list(places),
+    mistakes={
+        "places count from 0": lambda tokens, capacity: [
+            place + 1 for place in _positions(tokens, capacity)
+        ],
+        "the tokens take places in their order, the first token first": lambda tokens, capacity: (
+            _positions(tokens[::-1], capacity)[::-1]
+        ),
+        "each expert has a queue of its own": lambda tokens, capacity: _positions(
+            [0] * len(tokens), capacity
+        ),
+        "an expert takes {capacity} tokens, not one more": lambda tokens, capacity: _positions(
+            tokens, capacity + 1
+        ),
+        "an expert takes {capacity} tokens, not one less": lambda tokens, capacity: _positions(
+            tokens, capacity - 1
+        ),
+        "who comes when all {capacity} places are taken has none, -1": lambda tokens, capacity: (
+            _positions(tokens, len(tokens))
+        ),
+        "a place that is taken is not given again": lambda tokens, capacity: [
+            place % capacity for place in _positions(tokens, len(tokens))
+        ],
+    },
+    praise="each token has the place of its turn, and those that come too late have none",
+    hints=[
+        "What must you know of the tokens before this one?",
+        "Count how many tokens each expert has had so far, full or not.",
+        "The place is that count, from 0, or -1 where the count has reached the capacity.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 17.place
+BUDGET = 0.7  # of what the busiest pair carries in the order of the experts' numbers
+TOKEN_BYTES = 2 * 4096  # Mixtral's width in bfloat16
+
+
+def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
+    """Return how many tokens of each chip go to each of two experts a chip, [chips, experts].
+
+    One chip uses an expert most; two neighbours, far from it, use it together.
+    """
+    draw, ids = np.random.default_rng(seed), chips.chips
+    traffic = draw.integers(0, 30, (len(ids), 2 * len(ids)))
+    for expert in range(traffic.shape[1]):
+        pair, nearest = int(draw.integers(len(ids) - 1)), draw.random(len(ids))
+        far = [len(chips.route(chip, ids[pair])) for chip in ids] + nearest
+        size = int(draw.integers(150, 400))
+        traffic[int(far.argmax()), expert] += size
+        traffic[pair : pair + 2, expert] += 4 * size // 5
+    return traffic
+
+
+def link_bytes(traffic: Any, chips: Topology, placed: Any) -> dict[tuple[int, int], int]:
+    """Return the bytes that the dispatch sends over each link: {(source, destination): bytes}.
+
+    Args:
+        traffic: tokens of each chip for each expert, [chips, experts].
+        chips: the topology; a token takes its `route`.
+        placed: the experts of each chip, in the order of `chips.chips`.
+    """
+    found = Counter[tuple[int, int]]()
+    for destination, own in zip(chips.chips, placed):
+        for source, row in zip(chips.chips, traffic):
+            for link in itertools.pairwise(chips.route(source, destination)):
+                found[link] += TOKEN_BYTES * sum(int(row[expert]) for expert in own)
+    return dict(found)
+
+
+def _busiest(traffic: np.ndarray, chips: Topology, dealt: Any) -> tuple[tuple[int, int], int]:
+    return max(link_bytes(traffic, chips, dealt).items(), key=lambda item: item[1])
+
+
+def _in_order(traffic: np.ndarray, chips: Topology) -> list[list[int]]:
+    return np.arange(traffic.shape[1]).reshape(len(chips.chips), -1).tolist()
+
+
+def _broken(dealt: Any, traffic: np.ndarray, chips: Topology) -> str:
+    """Return which rule a dealing of experts breaks."""
+    sizes, owners = [len(own) for own in dealt], Counter(int(e) for own in dealt for e in own)
+    if len(sizes) != len(chips.chips):
+        return f"you gave {len(sizes)} lists of experts for {len(chips.chips)} chips"
+    if wrong := sorted(e for e in range(traffic.shape[1]) if owners[e] != 1):
+        return f"expert {wrong[0]} is on {owners[wrong[0]]} chips, not on one"
+    if set(sizes) != {2}:
+        return f"the chips have {sizes} experts; each has memory for 2"
+    limit = BUDGET * _busiest(traffic, chips, _in_order(traffic, chips))[1]
+    (a, b), most = _busiest(traffic, chips, dealt)
+    if most <= limit:
+        return ""
+    said = f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
+    loads = [int(traffic[:, list(own)].sum()) for own in dealt]
+    if _busiest(traffic, chips, [dealt[chip] for chip in chips.chips])[1] <= limit:
+        return f"{said}: that would fit in the order of ids; asked is that of chips.chips"
+    if max(loads) < 1.1 * sum(loads) / len(loads):
+        return f"{said}: the chips have even work, but what counts is how far the tokens travel"
+    return said
+
+
+def _part(dealt: Any, traffic: np.ndarray, chips: Topology) -> str:
+    part = (
+        _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
+    )
+    return f"the busiest pair carries {part:.0%} of what the order of numbers sends"
+
+
+_ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]
+
+exercise(
+    "17.place",
+    asks="deal(traffic, chips)",
+    cases=[(uneven_traffic(chips, seed), chips) for chips, seed in _ON],
+    rules=_broken,
+    praise=_part,
+    hints=[
+        "Even work is not asked for. What does a token cost that goes to a chip far away?",
+        "Begin with any order. When does it help to exchange two experts?",
+        "For all pairs: exchange, count max(link_bytes(...).values()), and undo it if that is no "
+        "less. Go on until no exchange helps.",
+        "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
+    ],
+)

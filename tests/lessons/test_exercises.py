@@ -1,0 +1,197 @@
+"""One declaration, one runner: what a check says of an answer, and how hints are given."""
+
+import types
+
+import numpy as np
+import pytest
+from answers import cut, everywhere, put
+from machine import strict_with_fabric
+
+import ttkit
+from ttkit import lessons, ttnn
+from ttkit.lessons import exercises, on_meshes
+from ttkit.lessons.comparing import unlike
+from ttkit.sim.mesh import mesh as sim_mesh
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    with strict_with_fabric():
+        yield
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """A declaration of an exercise of lesson 00, which is forgotten after the test."""
+    monkeypatch.setattr(exercises, "_JUDGES", {})
+    monkeypatch.setattr(exercises, "_HINTS", {})
+    monkeypatch.setattr(exercises, "_shown", {})
+
+    def declare(**what):
+        exercises.exercise("00.mine", **{"hints": ["How many?", "2"], **what})
+        return lambda answer: lessons.check("00.mine", answer)
+
+    return declare
+
+
+def test_an_exercise_that_is_not_begun_tells_how_to_get_a_hint():
+    for undone in (..., None, lambda mesh, x: lessons.todo()):
+        with pytest.raises(lessons.NotDone, match=r'00\.double. A hint: lessons.hint\("00.double'):
+            lessons.check("00.double", undone)
+
+
+def test_an_exercise_that_there_is_not():
+    for call in (lessons.hint, lambda name: lessons.check(name, 1)):
+        for name in ("00.none", "99.none"):
+            with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
+                call(name)
+
+
+def test_without_the_folder_course_it_is_said_where_to_run(monkeypatch):
+    monkeypatch.setattr(
+        exercises, "import_module", lambda name: (_ for _ in ()).throw(missing("course"))
+    )
+    with pytest.raises(ttkit.TTKitError, match="is not beside this notebook"):
+        lessons.check("00.double", 1)
+
+
+def missing(name):
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_each_call_gives_one_more_hint(declared, capsys):
+    declared(asks="the number", reference=lambda: 2)
+    for _ in range(3):
+        lessons.hint("00.mine")
+    assert capsys.readouterr().out.splitlines() == [
+        "hint 1 of 2: How many?",
+        "hint 2 of 2: 2",
+        "00.mine has no more hints. The solution is in the folded cell below the exercise.",
+    ]
+
+
+def test_a_value_is_not_given_away(declared):
+    check = declared(asks="the number", reference=lambda: 7, mistakes={"half": lambda: 3.5})
+    check(7.0)
+    with pytest.raises(lessons.CheckFailed, match=r"^the number is not 3.5: half$"):
+        check(3.5)
+    with pytest.raises(lessons.CheckFailed, match=r"^the number is not 5$"):
+        check(5)
+
+
+def test_a_function_is_told_the_call_the_difference_and_the_mistake(declared, capsys):
+    check = declared(
+        asks="area(width, height)",
+        reference=lambda width, height: width * height,
+        cases=[(2, 2), (2, 3)],
+        mistakes={"{width} and {height} are added": lambda width, height: width + height},
+        rules=lambda found, width, height: "a whole number" if isinstance(found, float) else "",
+        praise="{height} rows",
+    )
+    check(lambda a, b: a * b)
+    assert capsys.readouterr().out == "exercise 00.mine: 3 rows\n"
+    said = r"^area\(2, 3\) should be 6, is 5: 2 and 3 are added$"
+    with pytest.raises(lessons.CheckFailed, match=said):
+        check(lambda a, b: a + b)
+    with pytest.raises(lessons.CheckFailed, match=r"^area\(2, 2\): a whole number$"):
+        check(lambda a, b: 1.0 * a * b)
+    with pytest.raises(lessons.CheckFailed, match="does it end in `return`"):
+        check(lambda a, b: None)
+    with pytest.raises(lessons.CheckFailed, match="without brackets after its name"):
+        check(4)
+
+
+def test_what_an_answer_raises_is_shown_as_it_is():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        lessons.check("00.double", lambda mesh, x: x.nothing)
+
+
+def test_an_answer_may_write_into_its_arguments(declared):
+    def doubled(x):
+        x *= 2
+        return x
+
+    check = declared(
+        asks="doubled(x)", reference=lambda x: 2 * x, cases=[(np.arange(3.0),), (np.ones(2),)]
+    )
+    check(doubled)
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "said"),
+    [
+        (np.ones(2), "a", "should be an array, is a str"),
+        (np.ones(2), [1, 2], "element [1] should be 1, is 2"),
+        (3, True, "should be a number, is True"),
+        (0.5, 0.25, "should be 0.5, is 0.25"),
+        ([1, 2], [1], "should have 2 items, has 1"),
+        ([1, 2], 3, "should be a list of 2, is 3"),
+        ([np.ones(2), np.ones(2)], [np.ones(2), np.ones(3)], "item 1 the shape should be [2]"),
+        ({1}, {2}, "should be {1}, is {2}"),
+        (0.5, 0.5 + 1e-9, ""),
+        ("a", "a", ""),
+    ],
+)
+def test_what_differs_is_said(want, have, said):
+    found = unlike(want, have)
+    assert found.startswith(said) and bool(found) == bool(said)
+
+
+# ---------------------------------------------------------------- on meshes
+def by_rows(mesh, x, w):
+    return ttnn.matmul(put(mesh, x, cut(mesh, 1)), put(mesh, w, cut(mesh, 0)))
+
+
+def row_parallel(mesh, x, w):
+    return ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1)
+
+
+def test_an_answer_on_the_notebooks_mesh_is_told_so():
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    with pytest.raises(lessons.CheckFailed, match="take the parameter mesh"):
+        lessons.check("00.double", lambda m, x: put(mesh, x, cut(mesh, 1)) * 2, mesh)
+
+
+def test_a_tensor_on_the_host_is_told_so():
+    with pytest.raises(lessons.CheckFailed, match="device=mesh is missing"):
+        lessons.check("00.double", lambda mesh, x: ttkit.from_numpy(x, mesh_mapper=cut(mesh, 1)))
+
+
+@pytest.mark.parametrize("fabric", ["DISABLED", "FABRIC_1D", "FABRIC_1D_RING"])
+def test_a_check_without_an_open_mesh_leaves_the_fabric_as_it_was(fabric):
+    config = getattr(ttnn.FabricConfig, fabric)
+    ttnn.set_fabric_config(config)
+    lessons.check("03.row_parallel", row_parallel)
+    with pytest.raises(lessons.CheckFailed):
+        lessons.check(
+            "03.row_parallel", lambda mesh, x, w: [ttnn.open_mesh_device(ttnn.MeshShape(1, 1))][1:]
+        )
+    assert ttnn.get_fabric_config() is config and not sim_mesh.opened_meshes
+
+
+def test_a_mesh_without_fabric_is_named():
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
+    with pytest.raises(lessons.CheckFailed, match="before you open the mesh"):
+        lessons.check("03.row_parallel", row_parallel, mesh)
+    assert sim_mesh.opened_meshes == [mesh]
+
+
+def test_a_budget_is_said(capsys):
+    lessons.check("03.row_parallel", row_parallel)
+    # [32, 32] and [32, 48 -> 64] in tiles
+    said = " ".join(capsys.readouterr().out.split())
+    assert "12,288 of 12,288 bytes allowed on each of 3 chips" in said
+
+
+def test_on_a_card_values_decide(monkeypatch, capsys):
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
+    card = types.SimpleNamespace(is_simulated=lambda: False, load=lambda: ttnn)
+    monkeypatch.setattr(on_meshes, "backend", card)
+    with pytest.raises(lessons.CheckFailed, match="needs your open mesh"):
+        lessons.check("03.row_parallel", row_parallel)
+    with pytest.raises(lessons.CheckFailed, match="partial sum"):
+        lessons.check("03.row_parallel", by_rows, mesh)
+    in_numpy = lambda mesh, x, w: put(mesh, x @ w, everywhere(mesh))  # noqa: E731
+    lessons.check("03.row_parallel", in_numpy, mesh)
+    assert "values only" in capsys.readouterr().out

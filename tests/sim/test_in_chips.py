@@ -1,0 +1,110 @@
+"""Tensors in L1 and in shards: values stay, what does not fit is refused, results follow."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+
+L1, ML = ttnn.L1_MEMORY_CONFIG, ttnn.TensorMemoryLayout
+ROWS = ttnn.ShardOrientation.ROW_MAJOR
+
+
+@pytest.fixture(params=["2x4", "8x4"])
+def mesh(request):
+    ttkit.use_system({"2x4": "t3000", "8x4": "galaxy"}[request.param])
+    with ttnn.open_mesh_device(ttnn.MeshShape(*map(int, request.param.split("x")))) as opened:
+        yield opened
+
+
+def sharded(scheme, x, y, shard, buffer=ttnn.BufferType.L1):
+    cores = ttnn.CoreRangeSet([ttnn.CoreRange((0, 0), (x - 1, y - 1))])
+    return ttnn.MemoryConfig(ML[f"{scheme}_SHARDED"], buffer, ttnn.ShardSpec(cores, shard, ROWS))
+
+
+def put(mesh, shape, config=None, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
+    """Other values on each chip, cut along dim 0 over all of them."""
+    chips = mesh.get_num_devices()
+    values = np.random.default_rng(3).standard_normal((chips * shape[0], *shape[1:]))
+    how = {"mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0), "memory_config": config}
+    array = values.astype(np.float32)
+    return ttkit.from_numpy(array, dtype=dtype, layout=layout, device=mesh, **how)
+
+
+def back(mesh, tensor):
+    return ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+
+
+@pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.float32, ttnn.bfloat8_b])
+@pytest.mark.parametrize("scheme", ["HEIGHT", "WIDTH", "BLOCK"])
+def test_values_and_shapes_are_those_of_dram(mesh, scheme, dtype):
+    grid, strategy = ttnn.CoreGrid(x=4, y=2), ttnn.ShardStrategy[scheme]
+    config = ttnn.create_sharded_memory_config((1, 1, 256, 256), grid, strategy)
+    plain = put(mesh, (1, 1, 256, 256), None, dtype)
+    there = put(mesh, (1, 1, 256, 256), config, dtype)
+    assert there.memory_config() == config and there.is_sharded() and not plain.is_sharded()
+    assert there.shape == plain.shape and there.padded_shape == plain.padded_shape
+    np.testing.assert_array_equal(back(mesh, there), back(mesh, plain))
+    total = ttnn.add(there, plain, memory_config=L1)
+    assert total.memory_config() == L1
+    np.testing.assert_array_equal(back(mesh, total), back(mesh, ttnn.add(plain, plain)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "phrase"),
+    [
+        ((256, 64), sharded("HEIGHT", 7, 1, [32, 64]), "along height 8 must not exceed number of"),
+        ((256, 64), sharded("HEIGHT", 8, 1, [32, 32]), "Shard width 32 must match physical width"),
+        ((256, 64), sharded("HEIGHT", 8, 2, [16, 64]), "(16, 64) must be tile {32, 32} sized!"),
+        ((256, 64), sharded("WIDTH", 2, 1, [128, 32]), "Shard height 128 must match physical"),
+        ((256, 256), sharded("BLOCK", 4, 8, [32, 32]), "must not exceed number of columns 4"),
+        ((256, 64), sharded("HEIGHT", 20, 1, [32, 64]), "shard core (8, 0) has no L1 bank"),
+        ((256, 64), ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG, "Shard spec must not be None"),
+        (
+            (256, 64),
+            sharded("WIDTH", 13, 1, [256, 32], ttnn.BufferType.DRAM),
+            "shard core (12, 0) has no DRAM bank",
+        ),
+    ],
+)
+def test_shards_that_do_not_fit_are_refused_and_take_no_memory(mesh, shape, config, phrase):
+    gc.collect()
+    before = ttkit.memory(mesh).used
+    for call in (
+        lambda: put(mesh, (1, 1, *shape), config),
+        lambda: ttnn.to_memory_config(put(mesh, (1, 1, *shape)), config),
+        lambda: ttnn.zeros(
+            [1, 1, *shape], layout=ttnn.TILE_LAYOUT, device=mesh, memory_config=config
+        ),
+    ):
+        with pytest.raises(ttkit.TTKitError) as error:
+            call()
+        assert phrase in str(error.value) and "try:" in str(error.value)
+        del error
+    gc.collect()
+    assert ttkit.memory(mesh).used == before
+
+
+def test_results_lie_where_the_first_operand_does(mesh):
+    config = sharded("HEIGHT", 8, 1, [32, 64])
+    shards, near, far = (put(mesh, (1, 1, 256, 64), c) for c in (config, L1, None))
+    assert ttnn.relu(shards).memory_config() == config
+    assert ttnn.softmax(near, dim=-1).memory_config() == L1 == ttnn.add(near, far).memory_config()
+    assert ttnn.neg(input_tensor=near).memory_config() == L1
+    hint = ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG
+    assert ttnn.relu(far, memory_config=hint).memory_config() == hint
+    assert ttnn.add(far, near).memory_config() == ttnn.DRAM_MEMORY_CONFIG
+    product = ttnn.matmul(near, far, transpose_b=True)
+    assert product.memory_config() == ttnn.DRAM_MEMORY_CONFIG
+    assert ttnn.relu(shards, memory_config=ttnn.DRAM_MEMORY_CONFIG).is_sharded() is False
+    assert ttnn.get_device_tensors(shards)[1].memory_config() == config
+
+
+def test_operations_in_place_stay_where_they_are(mesh):
+    tensor = put(mesh, (1, 1, 64, 64), L1)
+    other = put(mesh, (1, 1, 64, 64))
+    assert ttnn.copy(tensor, other).memory_config() == ttnn.DRAM_MEMORY_CONFIG
+    out = ttnn.add(other, other, output_tensor=tensor)
+    assert out is tensor and out.memory_config() == L1

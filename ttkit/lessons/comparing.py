@@ -1,0 +1,144 @@
+"""Where a result differs from what is expected, in words that name device, index and number."""
+
+from __future__ import annotations
+
+import os
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.convert import to_numpy
+from ttkit.lessons.predicting import as_number, brief, shown
+
+LINE = 100  # characters: Jupyter breaks what is longer than its page, also inside words
+
+
+class CheckFailed(AssertionError):
+    """An answer is not right yet; the message names where."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what Jupyter shows: the message alone, since the mistake is not in the kit."""
+        return [in_lines(f"not yet: {self}")]
+
+
+def in_lines(text: str) -> str:
+    """Return a text whose long lines are broken between words."""
+    return "\n".join(fill(line, LINE, break_long_words=False) for line in text.split("\n"))
+
+
+def _values(result: Any) -> np.ndarray:
+    if hasattr(result, "detach"):
+        return np.asarray(result.detach().float().cpu().numpy())
+    return to_numpy(result) if hasattr(result, "tensor_topology") else np.asarray(result)
+
+
+def values_mean_something() -> bool:
+    """Return False on the real library's mock cluster, where no kernel runs: only shapes count."""
+    return backend.is_simulated() or not os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
+
+
+def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
+    """Return where two results differ first, in words; "" where they agree.
+
+    Example:
+        >>> difference(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+        'element [1] should be 2, is 3 (1 of 2 elements differ)'
+    """
+    want, have = _values(expected), _values(actual)
+    if have.dtype.kind not in "biuf" and have.dtype.name != "bfloat16":
+        return f"real numbers are asked for, these are of type {have.dtype}"
+    if want.shape != have.shape:
+        return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
+    if not values_mean_something():
+        return ""
+    wrong = ~np.isclose(have.astype(float), want.astype(float), rtol, atol, equal_nan=True)
+    if not wrong.any():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    # Four digits of a fraction are the same on every CPU. A smaller difference needs more.
+    whole = want[index] == np.round(want[index]) and have[index] == np.round(have[index])
+    digits = (9, 17) if whole else (4, 9, 17)
+    pairs = [(f"{want[index]:.{n}g}", f"{have[index]:.{n}g}") for n in digits]
+    one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    count = f"{int(wrong.sum())} of {wrong.size} elements differ"
+    return f"element {list(index)} should be {one}, is {other} ({count})"
+
+
+def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
+    """Return which device of a mesh first differs from `expected`, in words; "" where none does.
+
+    Args:
+        expected: one array for every device, or a list with one array a device, in row-major order.
+        tensor: a ttnn tensor on a mesh.
+    """
+    shards = backend.load().get_device_tensors(tensor)
+    wanted = expected if isinstance(expected, list) else [expected] * len(shards)
+    if len(wanted) != len(shards):
+        return f"{len(wanted)} devices should hold a shard, {len(shards)} do"
+    ids = tensor.device().get_device_ids()
+    columns = list(tensor.device().shape)[-1]
+    for place, (want, shard) in enumerate(zip(wanted, shards, strict=True)):
+        if found := difference(want, shard, rtol, atol):
+            return f"device {ids[place]} at {divmod(place, columns)}: {found}"
+    return ""
+
+
+def unlike(expected: Any, actual: Any, rtol: float = 1e-5) -> str:
+    """Return where an answer differs from what it should give, in words; "" where it does not.
+
+    Arrays and numbers may differ by `rtol` of the largest; all else must be equal.
+
+    Example:
+        >>> unlike(2048, 1024), unlike([1, 2], (1, 2)), unlike({"a": 0.5}, {"a": 0.25})
+        ('should be 2,048, is 1,024', '', "should be {'a': 0.5}, is {'a': 0.25}")
+    """
+    if actual is None and expected is not None:
+        if isinstance(expected, (str, int, float)):
+            return f"should be {brief(expected)}, is None: does it end in `return`?"
+        return "gave nothing back: does it end in `return`?"
+    if isinstance(expected, np.ndarray):
+        if not isinstance(actual, (np.ndarray, np.generic, list, tuple, float, int)):
+            return f"should be an array, is a {type(actual).__name__}"
+        return difference(expected, actual, rtol, rtol * float(np.abs(expected).max(initial=0)))
+    if (number := as_number(expected)) is not None:
+        have = as_number(actual)
+        if have is None:
+            return f"should be a number, is {brief(actual)}"
+        exact = isinstance(number, int)
+        near = have == number if exact else bool(np.isclose(have, number, rtol, 0))
+        return "" if near else f"should be {shown(number)}, is {shown(have)}"
+    if isinstance(expected, (list, tuple)):
+        if not isinstance(actual, (list, tuple)):
+            return f"should be a list of {len(expected)}, is {brief(actual)}"
+        if len(actual) != len(expected):
+            return f"should have {len(expected)} items, has {len(actual)}"
+        pairs = enumerate(zip(expected, actual, strict=True))
+        found = ((i, unlike(want, have, rtol)) for i, (want, have) in pairs)
+        return next((f"item {i} {words}" for i, words in found if words), "")
+    return "" if expected == actual else f"should be {brief(expected)}, is {brief(actual)}"
+
+
+def same(
+    expected: Any,
+    actual: Any,
+    what: str = "the parallel result equals the one-device result",
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+) -> None:
+    """Print that two results agree, or raise with the first place where they differ.
+
+    On the real library's mock cluster it compares the shapes alone, and prints that.
+
+    Raises:
+        CheckFailed: the shape or an element differs.
+
+    Example:
+        >>> same(np.ones(2), np.ones(2), "both are ones")
+        yes: both are ones
+    """
+    if found := difference(expected, actual, rtol, atol):
+        raise CheckFailed(f"{what}? No: {found}")
+    mock = "" if values_mean_something() else " (shape only: no kernel runs on a mock cluster)"
+    print(f"yes: {what}{mock}")

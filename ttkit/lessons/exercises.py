@@ -1,0 +1,311 @@
+"""Exercises: each is one declaration, and one runner checks an answer to any of them.
+
+The declarations are beside the notebooks, in `course.lesson_NN`. `check` imports the one it needs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.lessons import progress
+from ttkit.lessons.comparing import CheckFailed, in_lines, unlike, values_mean_something
+from ttkit.lessons.predicting import brief, one_line
+
+
+class NotDone(NotImplementedError):
+    """An exercise has not been started."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [in_lines(f"to do: {self}")]
+
+
+# ---------------------------------------------------------------- one call of an answer
+@dataclass
+class Run:
+    """One call of an answer.
+
+    Args:
+        arguments: what it was called with; the reference and the mistakes get the same.
+        result: what it gave.
+        where: how a message about it begins.
+        names: what sentences may name in braces: the arguments, and more.
+    """
+
+    arguments: tuple[Any, ...]
+    result: Any
+    where: str
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def unlike(self, expected: Any, rtol: float) -> str:
+        """Return where the result differs from what is expected, in words."""
+        found = unlike(expected, self.result, rtol)
+        return f" {found}" if found else ""
+
+    def clue(self) -> str:
+        """Return what else may help with a wrong result."""
+        return ""
+
+    def over(self, budget: Any) -> str:
+        """Return in words how the run is over the budget; "" where it is not."""
+        return ""
+
+    def used(self, budget: Any) -> str:
+        """Return what the run used of the budget, in words."""
+        return ""
+
+
+class Cases:
+    """Calls of an answer, one for each tuple of arguments."""
+
+    def __init__(self, cases: Iterable[tuple[Any, ...]]):
+        self.cases = tuple(cases)
+
+    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[Run]:
+        """Yield each call, with copies of its arguments: an answer may write into them."""
+        name = asks.partition("(")[0]
+        for arguments in self.cases:
+            result = answer(*copy.deepcopy(arguments))
+            where = one_line(f"{name}({', '.join(map(in_call, arguments))})")
+            yield Run(arguments, result, where, dict(zip(parameters(asks), arguments)))
+
+
+def in_call(argument: Any) -> str:
+    """Return an argument as a message shows it: of an array its shape alone.
+
+    Example:
+        >>> in_call([np.ones((2, 3)), 4])
+        '[array of [2, 3], 4]'
+    """
+    if isinstance(argument, np.ndarray):
+        return f"array of {list(argument.shape)}"
+    if isinstance(argument, list):
+        return f"[{', '.join(map(in_call, argument))}]"
+    return repr(argument)
+
+
+def parameters(asks: str) -> list[str]:
+    """Return the names of what a function takes.
+
+    Example:
+        >>> parameters("double(mesh, x)")
+        ['mesh', 'x']
+    """
+    return [name.strip() for name in asks.partition("(")[2].rstrip(")").split(",")]
+
+
+# ---------------------------------------------------------------- the declaration
+@dataclass(frozen=True)
+class Exercise:
+    """What `exercise` declares."""
+
+    name: str
+    asks: str
+    reference: Callable[..., Any] | None
+    cases: Any
+    mistakes: Mapping[str, Callable[..., Any]]
+    budget: Any
+    reads: Callable[..., Any] | None
+    rules: Callable[..., str] | None
+    rtol: float
+    praise: str | Callable[..., str]
+
+    def judge(self, answer: Any, mesh: Any) -> str:
+        """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
+        if "(" not in self.asks:
+            return self._value(answer)
+        if not callable(answer):
+            rule = f"the function {self.asks} is asked for, without brackets after its name"
+            raise CheckFailed(f"{rule}; what you gave is a {type(answer).__name__}")
+        said = ""
+        for run in self.cases.runs(answer, self.asks, mesh):
+            given = run.result
+            if self.reads and given is not None:
+                try:
+                    run.result = self.reads(given, *run.arguments)
+                except CheckFailed as why:
+                    raise CheckFailed(f"{run.where}: {why}") from None
+            wrong = self._wrong(run) or self._broken(given, run) or run.over(self.budget)
+            if wrong:
+                raise CheckFailed(f"{run.where}{wrong}")
+            said = self._praise(given, run)
+        return said
+
+    def _praise(self, given: Any, run: Run) -> str:
+        if callable(self.praise):
+            return self.praise(given, *run.arguments)
+        figures = run.used(self.budget)
+        return self.praise.format(**run.names) + (f"; {figures}" if figures else "")
+
+    def _value(self, answer: Any) -> str:
+        """Judge a value; what it should be stays the learner's to find."""
+        found = self.reads(answer) if self.reads else answer
+        if self.reference and unlike(self.reference(), found, self.rtol):
+            usual = self.mistakes.items()
+            why = (f": {words}" for words, mistake in usual if not unlike(mistake(), found))
+            raise CheckFailed(f"{self.asks} is not {brief(answer)}{next(why, '')}")
+        if self.rules and (broken := self.rules(found)):
+            raise CheckFailed(broken)
+        return self.praise(found) if callable(self.praise) else self.praise
+
+    def _wrong(self, run: Run) -> str:
+        """Return where a result is not the reference's, and the mistake that gives it."""
+        if self.reference is None:
+            return ""
+        found = run.unlike(self.reference(*run.arguments), self.rtol)
+        if not found:
+            return ""
+        for sentence, mistake in self.mistakes.items() if values_mean_something() else ():
+            usual = mistake(*run.arguments)
+            if usual is not None and not run.unlike(usual, self.rtol):
+                return f"{found}: {sentence.format(**run.names)}"
+        clue = run.clue()
+        return found + (f"\n  {clue}" if clue else "")
+
+    def _broken(self, given: Any, run: Run) -> str:
+        """Return which rule a result breaks."""
+        broken = self.rules(given, *run.arguments) if self.rules else ""
+        return f": {broken}" if broken else ""
+
+
+Judge = Callable[[Any, Any], str]
+_JUDGES: dict[str, Judge] = {}
+_HINTS: dict[str, tuple[str, ...]] = {}
+_shown: dict[str, int] = {}  # hints that were given, by exercise
+
+
+def exercise(
+    name: str,
+    *,
+    asks: str,
+    hints: Sequence[str],
+    reference: Callable[..., Any] | None = None,
+    cases: Any = (),
+    mistakes: Mapping[str, Callable[..., Any]] | None = None,
+    budget: Any = None,
+    reads: Callable[..., Any] | None = None,
+    rules: Callable[..., str] | None = None,
+    rtol: float = 1e-5,
+    praise: str | Callable[..., str] = "it is right",
+) -> None:
+    """Declare an exercise.
+
+    Args:
+        name: the lesson and the exercise, as "07.swiglu".
+        asks: how the learner's function is called, as "swiglu(mesh, x, gate, up, down)"; without
+            brackets the answer is a value, and this is its name: "the number of elements".
+        hints: what `hint` gives, one after the other: first a question, last nearly the answer.
+        reference: what the answer should give, computed on one device: it takes the same arguments.
+            On a mesh a list has an array for each device.
+        cases: tuples of arguments, or `OnMeshes`.
+        mistakes: {sentence: what a usual mistake gives, from the same arguments; None where it
+            gives what is right}. A sentence may name arguments in braces.
+        budget: what a run may use, besides being right.
+        reads: turns what the answer gave, and the arguments, into what is compared; it may raise
+            `CheckFailed`.
+        rules: of what the answer gave, and the arguments, says which rule it breaks; "" for none. A
+            puzzle with many right answers has rules and no reference.
+        rtol: how far a number may be from the reference's, as a part of the largest.
+        praise: what is said of a right answer; it may name arguments in braces. Or a function, of
+            what the answer gave and the arguments of the last case.
+    """
+    tries = cases if hasattr(cases, "runs") else Cases(cases)
+    declared = Exercise(
+        name, asks, reference, tries, mistakes or {}, budget, reads, rules, rtol, praise
+    )
+    checked_by(name, *hints)(declared.judge)
+
+
+def checked_by(name: str, *hints: str) -> Callable[[Judge], Judge]:
+    """Declare an exercise that has a check of its own: (answer, mesh) to praise or `CheckFailed`.
+
+    For the few that have no reference on one device.
+    """
+
+    def register(judge: Judge) -> Judge:
+        _JUDGES[name], _HINTS[name] = judge, hints
+        return judge
+
+    return register
+
+
+def _known(name: str) -> Judge:
+    lesson = f"course.lesson_{name.partition('.')[0]}"
+    try:
+        import_module(lesson)
+    except ModuleNotFoundError as error:
+        if error.name == "course":
+            rule = "the folder course, with the exercises, is not beside this notebook"
+            fail(f"exercise {name!r}", rule, "the notebooks' own folder: ttkit lab")
+        if error.name != lesson:
+            raise
+    if name not in _JUDGES:
+        rule = f"there are {', '.join(sorted(_JUDGES))}"
+        fail(f"exercise {name!r}", "there is no such exercise", rule)
+    return _JUDGES[name]
+
+
+# ---------------------------------------------------------------- what a learner calls
+def hint(name: str) -> None:
+    """Print the next hint for an exercise; each call gives one more.
+
+    Raises:
+        TTKitError: there is no such exercise.
+    """
+    _known(name)
+    hints, given = _HINTS[name], _shown.get(name, 0)
+    if given < len(hints):
+        print(in_lines(f"hint {given + 1} of {len(hints)}: {hints[given]}"))
+        _shown[name] = given + 1
+    else:
+        print(f"{name} has no more hints. The solution is in the folded cell below the exercise.")
+
+
+def check(name: str, answer: Any, mesh: Any = None) -> None:
+    """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
+
+    What your own code raises is shown as Python shows it.
+
+    Args:
+        name: the exercise, as "02.rows".
+        answer: the function or value that you wrote.
+        mesh: the open mesh to try it on, for a card; the simulator opens meshes of several shapes.
+            For exercises that run on ranks, the cluster.
+
+    Raises:
+        CheckFailed: the answer is not right; the message names the device, index or number.
+        NotDone: the exercise has not been started; the message says how to get a hint.
+        TTKitError: there is no such exercise.
+    """
+    judge = _known(name)
+    try:
+        if answer is None or answer is Ellipsis:
+            raise NotDone
+        praise = judge(answer, mesh)
+    except NotDone:
+        raise NotDone(f'exercise {name}. A hint: lessons.hint("{name}")') from None
+    except Exception:
+        progress.keep("exercises", name, "tried")
+        raise
+    progress.keep("exercises", name, progress.PASSED)
+    print(in_lines(f"exercise {name}: {praise}"))
+
+
+def solution(name: str, answer: Any, mesh: Any = None) -> None:
+    """Check the course's own solution as `check` does; your progress stays as it is."""
+    print(in_lines(f"solution of {name}: {_known(name)(answer, mesh)}"))
+
+
+def todo() -> Any:
+    """Stand in for the code of an exercise.
+
+    Raises:
+        NotDone: always; `check` then says how to get a hint.
+    """
+    raise NotDone("replace lessons.todo() by your code")

@@ -1,0 +1,1 @@
+"""What chips send each other."""

@@ -1,0 +1,354 @@
+"""Collectives: what chips send each other, in one operation on the leading axes.
+
+Each collective is a spec: what is checked, in ttnn's order; how values move; the topology of the
+result; the plan that it stands for. `run` does these four for all of them. A new collective is one
+spec and one function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttkit.dialect import is_strict, older_form
+from ttkit.errors import fail
+from ttkit.plans import recorded
+from ttkit.sim.arguments import describe
+from ttkit.sim.collectives import ccl_numpy
+from ttkit.sim.ops.operation import moved, operation, result
+from ttkit.sim.ranks import ccl_mpi, mpi
+from ttkit.sim.tensor import quirks
+from ttkit.sim.tensor.enums import FabricConfig, Topology
+from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.memory import bytes_of, would_fit
+from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import integer
+
+# Topologies whose lines are closed to rings, and the fabrics of such a topology.
+CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
+CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a collective, while it is checked and carried out."""
+
+    name: str
+    tensor: Tensor
+    cluster_axis: int | None = None
+    dim: Any = None
+    ends: tuple[Any, ...] = ()  # sender, receiver
+    topology: Topology | None = None
+    num_links: Any = None
+    output: Tensor | None = None
+    mesh: Any = None
+    axes: list[int] = field(default_factory=list)  # the mesh axes that it runs along, in the end
+    others: tuple[Any, ...] = ()  # what only this collective has
+    nbytes: int = 0  # that a chip sends, where it is not its whole shard
+    older: dict[str, Any] = field(default_factory=dict)  # keywords of releases before
+
+    @property
+    def asked(self) -> describe:
+        """The call for a message."""
+        shown = {} if self.dim is None else {"dim": self.dim}
+        shown |= {} if self.ends else {"cluster_axis": self.cluster_axis}
+        return describe(self.name, (self.tensor, *self.ends), shown)
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions a shard has."""
+        return len(self.tensor.shard_shape)
+
+    @property
+    def chips(self) -> int:
+        """How many chips take part with each other."""
+        return math.prod(self.mesh._shape[axis] for axis in self.axes)
+
+
+Check = Callable[[Call], None]
+
+
+# ---------------------------------------------------------------- checks, with ttnn's phrases
+# A check raises, or sets something of the call: the axis, the dimension.
+# These run among the chips that the tensor covers; the others among all of the mesh.
+AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
+
+
+def place(call: Call) -> None:
+    """The tensor is on a mesh, and the cluster axis is one of its axes."""
+    tensor, axis, older = call.tensor, call.cluster_axis, call.older
+    if tensor.mesh is None or tensor._array is None:
+        rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
+        where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
+        fail(call.asked, f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
+    call.mesh = mesh = tensor.mesh
+    if not mesh.is_open:
+        mesh.check_open(call.asked)
+    if older:  # The default dialect takes the form with mesh_device=.
+        cure = f"ttnn.{call.name} without mesh_device: the tensor has its mesh"
+        form = f"{call.name}(..., mesh_device=)"
+        if set(older) != {"mesh_device"} or not older_form(form, cure):
+            rule = f"incompatible function arguments: {', '.join(sorted(older))}"
+            fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
+    if axis is None:
+        call.axes = list(range(len(mesh._shape)))
+        return
+    if type(axis) is not int or axis < 0:
+        axis = call.cluster_axis = integer(axis, call.asked, 0)
+    call.axes = [axis]
+    if axis >= len(mesh._shape):
+        rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
+        words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
+        words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
+        cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
+        fail(call.asked, words.get(call.name, rule), cure)
+
+
+def fabric_is_on(call: Call) -> None:
+    """Links forward only with a fabric."""
+    if call.mesh.fabric is FabricConfig.DISABLED:
+        cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
+        if not older_form(f"{call.name} without set_fabric_config", cure):
+            fail(call.name, "Trying to get un-initialized fabric context", cure)
+
+
+def covers_mesh(call: Call) -> None:
+    grid = call.tensor.grid
+    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
+    if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
+        rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
+        cure = "a mapper that covers the mesh, or a submesh"
+        fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
+
+
+def neighbours(call: Call) -> None:
+    """An axis of one chip has no neighbours; the guide (section 9) means the other axis."""
+    shape, axis = call.mesh._shape, call.cluster_axis
+    alone = f"{call.name} will only work for num_devices > 1, got 1: there is no neighbour"
+    if math.prod(shape) == 1:
+        if is_strict() or call.name == "all_gather":
+            fail(f"{call.name} on {call.mesh!r}", alone, "a mesh of several devices")
+    elif axis is not None and shape[axis] == 1:
+        form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"
+        if not older_form(f"{form} along an axis of one chip", cure):
+            fail(f"{form} on {call.mesh!r}", alone, cure)
+        call.cluster_axis = 1 - axis
+        call.axes = [1 - axis]
+
+
+def axis_is_named(call: Call) -> None:
+    if call.cluster_axis is None and min(call.mesh._shape) > 1:
+        cure = "cluster_axis=0 or 1, one after the other"
+        if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
+            rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
+            fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
+
+
+def dim_in_range(rule: str) -> Check:
+    """The dimension is one of the shard's."""
+
+    def check(call: Call) -> None:
+        dim, rank = call.dim, call.rank
+        if type(dim) is not int:
+            dim = integer(dim, call.asked)
+        if not -rank <= dim < rank:
+            words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
+            fail(call.asked, rule.format(**words), f"a dim from {-rank} to {rank - 1}")
+        call.dim = dim % rank
+
+    return check
+
+
+def divides(rule: str) -> Check:
+    """The chips divide the dimension."""
+
+    def check(call: Call) -> None:
+        size, shape = call.tensor.shard_shape[call.dim], call.tensor.shape
+        if size % call.chips:
+            text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=shape)
+            fail(call.asked, text, "another dim, or ttnn.pad first")
+
+    return check
+
+
+def scatters(call: Call) -> None:
+    """There is more than one dimension, and each pair of chips has so many links."""
+    if call.rank < 2:
+        rule = "reduce_scatter currently supports rank 2 tensors at minimum"
+        fail(call.asked, rule, "ttnn.unsqueeze first")
+    have, ids = call.mesh.system.links_per_pair, call.mesh._ids
+    if call.num_links is not None and call.num_links > have:
+        rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
+        rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
+        fail(call.asked, rule, f"num_links of at most {have}")
+
+
+def result_fits(call: Call) -> None:
+    shape = list(call.tensor.shard_shape)
+    shape[call.dim] *= call.chips
+    would_fit(call.tensor, tuple(shape))
+
+
+# ---------------------------------------------------------------- specs
+@dataclass(frozen=True)
+class Collective:
+    """A collective.
+
+    Args:
+        checks: in the order in which ttnn makes them, after `place`.
+        moves: returns the result's values.
+        label: returns the result's topology from the operand's.
+        plan: its name in `plans`; "" where nothing is sent.
+        sums: the result is computed, and rounded.
+    """
+
+    checks: tuple[Check, ...]
+    moves: Callable[[Call], Any]
+    label: Callable[..., TensorTopology]
+    plan: str
+    sums: bool = False
+
+
+def along(name: str, call: Call, *how: Any) -> Any:
+    """Move values along the call's mesh axes, in this process or between ranks."""
+    tensor, grid = call.tensor, call.tensor.grid
+    if grid.local:
+        return getattr(ccl_numpy, name)(tensor._array, grid.shape, call.axes, *how)
+    return ccl_mpi.move(name, tensor, call.axes, *how)
+
+
+BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
+PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
+IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
+
+COLLECTIVES: dict[str, Collective] = {
+    "all_gather": Collective(
+        (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
+        lambda call: along("gathered", call, call.dim),
+        quirks.gather,
+        "all_gather",
+    ),
+    "reduce_scatter": Collective(
+        (fabric_is_on, dim_in_range(BOUNDS), scatters, neighbours, divides(PARTS)),
+        lambda call: along("reduced", call, call.dim),
+        quirks.scatter,
+        "reduce_scatter",
+        sums=True,
+    ),
+    "all_reduce": Collective(
+        (fabric_is_on, neighbours, quirks.check_summed),
+        lambda call: along("summed", call),
+        quirks.gather,
+        "all_reduce",
+        sums=True,
+    ),
+}
+
+
+def run(call: Call) -> Any:
+    """Check, plan, move, label."""
+    spec = COLLECTIVES[call.name]
+    place(call)
+    for check in spec.checks:
+        check(call)
+    covers_mesh(call)
+    tensor, grid = call.tensor, call.tensor.grid
+    if spec.plan:
+        wanted = call.topology or call.mesh.fabric
+        nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
+        how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
+        recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
+        if not grid.local:
+            mpi.agree(grid, call.asked)
+    values = spec.moves(call)
+    where = (call.mesh.grid, call.rank, call.cluster_axis, call.dim)
+    topology = spec.label(tensor.topology, *where)
+    if isinstance(values, list):
+        return [moved(tensor, each, topology=topology) for each in values]
+    if not spec.sums:
+        return moved(tensor, values, topology=topology, output=call.output)
+    owned = values.flags.owndata
+    return result(tensor, values, topology=topology, output=call.output, owned=owned)
+
+
+# ---------------------------------------------------------------- the collectives
+SHORT = "memory_config subdevice_id"
+TUNING = f"{SHORT} chunks_per_sync num_workers_per_link num_buffers_per_channel"
+
+
+@operation("all_gather", "collective", hints=f"{TUNING} sub_core_grids")
+def all_gather(
+    input_tensor: Tensor,
+    dim: int,
+    *,
+    cluster_axis: int | None = None,
+    output_tensor: Tensor | None = None,
+    num_links: int | None = None,
+    topology: Topology | None = None,
+    use_l1_small_for_semaphores: bool = False,
+    **older: Any,
+) -> Tensor:
+    """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
+
+    Args:
+        dim: the shard's dimension to join along, in the order of the axis.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where
+            the mesh is one line.
+
+    Raises:
+        TTKitError: no fabric, no such dim or axis, a host tensor.
+
+    Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
+    """
+    call = Call("all_gather", input_tensor, cluster_axis, dim, older=older)
+    call.topology, call.num_links, call.output = topology, num_links, output_tensor
+    return run(call)  # type: ignore[no-any-return]
+
+
+@operation(
+    "reduce_scatter",
+    "collective",
+    hints=f"{TUNING} intermediate_memory_config compute_kernel_config",
+)
+def reduce_scatter(
+    input_tensor: Tensor,
+    dim: int,
+    *,
+    cluster_axis: int | None = None,
+    output_tensor: Tensor | None = None,
+    num_links: int | None = None,
+    topology: Topology | None = None,
+    use_l1_small_for_semaphores: bool = False,
+    **older: Any,
+) -> Tensor:
+    """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension; no fabric; no such dim or axis.
+
+    Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
+    """
+    call = Call("reduce_scatter", input_tensor, cluster_axis, dim, older=older)
+    call.topology, call.num_links, call.output = topology, num_links, output_tensor
+    return run(call)  # type: ignore[no-any-return]
+
+
+@operation("all_reduce", "collective", hints=SHORT)
+def all_reduce(
+    input_tensor: Tensor,
+    *,
+    cluster_axis: int | None = None,
+    num_links: int | None = None,
+    topology: Topology | None = None,
+    **older: Any,
+) -> Tensor:
+    """Add the shards of all chips along `cluster_axis`, or of the mesh; every chip gets the sum.
+
+    Raises:
+        TTKitError: no fabric, no such axis, a host tensor.
+    """
+    call = Call("all_reduce", input_tensor, cluster_axis, older=older)
+    call.topology, call.num_links = topology, num_links
+    return run(call)  # type: ignore[no-any-return]

@@ -1,0 +1,176 @@
+"""What collectives do to a tensor's array: join, add up and cut shards along leading axes.
+
+An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.blocks import PARTS, THREADS_PAY_FROM
+from ttkit.sim.tensor.grid import Grid, place_of
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+Chips = tuple[int, ...]  # how many chips there are along each leading axis; or a place of one
+# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some
+# 25 ms afterwards and take a core from what follows.
+BLAS_THREADS_FROM = 1 << 24
+
+# Elements up to which a sum is in mesh order, the same bits on every CPU and for every number of
+# ranks: those of 32 ranks at `ccl_mpi.EXACT_BELOW` bytes. BLAS is faster above, in its own order.
+ORDERED_UP_TO = 1 << 17
+
+
+def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Return the array with the named leading axes at full length."""
+    shape = list(array.shape)
+    for axis in axes:
+        shape[axis] = chips[axis]
+    return array if shape == list(array.shape) else np.broadcast_to(array, shape)
+
+
+def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Join the shards along mesh `axes` (in row-major order) along `dim`, to one copy."""
+    array, lead = expanded(array, chips, axes), len(chips)
+    front = [1 if axis in axes else n for axis, n in enumerate(array.shape[:lead])]
+    return joined(array, lead, axes, dim, front)
+
+
+def joined(array: Array, lead: int, line: list[int], dim: int, front: list[int]) -> Array:
+    """Join shards along the leading axes `line` along `dim`; `front` is what leads afterwards."""
+    keep, local = [a for a in range(lead) if a not in line], list(range(lead, array.ndim))
+    shard = list(array.shape[lead:])
+    shard[dim] *= math.prod(array.shape[a] for a in line)
+    return array.transpose(keep + local[:dim] + line + local[dim:]).reshape(front + shard)
+
+
+_ones: dict[int, Array] = {}
+
+
+def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Add the shards along mesh `axes`, to one copy; each of N replicas counts."""
+    times = 1
+    for axis in axes:
+        n = array.shape[axis]
+        if n == 1:
+            times *= chips[axis]
+        elif array.dtype != np.float32:
+            array = array.sum(axis, keepdims=True, dtype=array.dtype)
+        elif n == 2:
+            first, second = (array[(slice(None),) * axis + (slice(i, i + 1),)] for i in (0, 1))
+            array = np.add(first, second)
+        else:
+            before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
+            out = blocks.empty((before, 1, math.prod(after)))
+            _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
+            array = out.reshape(array.shape[:axis] + (1,) + after)
+    return array if times == 1 else array * array.dtype.type(times)
+
+
+def _add_up(parts: Array, out: Array) -> None:
+    """Add [many, n, size] over n, into `out` [many, 1, size]."""
+    many, n, size = parts.shape
+    if parts.size <= ORDERED_UP_TO:
+        if size > 1:  # NumPy adds row after row, because the rows are along the fast axis
+            np.add.reduce(parts, 1, keepdims=True, out=out)
+        else:
+            out[:] = np.add.accumulate(parts, 1)[:, -1:]
+        return
+    row = _ones.setdefault(n, np.ones((1, n), np.float32))
+    if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
+        np.matmul(row, parts, out=out)
+        return
+    step = max(1, -(-size * many // PARTS))
+    columns = [slice(low, low + step) for low in range(0, size, step)]
+    blocks.run(
+        partial(np.matmul, row, parts[i][:, c], out=out[i][:, c])
+        for i in range(many)
+        for c in columns
+    )
+
+
+def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Add the shards along mesh `axes`; each chip keeps its part of `dim`."""
+    total = summed(array, chips, axes)
+    return scattered(total, len(chips), axes, [chips[a] for a in axes], dim)
+
+
+def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
+    """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its part."""
+    full, at = array.shape, lead + dim
+    split = full[:at] + (*sizes, full[at] // math.prod(sizes)) + full[at + 1 :]
+    home = {axis: at + i for i, axis in enumerate(axes)}
+    rest = [i for i in range(lead, len(split)) if i not in home.values()]
+    order = [home.get(a, a) for a in range(lead)] + rest
+    parts = array.reshape(split).transpose(order + axes)
+    return parts.reshape([split[i] for i in order])
+
+
+def exchanged(array: Array, chips: Chips, axes: list[int], into: int, cut: int) -> Array:
+    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`."""
+    array, lead = expanded(array, chips, axes), len(chips)
+    full, at, sizes = array.shape, lead + cut, [chips[a] for a in axes]
+    n = math.prod(sizes)
+    parts = array.reshape(full[:at] + (*sizes, full[at] // n) + full[at + 1 :])
+    home = {axis: at + i for i, axis in enumerate(axes)}
+    local = [d + len(axes) * (d >= at) for d in range(lead, array.ndim)]
+    order = [home.get(a, a) for a in range(lead)] + local[:into] + axes + local[into:]
+    shape = list(full)
+    shape[lead + into], shape[at] = full[lead + into] * n, full[at] // n
+    parts = parts.transpose(order)
+    out = blocks.empty(parts.shape, parts.dtype)
+    np.copyto(out, parts)  # in used memory: half the time of a reshape
+    return out.reshape(shape)
+
+
+def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
+    """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
+    array, every = expanded(array, chips, axes), [slice(None)]
+    places = [
+        [slice(i, i + 1) for i in range(n)] if axis in axes else every
+        for axis, n in enumerate(chips)
+    ]
+    return [array[place] for place in itertools.product(*places)]
+
+
+def one_of(array: Array, chips: Chips, axes: list[int], at: int) -> Array:
+    """Return the shard at place `at` of one mesh axis, on all chips of the axis."""
+    (axis,) = axes
+    return array[(slice(None),) * axis + (slice(at, at + 1),)] if array.shape[axis] > 1 else array
+
+
+def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
+    array, lead = tensor.array, len(tensor.grid.shape)
+    numbers, full, at = places(tensor.grid, tuple(axes)), array.shape, lead + dim
+    parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
+    view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
+    front = np.broadcast_shapes(full[:lead], numbers.shape)
+    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
+    view = np.broadcast_to(view, front + view.shape[lead:])
+    return np.take_along_axis(view, index, at).squeeze(at)
+
+
+@functools.lru_cache(maxsize=1024)
+def places(grid: Grid, axes: Chips) -> Array:
+    """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
+    lengths = tuple(grid.mesh_shape[a] for a in axes)
+    places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]
+    numbers = np.array(places, np.int64).reshape(grid.shape)
+    if len(grid.shape) != len(grid.mesh_shape):
+        return numbers
+    return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]
+
+
+def sent(tensor: Tensor, base: Tensor, sender: Chips, receiver: Chips) -> Array:
+    """Return the values of `base`, but at `receiver` those that `tensor` has at `sender`."""
+    values = np.array(base.full_array())
+    values[receiver] = tensor.full_array()[sender]
+    return values

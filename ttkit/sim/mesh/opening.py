@@ -1,0 +1,343 @@
+"""Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.hardware import System
+from ttkit.hardware.device_order import device_order
+from ttkit.hardware.systems import asleep, outside_fabric
+from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting, opened_meshes
+from ttkit.sim.ops.operation import checked
+from ttkit.sim.ranks import part_of_mesh
+from ttkit.sim.ranks.mpi import World, compare, settings, world
+from ttkit.sim.ranks.part_of_mesh import SharedSystem, binding, machine, visible
+from ttkit.sim.tensor.enums import (
+    FabricConfig,
+    FabricManagerMode,
+    FabricReliabilityMode,
+    FabricTensixConfig,
+    FabricUDMMode,
+)
+from ttkit.sim.tensor.grid import is_inside
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
+
+
+class SystemMeshDescriptor:
+    """The whole machine: its shape and its device ids, opened or not."""
+
+    def __init__(self) -> None:
+        self._system = machine()
+
+    def shape(self) -> MeshShape:
+        """Rows and columns of the machine."""
+        return MeshShape(self._system.shape)
+
+    def local_shape(self) -> MeshShape:
+        """Rows and columns of the part that this rank drives."""
+        where = self._system.coordinate_of
+        ours = [where[device] for device in _local_ids(self._system)]
+        return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
+
+    def all_local(self) -> bool:
+        """True where one rank drives everything."""
+        return not isinstance(self._system, SharedSystem)
+
+    def is_local(self, coord: MeshCoordinate) -> bool:
+        """True where this rank drives the chip at `coord`."""
+        inside = is_inside(tuple(coord), self._system.shape)
+        return inside and self._system.ids[coord[0]][coord[1]] in _local_ids(self._system)
+
+    def get_device_id(self, coord: MeshCoordinate) -> int:
+        """The id of the chip at `coord`."""
+        row, column = coord
+        if not (self.all_local() or self.is_local(coord)):
+            rule = f"Device at {coord!r} is remote: another rank drives it"
+            fail(f"get_device_id({coord!r})", rule, "is_local(coordinate) first")
+        return self._system.ids[row][column]
+
+
+def _local_ids(system: System) -> list[int]:
+    """Ids of the devices that this process drives."""
+    return sorted(
+        d
+        for d in system.coordinate_of
+        if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank
+    )
+
+
+@checked("open_mesh_device", note=True)
+def open_mesh_device(
+    mesh_shape: MeshShape | None = None,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    num_command_queues: int = 1,
+    dispatch_core_config: Any = None,
+    offset: MeshCoordinate | None = None,
+    physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
+    worker_l1_size: int = 0,
+) -> MeshDevice:
+    """Open chips of the system as a mesh.
+
+    A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens
+    as a line around the rim.
+
+    Args:
+        mesh_shape: [rows, columns]; the whole system when left out.
+        offset: the corner to start from.
+        physical_device_ids: these chips in this order instead.
+
+    Raises:
+        TTKitError: too many devices, none, or a shape that fits neither way.
+
+    Example:
+        >>> with open_mesh_device(MeshShape(2, 4)) as mesh:
+        ...     mesh.get_device_ids()
+        [4, 0, 2, 6, 5, 1, 3, 7]
+    """
+    system, devices = machine(), visible()
+    at = "" if offset is None else f", offset={offset!r}"
+    asked = f"open_mesh_device({mesh_shape!r}{at}) on a {system.name}"
+    ids = integers(physical_device_ids, asked)
+    if ids:
+        if mesh_shape is None:
+            fail(asked, "Mesh shape must be provided when physical device ids are supplied")
+        local = _local_ids(devices)
+        for device in ids:
+            if device not in local:
+                rule = f"Device index {device} out of range. There are {len(local)} devices"
+                fail(asked, f"{rule} available.")
+            # the descriptor leaves it out, which does not matter without a fabric
+            if device not in system.coordinate_of:
+                if fabric_setting[0] is not FabricConfig.DISABLED:
+                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
+                    cure += " whose cables were never set up: tt-topology -l mesh"
+                    rule = asleep(set(devices.coordinate_of) - set(ids))
+                    fail(asked, f"{rule} {outside_fabric(device)}".lstrip(), cure)
+                system = devices
+        if len(ids) != mesh_shape.mesh_size():
+            rule = f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()},"
+            rule += f" values size: {len(ids)}"
+            fail(asked, rule)
+        shape = tuple(mesh_shape)
+    else:
+        shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
+        corner = (0, 0) if offset is None else tuple(offset)
+        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+    if fabric_setting[0] is not FabricConfig.DISABLED:
+        _check_fabric(devices, ids, asked)
+    if binding() is not None:
+        world()  # as with ttnn, all ranks meet where they open their meshes
+    mesh = MeshDevice(system, ids, shape)
+    opened_meshes.append(mesh)
+    return mesh
+
+
+@contextmanager
+def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
+    """Open a mesh of any machine for a `with` block, beside what is in use.
+
+    Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
+    are: a lesson tries a placement without touching the reader's own mesh.
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> with beside(SYSTEMS["galaxy"], (8, 4)) as mesh:
+        ...     mesh.get_num_devices()
+        32
+    """
+    asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
+    order = device_order(system, shape, (0, 0), asked)
+    mesh = MeshDevice(system, tuple(system.ids[r][c] for r, c in order), shape)
+    try:
+        yield mesh
+    finally:
+        mesh.is_open = False
+
+
+def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
+    """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
+    part_of_mesh.check_fabric(fabric_setting[0].name, asked)
+    remote = {chip for card in devices.cards for chip in card[1:]}
+    rule = asleep(set(devices.coordinate_of) - set(ids))
+    # Opening one chip without a PCIe connector wakes all; measured on cards of two chips. Of
+    # other ranks' chips nothing is known.
+    if binding() is None and remote and rule and not remote & set(ids):
+        cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
+        cure += " for fewer cards"
+        fail(asked, rule, cure)
+
+
+@checked("close_mesh_device")
+def close_mesh_device(mesh_device: MeshDevice) -> None:
+    """Close a mesh; shape and ids can still be read, all other calls raise."""
+    mesh_device.close()
+
+
+@contextmanager
+def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
+    """Open a mesh for a `with` block."""
+    with open_mesh_device(*args, **kwargs) as mesh:
+        yield mesh
+
+
+@checked("open_device")
+def open_device(
+    device_id: int,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    dispatch_core_config: Any = None,
+    worker_l1_size: int = 0,
+) -> MeshDevice:
+    """Open one chip as a 1x1 mesh."""
+    ids = [integer(device_id, "open_device")]
+    shape, l1 = MeshShape(1, 1), worker_l1_size
+    return open_mesh_device(shape, l1_small_size, physical_device_ids=ids, worker_l1_size=l1)
+
+
+@checked("close_device")
+def close_device(device: MeshDevice) -> None:
+    """Close what `open_device` opened."""
+    device.close()
+
+
+@checked("synchronize_device")
+def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
+    """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
+    device.check_open("synchronize_device")
+
+
+def get_device_ids() -> list[int]:
+    """Ids of all visible devices."""
+    return _local_ids(visible())
+
+
+def get_num_devices() -> int:
+    """How many devices are visible."""
+    return len(get_device_ids())
+
+
+def get_pcie_device_ids() -> list[int]:
+    """Ids of the visible devices that have a PCIe connection: one of each card."""
+    devices = visible()
+    local = _local_ids(devices)
+    return sorted(chips[0] for chips in devices.cards if chips[0] in local)
+
+
+def get_num_pcie_devices() -> int:
+    """How many cards are visible."""
+    return len(get_pcie_device_ids())
+
+
+@checked("set_fabric_config")
+def set_fabric_config(
+    config: FabricConfig,
+    reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
+    num_planes: int | None = None,
+    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
+    fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
+    fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
+    router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
+) -> None:
+    """Choose how links forward data, for the meshes opened next.
+
+    Closing the last mesh goes back to DISABLED.
+
+    Raises:
+        TTKitError: a mesh is still open.
+    """
+    if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
+        rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
+        fail(f"set_fabric_config({config!r})", rule, "close the mesh first")
+    fabric_setting[0] = config
+
+
+def get_fabric_config() -> FabricConfig:
+    """How the links of the meshes opened next will forward."""
+    return fabric_setting[0]
+
+
+# ---------------------------------------------------------------- distributed context
+_alone = [False]  # one process on its own has a context
+
+
+def _here() -> World | None:
+    """All ranks, where MPI started several."""
+    return world() if part_of_mesh.world_size() > 1 else None
+
+
+def init_distributed_context() -> None:
+    """Find the other ranks; a second call does nothing. All ranks must call."""
+    _alone[0] = True
+    _here()
+
+
+def distributed_context_is_initialized() -> bool:
+    """True after `init_distributed_context`, and in every process that MPI started."""
+    return _alone[0] or part_of_mesh.launched()
+
+
+def distributed_context_get_rank() -> Rank:
+    """This rank."""
+    here = _here()
+    return Rank(here.rank if here else 0)
+
+
+def distributed_context_get_size() -> Size:
+    """How many ranks there are.
+
+    Example:
+        >>> distributed_context_get_size()  # of one process on its own
+        Size(1)
+    """
+    here = _here()
+    return Size(here.size if here else 1)
+
+
+def distributed_context_barrier() -> None:
+    """Wait for all ranks."""
+    here = _here()
+    if here is None:
+        return
+    if settings.checks:
+        compare("distributed_context_barrier()", range(here.size))
+    else:
+        here.comm.Barrier()
+
+
+def _peer(asked: str, rank: Any, what: str) -> World:
+    here = _here()
+    number, size = integer(rank, asked), here.size if here else 1
+    if not 0 <= number < size or here is None:
+        rule = f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}"
+        fail(asked, rule, f"a rank of 0 to {size - 1}, in a program that MPI started")
+    return here
+
+
+@checked("distributed_context_send_bytes")
+def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None:
+    """Send bytes to a rank; return when the buffer may be used again."""
+    asked = f"distributed_context_send_bytes({len(data)} bytes, dest={dest}, tag={tag})"
+    here, buffer = _peer(asked, dest, "MPI_Send"), np.frombuffer(data, np.uint8)
+    here.run(here.user, "Send", (buffer, int(dest), tag), asked, [int(dest)])
+
+
+@checked("distributed_context_recv_bytes")
+def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> bytes:
+    """Receive `size` bytes from a rank.
+
+    Raises:
+        TTKitError: more bytes arrived than were asked for.
+    """
+    asked = f"distributed_context_recv_bytes({size}, source={source}, tag={tag})"
+    here, buffer = _peer(asked, source, "MPI_Recv"), np.empty(integer(size, asked, 0), np.uint8)
+    try:
+        here.run(here.user, "Recv", (buffer, int(source), tag), asked, [int(source)])
+    except here.mpi.Exception as error:
+        fail(asked, f"MPI_Recv failed: {error}", "the size that was sent")
+    return buffer.tobytes()

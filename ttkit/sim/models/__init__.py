@@ -1,0 +1,1 @@
+"""Operations of models: attention, caches, experts, norms."""

@@ -1,0 +1,308 @@
+"""Softmax and attention, on each chip's own heads and batch."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ttkit.dialect import is_strict
+from ttkit.errors import fail
+from ttkit.sim.arguments import check, describe
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.matmul import THREADS_PAY_FROM
+from ttkit.sim.ops.operands import Operands
+from ttkit.sim.ops.operation import aligned, each_element, operation, result
+from ttkit.sim.ops.shaping import RANGE, axis_of, shards
+from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.tensor import Tensor
+
+F = np.float32
+Array = np.ndarray
+NEVER = F(-1e9)  # stands for a score that must not count
+BLOCK_ROWS = 256  # queries that are scored at a time
+LOOP_PAYS_FROM = 1 << 14  # scores of one head from which heads one by one beat all heads at once
+
+
+# ---------------------------------------------------------------- softmax
+def _softmax_rows(rows: Array, out: Array) -> None:
+    np.subtract(rows, np.maximum.reduce(rows, -1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out *= np.reciprocal(np.add.reduce(out, -1, keepdims=True))
+
+
+def softmax_of(array: Array) -> Array:
+    """Return the softmax of float32 values along the last axis, in blocks of rows."""
+    return blocks.rowwise(_softmax_rows, array)
+
+
+def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
+    """Check the layout, the type, and that `size` divides the width of a float operand."""
+    if tensor.layout is not Layout.TILE:
+        rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
+        fail(describe(name, (tensor,)), rule, cure)
+    if tensor.dtype not in types:
+        rule = (
+            f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
+        )
+        fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+    if tensor.shard_shape[-1] % size:
+        rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
+        fail(describe(name, (tensor,)), rule, f"a head size that is a multiple of {size}")
+
+
+@operation(
+    "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
+)
+def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
+    """Return exp(x) over its sum along `dim` of each shard, without overflow.
+
+    Raises:
+        TTKitError: no such dim, row-major or integer input.
+    """
+    array, lead, asked = shards("softmax", input_tensor, dim)
+    axis = lead + axis_of(input_tensor, dim, asked, RANGE)
+    check_tiles("softmax", input_tensor, FLOATS[:3])
+    values = softmax_of(array.swapaxes(axis, -1))
+    return result(input_tensor, values.swapaxes(axis, -1))
+
+
+def _masked(
+    name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
+) -> Tensor:
+    """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch.
+
+    Args:
+        shared: the mask also serves all batches.
+    """
+    on = Operands(name, tensor, mask)
+    check_tiles("softmax", tensor, FLOATS[:3])
+    values, added = on.arrays
+    if mask is None:
+        rule = "Scale value must not be set when mask is not present"
+        on.check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
+        return on.result(softmax_of(values), output=tensor)
+    ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
+    fits = theirs == (1 if shared else ours[0], 1, theirs[-2], ours[-1])
+    rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
+    cure = f"{rule} {list(theirs)}; head-uniform masks are required"
+    on.check((not fits, cure, "[batch, 1, s, n]"))
+    _, (values, added), _ = aligned(name, on.tensors)
+    scores = (values if scale is None else values * F(scale)) + added
+    scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
+    return on.result(softmax_of(scores), output=tensor)
+
+
+@operation(
+    "scale_mask_softmax_in_place",
+    flops=each_element(7),
+    hints="program_config is_causal_mask compute_kernel_config numeric_stable",
+)
+def scale_mask_softmax_in_place(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor, and return it.
+
+    Args:
+        mask: [b, 1, s or 1, n].
+    """
+    return _masked("scale_mask_softmax_in_place", input_tensor, scale, mask)
+
+
+@operation(
+    "scale_causal_mask_hw_dims_softmax_in_place",
+    flops=each_element(7),
+    hints="compute_kernel_config numeric_stable",
+)
+def scale_causal_mask_hw_dims_softmax_in_place(
+    input_tensor: Tensor,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    *,
+    program_config: Any = None,
+) -> Tensor:
+    """Write softmax(scale * x + mask) into the tensor; one mask serves all batches and heads.
+
+    Args:
+        mask: [1, 1, s, n].
+        program_config: the one of sharded inputs; the strict dialect refuses another.
+    """
+    name = "scale_causal_mask_hw_dims_softmax_in_place"
+    plain = is_strict() and program_config is None
+    rule = "Scale causal mask HW dims softmax not supported in default program config"
+    cure = "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"
+    check(describe(name, (input_tensor, scale, mask)), (plain, rule, cure))
+    return _masked(name, input_tensor, scale, mask, True)
+
+
+@operation(
+    "transformer.attention_softmax_",
+    flops=each_element(7),
+    hints="program_config causal_mask memory_config",
+)
+def attention_softmax_(
+    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
+) -> Tensor:
+    """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
+
+    Args:
+        attention_mask: [batch, 1, s or 1, keys].
+    """
+    scale = 1 / math.sqrt(head_size) if head_size else 1.0
+    return _masked("attention_softmax_", tensor, scale, attention_mask)
+
+
+# ---------------------------------------------------------------- attention
+def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+    """Two products for every pair of a query and a key that it sees."""
+    batch, heads, queries, size = shape(given["input_tensor_q"])
+    keys = shape(given["input_tensor_k"])[2]
+    pairs = queries * keys
+    if given.get("is_causal", True):
+        seen = min(given.get("sliding_window_size") or keys, keys)
+        pairs = seen * (seen + 1) // 2 + (queries - seen) * seen
+    return 4 * batch * heads * pairs * size
+
+
+@operation(
+    "transformer.scaled_dot_product_attention",
+    flops=_attention_flops,
+    hints="memory_config program_config compute_kernel_config",
+)
+def scaled_dot_product_attention(
+    input_tensor_q: Tensor,
+    input_tensor_k: Tensor,
+    input_tensor_v: Tensor,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = True,
+    scale: float | None = None,
+    sliding_window_size: int | None = None,
+) -> Tensor:
+    """Return softmax(q k^T * scale + mask) v of each head; query heads may share a key head.
+
+    Args:
+        input_tensor_q: [batch, heads, queries, size].
+        input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
+        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores;
+            only without `is_causal`.
+        scale: 1 / sqrt(size) when left out.
+        sliding_window_size: causal, only the last so many keys count; else a window of that size
+            around the query.
+
+    Raises:
+        TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
+            dialect, as on a card; a mask with `is_causal`.
+    """
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
+    on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
+    _check_attention(on, is_causal)
+    q, k, v, mask = on.arrays
+    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
+    return on.result(values)
+
+
+def _grouped(x: Array, n: int) -> Array:
+    """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
+    *front, many, length, size = x.shape
+    return x.reshape((*front, many // n, n, length, size))
+
+
+def _check_attention(on: Operands, is_causal: bool) -> None:
+    for tensor in on.tensors[:3]:
+        rank = len(tensor.shard_shape)
+        rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
+        on.check((rank != 4, rule, "[batch, heads, sequence, head size]"))
+        check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
+    q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
+    lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
+    alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
+    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must"
+    both = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true"
+    fits = (q[0], q[3]) == (k[0], k[3])
+    on.check(
+        (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
+        (k != v or not fits, f"{alike} {q}, K: {k}, V: {v}"),
+        (
+            q[1] % k[1],
+            f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
+            "shard query and key heads over the same chips",
+        ),
+        (is_causal and masks, both, "is_causal=False, or no mask"),
+    )
+    for mask in masks:
+        wanted = [*q[:3], k[2]]
+        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == wanted[2:]
+        rule = f"Mask must be {wanted}, or 1 in one of the first two, got {mask}"
+        cure = "ttnn.reshape the mask, or shard it like the heads"
+        on.check((not fits, rule, cure))
+
+
+def hidden(behind: Array, window: int | None) -> Array:
+    """Which keys a query does not see that lie so far behind it, in causal attention."""
+    return (behind < 0) | (behind >= window) if window else behind < 0
+
+
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    scale: float | None,
+    causal: bool = False,
+    window: int = 0,
+) -> Array:
+    """Attention of float32 values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
+
+    Keys that no query of a block sees are not scored.
+
+    Args:
+        mask: [..., heads or 1, s, keys], added to the scores.
+        scale: 1 / sqrt(size) when left out.
+    """
+    *_, many, queries, size = q.shape
+    shared, keys = many // k.shape[-3], k.shape[-2]
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    if mask is not None:
+        mask = _grouped(mask, shared if mask.shape[-3] == many else 1)
+    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
+    batch = np.broadcast_shapes(
+        q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
+    )
+    out = blocks.empty(batch + (queries, v.shape[-1]))
+    q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
+    mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
+    pays = out.size * keys >= THREADS_PAY_FROM
+    split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(pays)]
+    heads = [(*place, ...) for place in np.ndindex(split)]
+
+    def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
+        """Write the attention of some queries to some keys; `unseen` begins at the key `seen`."""
+        ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
+        scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
+        if mask is not None:
+            scores += mask[(*head, rows, columns)]
+        if unseen is not None:
+            np.copyto(scores[..., seen:], NEVER, where=unseen)
+        scores -= np.maximum.reduce(scores, -1, keepdims=True)
+        np.exp(scores, out=scores)
+        np.matmul(scores, v[theirs], out=out[ours])
+        out[ours] /= np.add.reduce(scores, -1, keepdims=True)
+
+    jobs = []
+    for low in range(0, queries, BLOCK_ROWS):
+        high = min(low + BLOCK_ROWS, queries)
+        first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
+        # so many of the keys do all queries of the block see
+        seen = low - first if causal and not window else 0
+        behind = np.arange(low, high)[:, None] - np.arange(first + seen, last)
+        unseen = hidden(behind, window) if causal else None
+        if window and not causal:
+            unseen = np.abs(behind) > window // 2
+        which = (slice(low, high), slice(first, last), seen, unseen)
+        jobs += [partial(part, head, *which) for head in heads]
+    blocks.run(jobs, pays=pays)
+    return out.reshape((*out.shape[:-4], many, queries, -1))

@@ -1,0 +1,277 @@
+"""KV caches, written in place: many rows of one user, or one row of each; whole, or in pages.
+
+A cache is [users, heads, positions, size]; a paged one [pages, heads, rows of a page, size], and
+of a table [users, pages of a user] each entry is the number of a page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ttkit.dialect import is_strict
+from ttkit.sim.arguments import keywords_of
+from ttkit.sim.ops.operands import Operands, spread
+from ttkit.sim.ops.operation import operation
+from ttkit.sim.tensor.dtypes import convert
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import integers
+
+Array = np.ndarray
+IN_TILES = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
+INT32 = "dtype=ttnn.int32"
+HINTS = "compute_kernel_config"
+
+
+# ---------------------------------------------------------------- each chip's own places
+def looked_up(array: Array, lead: int, places: Array) -> Array:
+    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
+    array, places = spread((array, places), lead)
+    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]
+
+
+def by_pages(cache: Array, table: Array, lead: int) -> Array:
+    """Return pages [*chips, pages, heads, rows, size] as [*chips, users, heads, positions, size].
+
+    Args:
+        table: [*chips, users, pages of a user]; a negative entry reads page 0.
+    """
+    taken = looked_up(cache, lead, np.maximum(table, 0)).swapaxes(-4, -3)
+    return taken.reshape((*taken.shape[:-3], -1, taken.shape[-1]))
+
+
+def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
+    """Return whole numbers of a tensor, else those of Python, [*chips, n]."""
+    if given is None:
+        return np.reshape(otherwise, (1,) * lead + (-1,))
+    return given.astype(np.int32)
+
+
+# ---------------------------------------------------------------- writing
+def _operands(name: str, cache: Tensor, *others: Tensor | None) -> Operands:
+    """Return the operands; what will be written is rounded as the cache stores it."""
+    on = Operands(name, cache, *others)
+    fewer = on.like.grid is not cache.grid
+    on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
+    on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
+    return on
+
+
+def _write(
+    on: Operands, given: list[Array], put: Callable[..., None], coords: Any = None
+) -> Tensor:
+    """Call put(cache, *given) with each chip's arrays; with `coords` only of the chips there."""
+    cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    before, *given = spread((cache.array, *given, chips), on.lead)[:-1]
+    # An array that nothing else refers to (the tensor, `before` and this call do) may be written.
+    alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
+    if not alone or cache.array.shape != before.shape:
+        cache.rebind(np.array(before))
+    for chip, place in zip(np.ndindex(before.shape[: on.lead]), cache.grid.coords, strict=False):
+        if not coords or place in map(tuple, coords):
+            put(cache.array[chip], *(x[chip] for x in given))
+    cache.topology = on.topology
+    return cache
+
+
+def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
+    """Write values [n, heads, size] to a row of a page each; of a negative page nothing."""
+    seen = pages >= 0
+    cache[pages[seen], :, rows[seen]] = values[seen]
+
+
+# ---------------------------------------------------------------- one position for all users
+def _check_whole(on: Operands) -> None:
+    """Check a cache that has no pages, and an input [1, heads, rows, size]."""
+    (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
+    tiles = {t.layout for t in on.tensors} == {Layout.TILE}
+    rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
+    on.check(
+        (not tiles, "Inputs to update_cache must be tilized", IN_TILES),
+        (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
+        (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
+        (heads != own, rule, "shard the heads of both over the same chips"),
+    )
+
+
+@operation("fill_cache", "store", moves="part")
+def fill_cache(
+    cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
+) -> Tensor:
+    """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
+    on = _operands("fill_cache", cache_tensor, input_tensor)
+    user, first = integers((batch_idx, update_idx), on.asked, 0)
+    _check_whole(on)
+    (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
+    other = cache_tensor.dtype is not input_tensor.dtype
+    rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
+    few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
+    on.check(
+        (other, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
+        (user >= users, few),
+        (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
+        (first + height > length, f"{rule} height ({length})", "a longer cache"),
+    )
+
+    def put(cache: Array, values: Array) -> None:
+        cache[user, :, first : first + values.shape[2]] = values[0]
+
+    return _write(on, on.arrays, put)
+
+
+@operation("kv_cache.fill_cache_for_user_", "store", moves="part")
+def fill_cache_for_user_(
+    cache: Tensor, input: Tensor, batch_index: int, *, update_idx: int = 0
+) -> Tensor:
+    """Do as `fill_cache` does."""
+    return fill_cache(cache, input, batch_index, update_idx=update_idx)
+
+
+@operation("update_cache", "store", moves="part", hints=HINTS)
+def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
+    """Write [1, heads, users, size] to the position `update_idx` of each user.
+
+    Args:
+        batch_offset: the row of the input that is the first user's.
+    """
+    on = _operands("update_cache", cache, input)
+    row, first = integers((update_idx, batch_offset), on.asked, 0)
+    _check_whole(on)
+    users, rows = cache.shard_shape[0], input.shard_shape[2]
+    rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
+    on.check(
+        (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
+    )
+
+    def put(cache: Array, values: Array) -> None:
+        cache[:, :, row] = values[0, :, first : first + users].swapaxes(0, 1)
+
+    return _write(on, on.arrays, put)
+
+
+@operation("kv_cache.update_cache_for_token_", "store", moves="part")
+def update_cache_for_token_(
+    cache: Tensor,
+    input: Tensor,
+    update_index: int,
+    batch_offset: int = 0,
+    compute_kernel_config: Any = None,
+) -> Tensor:
+    """Do as `update_cache` does."""
+    return update_cache(cache, input, update_index, batch_offset=batch_offset)
+
+
+# ---------------------------------------------------------------- a position for each user
+@operation("experimental.paged_update_cache", "store", moves="part", hints=HINTS)
+def paged_update_cache(
+    cache_tensor: Tensor,
+    input_tensor: Tensor,
+    *,
+    update_idxs: Sequence[int] = (),
+    update_idxs_tensor: Tensor | None = None,
+    share_cache: bool | None = None,
+    page_table: Tensor | None = None,
+    batch_offset: int = 0,
+    mesh_coords: Any = None,
+) -> Tensor:
+    """Write [1, users, heads, size] to one position of each user, its own; -1 writes nothing.
+
+    Args:
+        update_idxs, update_idxs_tensor: the positions, a list or an int32 tensor [users].
+        share_cache: all users write into the cache of the first.
+        page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
+        mesh_coords: only the chips at these coordinates write.
+    """
+    more = (input_tensor, update_idxs_tensor, page_table)
+    on = _operands("paged_update_cache", cache_tensor, *more)
+    values, rows, table = on.arrays
+    (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
+    rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
+    if table is None:  # each user has one page
+        pages = np.zeros(users, int) if share_cache else np.arange(many)
+        table = pages.reshape((1,) * on.lead + (-1, 1))
+    loose = is_strict() and not input_tensor.is_sharded()
+    other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
+    both = "Only an update tensor or an update vector can be provided. Not both or neither."
+    count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
+    batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
+    on.check(
+        (bool(update_idxs) == (update_idxs_tensor is not None), both),
+        (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
+        (batch_offset, "batch_offset must be 0"),
+        (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
+        (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
+        (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
+        (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
+    )
+
+    def put(cache: Array, values: Array, rows: Array, table: Array) -> None:
+        pages = np.where(rows < 0, -1, table[np.arange(users), rows // length])
+        _put_rows(cache, values.squeeze(0)[:, :own], pages, rows % length)
+
+    return _write(on, [values, rows, table], put, mesh_coords)
+
+
+@operation("experimental.paged_fused_update_cache", "store", moves="part")
+@keywords_of(paged_update_cache)
+def paged_fused_update_cache(
+    cache_tensor1: Tensor,
+    input_tensor1: Tensor,
+    cache_tensor2: Tensor,
+    input_tensor2: Tensor,
+    **how: Any,
+) -> tuple[Tensor, Tensor]:
+    """Do `paged_update_cache` for keys and for values."""
+    first = paged_update_cache(cache_tensor1, input_tensor1, **how)
+    return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
+
+
+@operation("experimental.paged_fill_cache", "store", moves="part", hints=HINTS)
+def paged_fill_cache(
+    cache_tensor: Tensor,
+    input_tensor: Tensor,
+    page_table: Tensor,
+    *,
+    batch_idx_tensor: Tensor | None = None,
+    batch_idx: int = 0,
+    mesh_coords: Any = None,
+) -> Tensor:
+    """Write [n, heads, s, size] to the first positions of n users, into the pages of each.
+
+    Args:
+        page_table: int32 [users, pages]; of a negative page nothing is written.
+        batch_idx_tensor, batch_idx: which users; -1 writes nothing.
+    """
+    more = (input_tensor, page_table, batch_idx_tensor)
+    on = _operands("paged_fill_cache", cache_tensor, *more)
+    values, table, chosen = on.arrays
+    chosen = numbers(chosen, batch_idx, on.lead)
+    (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
+    (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
+    kept, kind = cache_tensor.dtype, input_tensor.dtype
+    differ = f"Input tensor dtype ({kind}) must match cache tensor dtype (DataType::{kept.name})"
+    view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
+    fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
+    batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
+    other = page_table.dtype is not DataType.INT32
+    on.check(
+        (other, "Expect page_table_tensor to have datatype INT32", INT32),
+        (kept is not kind, differ, "ttnn.typecast the input"),
+        ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
+        (count != many, batch, "batch_idx_tensor, a user for each prompt"),
+        (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),
+        (length > most * rows, f"{fits} ({rows})", "more pages for a user"),
+    )
+    position = np.arange(length)
+
+    def put(cache: Array, values: Array, table: Array, chosen: Array) -> None:
+        for user, prompt in zip(chosen, values, strict=True):
+            if user >= 0:
+                pages = table[user, position // rows]
+                _put_rows(cache, prompt.swapaxes(0, 1), pages, position % rows)
+
+    return _write(on, [values, table, chosen], put, mesh_coords)

@@ -1,0 +1,276 @@
+"""Experts: tokens routed to the chips that have them, their matmuls, and what comes back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ttkit.sim.collectives.async_forms import here, joined
+from ttkit.sim.collectives.ccl import (
+    COLLECTIVES,
+    SHORT,
+    Call,
+    Collective,
+    all_gather,
+    fabric_is_on,
+    run,
+)
+from ttkit.sim.collectives.ccl_numpy import places, reduced
+from ttkit.sim.models.attention import softmax_of
+from ttkit.sim.ops import shaping
+from ttkit.sim.ops.matmul import product, product_flops
+from ttkit.sim.ops.operands import Operands
+from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.tensor import quirks
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+
+
+# ---------------------------------------------------------------- to the experts and back
+def _experts(call: Call) -> Array:
+    """[E, D]: 1 where chip D has expert E; the same on all chips."""
+    mapping = call.others[1]
+    return here(call, mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
+
+
+def _dispatched(call: Call) -> Array:
+    """Tokens [1, B n, S, H] of which a chip has those that chose one of its experts."""
+    tokens, chosen = (joined(call, t, call.dim) for t in (call.tensor, call.others[0]))
+    chips = np.arange(call.mesh.get_num_devices()).reshape(*call.mesh._shape, 1, 1, 1, 1)
+    sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
+    return np.where(sent, tokens, 0)
+
+
+def _combined(call: Call) -> Array:
+    """What the experts made of a chip's own tokens, [K, B, S, H]: the sum of all chips' rows."""
+    metadata, _, once = call.others
+    shape, table, made = call.mesh._shape, _experts(call), here(call, call.tensor)
+    chosen = here(call, metadata)[..., 0, :, :, :]
+    out = np.zeros((*shape, chosen.shape[-1], *made.shape[-3:]), made.dtype)
+    for i, chip in enumerate(np.ndindex(*shape)):
+        free: Any = True
+        for number, expert in enumerate(np.flatnonzero(table[:, i])):
+            hit = (chosen[chip] == expert) & free
+            if once:  # what a chip's experts add up to stands in the row of the first
+                number, free = 0, free & ~hit.any(-1, keepdims=True)
+            b, s, k = hit.nonzero()
+            out[chip][k, b, s] = made[chip][number, b, s]
+    return reduced(out, shape, call.axes, call.dim)
+
+
+COLLECTIVES |= {
+    "all_to_all_dispatch": Collective((fabric_is_on,), _dispatched, quirks.unchanged, "all_gather"),
+    "all_to_all_combine": Collective((fabric_is_on,), _combined, quirks.unchanged, "all_to_all"),
+}
+
+
+@operation("all_to_all_dispatch", "collective", hints=SHORT)
+def all_to_all_dispatch(
+    input_tensor: Tensor,
+    expert_indices_tensor: Tensor,
+    expert_mapping_tensor: Tensor,
+    *,
+    output_tensors: Any = None,
+    output_concat_dim: Any = None,
+    **how: Any,
+) -> list[Tensor]:
+    """Send each token to the chips along `cluster_axis` that have an expert which it chose.
+
+    Args:
+        input_tensor: [B, 1, S, H] of each chip, row-major.
+        expert_indices_tensor: [B, 1, S, K], uint16: the experts of each token.
+        expert_mapping_tensor: [1, 1, E, D], the same on all chips: 1 where chip D has expert E.
+
+    Returns:
+        Tokens [1, B n, S, H], 0 where none was sent, and all indices [1, B n, S, K]; with
+        output_concat_dim=2, [1, B, S n, ...].
+    """
+    dim, (first, second) = output_concat_dim or 1, output_tensors or (None, None)
+    tokens, indices = (
+        shaping.reshape(t, [1, t.shape[0], t.shape[2], -1])
+        for t in (input_tensor, expert_indices_tensor)
+    )
+    others = (indices, expert_mapping_tensor)
+    sent = run(Call("all_to_all_dispatch", tokens, dim=dim, output=first, others=others, **how))
+    chosen = all_gather(indices, dim, output_tensor=second, **how)
+    sent.topology = chosen.topology = input_tensor.topology
+    return [sent, chosen]
+
+
+@operation("all_to_all_combine", "collective", hints=SHORT)
+def all_to_all_combine(
+    input_tensor: Tensor,
+    expert_metadata_tensor: Tensor,
+    expert_mapping_tensor: Tensor,
+    *,
+    local_reduce: bool = False,
+    output_shard_dim: Any = None,
+    output_tensor: Any = None,
+    **how: Any,
+) -> Any:
+    """Send what experts made of tokens back to the tokens' chips: after `all_to_all_dispatch`.
+
+    Args:
+        input_tensor: [experts of the chip, B n, S, H]; [1, ...] with `local_reduce`.
+        expert_metadata_tensor: [1, B n, S, K], from `all_to_all_dispatch`.
+
+    Returns:
+        [K, B, S, H]: for each of a token's choices the expert's row; 0 where no chip along
+        `cluster_axis` has the expert.
+    """
+    how["others"] = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
+    dim, output = output_shard_dim or 1, output_tensor
+    return run(Call("all_to_all_combine", input_tensor, dim=dim, output=output, **how))
+
+
+# ---------------------------------------------------------------- routing
+@operation("moe", flops=each_element(7), hints="memory_config")
+def moe(
+    input_tensor: Tensor,
+    expert_mask_tensor: Tensor,
+    topk_mask_tensor: Tensor,
+    k: int = 32,
+    *,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return the weight of expert 0 for each row [a, b, s, 1]: 0 where it is not among the best.
+
+    Args:
+        input_tensor: router logits [a, b, s, experts].
+        expert_mask_tensor: [1, 1, 1, experts], -inf where there is no expert.
+        topk_mask_tensor: [1, 1, 1, 32], 0 for as many of the best as count, else -inf.
+        k: 32.
+    """
+    on = Operands("moe", input_tensor, expert_mask_tensor, topk_mask_tensor)
+    width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
+    rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
+    on.check(
+        (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
+        (width < 64 or width & (width - 1), f"Input shape inner dim {width} must be a power of 2"),
+        (mask != (1, 1, 1, width), rule),
+    )
+    x, experts, best = on.arrays
+    scores = x + experts
+    order = np.argsort(-scores, -1, kind="stable")[..., :32]
+    weights = softmax_of(np.take_along_axis(scores, order, -1) + best)
+    weight = (weights * (order == 0)).sum(-1, keepdims=True)
+    return on.result(weight, output=output_tensor)
+
+
+@operation("moe_expert_token_remap", "arrange", hints="memory_config")
+def moe_expert_token_remap(
+    topk_tensor: Tensor,
+    expert_mapping_tensor: Tensor,
+    expert_metadata_tensor: Tensor,
+    *,
+    reduction_size: int = 16,
+) -> list[Tensor]:
+    """Return each chip's scores of its own experts, and which of these any token has chosen.
+
+    Args:
+        topk_tensor: scores [1, batch, s, experts].
+        expert_mapping_tensor: [1, 1, experts, chips], 1 where a chip has an expert.
+        expert_metadata_tensor: the chosen experts of each token, [1, batch, s, n].
+        reduction_size: so many tokens share an entry of the second result.
+
+    Returns:
+        [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
+    """
+    name = "moe_expert_token_remap"
+    on = Operands(name, topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
+    (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
+    tokens, grid, own = batch * length, on.like.grid, experts // chips
+    rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
+    on.check((tokens % reduction_size, rule))
+    scores, mapping, chosen = on.arrays
+    chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
+    here = np.argsort(has == 0, -1, kind="stable")[..., :own]  # the experts of this chip
+    taken = (chosen[..., None] == here[..., None, :]).any(-2)
+    mapped = np.take_along_axis(scores, here, -1) * taken
+    any_of = (mapped != 0).reshape((*grid.shape, 1, 1, -1, reduction_size, own)).any(-2)
+    return [on.result(mapped), on.result(any_of.astype(np.float32), DataType.UINT16)]
+
+
+@operation("moe_routing_remap", "arrange", hints="memory_config")
+def moe_routing_remap(
+    routing_weights_tensor: Tensor,
+    non_zero_weight_size: int,
+    expert_parallel_size: int,
+    cluster_axis: int,
+    *,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return each chip's share of the weights that are not zero, the others zero.
+
+    Args:
+        routing_weights_tensor: [1, experts], the same on all chips.
+        non_zero_weight_size: how many are not zero.
+        expert_parallel_size: how many chips of `cluster_axis` share them, in order.
+    """
+    size, axis = expert_parallel_size, cluster_axis
+    on = Operands("moe_routing_remap", routing_weights_tensor)
+    (array,), like = on.arrays, on.like
+    experts, count = array.shape[-1], non_zero_weight_size
+    even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
+    whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
+    many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
+    on.check(
+        (like.layout is not Layout.ROW_MAJOR, "input tensor expected to be row major"),
+        (experts % size, even),
+        (like.mesh.shape[axis] != size, whole),
+        (count % size, many),
+    )
+    chip = np.reshape([c[axis] for c in like.grid.coords], (*like.grid.shape, 1, 1))
+    number = np.cumsum(array != 0, -1) - 1
+    own = number // (count // size) == chip
+    return on.result(array * own, output=optional_output_tensor)
+
+
+@operation(
+    "sparse_matmul",
+    "product",
+    flops=product_flops,
+    hints="memory_config compute_kernel_config core_grid output_tile global_cb sub_device_id",
+)
+def sparse_matmul(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    sparsity: Tensor,
+    program_config: Any,
+    nnz: int | None = None,
+    is_input_a_sparse: bool = False,
+    is_input_b_sparse: bool = True,
+    dtype: DataType | None = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return the products with each expert's matrix; zeros where `sparsity` is zero.
+
+    Args:
+        input_tensor_a: [a, b, m, k], or where it is sparse [a, experts, m, k].
+        input_tensor_b: [1, experts, k, n].
+        sparsity: row-major [a, b, 1, experts], or where `a` is sparse [1, 1, a, experts].
+
+    Returns:
+        [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
+    """
+    on = Operands("sparse_matmul", input_tensor_a, input_tensor_b, sparsity)
+    (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
+    a, b, mask = on.arrays
+    if not is_input_a_sparse:
+        a, front = a[..., None, None, :, :], [*front, 1, experts]
+    many = math.prod(front)
+    dense = not (is_input_a_sparse or is_input_b_sparse)
+    on.check(
+        (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
+        ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
+    )
+    values = product(a, b, on.lead)
+    values = values.reshape((*values.shape[: on.lead], *front, m, n))
+    values = values * (mask.reshape((*mask.shape[: on.lead], *front, 1, 1)) != 0)
+    return on.result(values, dtype, output=optional_output_tensor)

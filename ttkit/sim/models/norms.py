@@ -1,0 +1,339 @@
+"""Normalisations, embedding, and the parameters of torch modules (`ttnn.model_preprocessing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ttkit.dialect import is_strict
+from ttkit.errors import fail
+from ttkit.sim.models.cache import looked_up
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.operands import Operands
+from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.tensor import Tensor
+
+F = np.float32
+Array = np.ndarray
+
+
+def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
+    """Return rows times the weight, plus the bias: the last two operands, where they are given."""
+    width, ones = normal.shape[-1], (1,) * (normal.ndim - on.lead - 1)
+    for vector, array, apply in zip(
+        (weight, bias), on.arrays[-2:], (np.multiply, np.add), strict=True
+    ):
+        if vector is None:
+            continue
+        shape, volume = vector.shard_shape, vector.logical_volume()
+        what = "gamma" if vector is weight else "beta"
+        differ = f"Input and {what} padded widths must match: {width} and {shape[-1]}"
+        rule = "the last padded dim of gamma or beta needs to equal tile width"
+        loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
+        cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
+        on.check(
+            (width not in (shape[-1], volume), differ, "shard them like the input's width"),
+            (loose, f"{rule}, got {list(shape)}", cure),
+        )
+        if volume != width:  # of a tile, the first row counts
+            array = array[..., :1, :]
+        array = array.reshape(array.shape[: on.lead] + (*ones, width))
+        longer = any(n > m for n, m in zip(array.shape, normal.shape, strict=True))
+        normal = apply(normal, array, out=None if longer else normal)
+    return normal
+
+
+def _unlike(tensor: Tensor, residual: Tensor | None) -> tuple[bool, str]:
+    """Return a rule: what is added to a tensor has its shape."""
+    shapes = [list(t.shard_shape) for t in (tensor, residual or tensor)]
+    rule = f"Input and residual logical and padded shapes must match: {shapes[0]} and {shapes[1]}"
+    return shapes[0] != shapes[1], rule
+
+
+def _normalise(
+    name: str,
+    tensor: Tensor,
+    epsilon: float,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    centre: bool,
+) -> Tensor:
+    on, width = Operands(name, tensor, residual, weight, bias), tensor.shard_shape[-1]
+    by_rows = tensor.layout is not Layout.TILE and (width % 32 or not centre)
+    rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
+    types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {tensor.dtype}"
+    on.check(
+        (by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+        (tensor.dtype not in dtypes.FLOATS, types, "ttnn.typecast"),
+        _unlike(tensor, residual),
+    )
+    x, more, *_ = on.arrays
+    scale, tiny = F(1 / width), F(epsilon)
+
+    def rows(block: Array, out: Array) -> None:
+        if centre:
+            np.subtract(block, np.add.reduce(block, -1, keepdims=True) * scale, out=out)
+        else:
+            np.copyto(out, block)
+        power = np.einsum("ij,ij->i", out, out)
+        power *= scale
+        power += tiny
+        np.sqrt(power, out=power)
+        out *= np.reciprocal(power)[:, None]
+
+    normal = blocks.rowwise(rows, x if more is None else x + more)
+    return on.result(_weighted(on, normal, weight, bias))
+
+
+@operation(
+    "layer_norm",
+    flops=each_element(7),  # the four of a variance; divide, weight, bias
+    hints="memory_config program_config compute_kernel_config recip_tensor",
+)
+def layer_norm(
+    input_tensor: Tensor,
+    *,
+    epsilon: float = 1e-12,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    residual_input_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return each row less its mean, over its standard deviation, times `weight`, plus `bias`.
+
+    Args:
+        input_tensor: [..., n].
+        weight, bias: [n] or [1, n].
+        residual_input_tensor: of the input's shape; it is added to the input first.
+
+    Raises:
+        TTKitError: widths that differ.
+    """
+    return _normalise(
+        "layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True
+    )
+
+
+@operation(
+    "rms_norm",
+    flops=each_element(4),
+    hints="memory_config program_config compute_kernel_config",
+)
+def rms_norm(
+    input_tensor: Tensor,
+    *,
+    epsilon: float = 1e-12,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    residual_input_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return each row over its root mean square, times `weight`; see `layer_norm`."""
+    return _normalise("rms_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, False)
+
+
+# ---------------------------------------------------------------- rows cut over several chips
+def _narrow(on: Operands, config: Any) -> tuple[bool, str]:
+    """Return a rule: sums of float32 values are float32, too."""
+    wide = any(t.dtype is DataType.FLOAT32 for t in on.tensors[:2])
+    broken = is_strict() and wide and not getattr(config, "fp32_dest_acc_en", False)
+    rule = "FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config."
+    return broken, rule
+
+
+def _enter(norm: str, tiles: int) -> None:
+    """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
+
+    Sums of the squares, and of a layer norm then sums of the rows. ttnn has other kernels for an
+    input in shards on cores: they give means, that of a layer norm's rows before that of the
+    squares, and write the sum with a residual into the input.
+    """
+    hints = "memory_config program_config use_2d_core_grid recip_tensor fast_and_approximate_mode"
+    before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
+
+    def pre(
+        input_tensor: Tensor,
+        *,
+        dtype: DataType = DataType.BFLOAT16,
+        residual_input_tensor: Tensor | None = None,
+        compute_kernel_config: Any = None,
+    ) -> Tensor:
+        on = Operands(before, input_tensor, residual_input_tensor)
+        on.check(
+            _narrow(on, compute_kernel_config),
+            (input_tensor.layout is not Layout.TILE, "Only tilized inputs supported."),
+            (input_tensor.dtype not in dtypes.FLOATS, "Input data format not supported."),
+            _unlike(input_tensor, residual_input_tensor),
+        )
+        x, more = on.arrays
+        sharded = input_tensor.is_sharded()
+        if more is not None:
+            x = x + more
+            if sharded:
+                x = on.result(x, output=input_tensor).array
+        of_squares = np.einsum("...i,...i->...", x, x)
+        found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
+        if sharded:  # ttnn has other kernels for these
+            found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
+        statistics = np.zeros((*found.shape, 32), F)
+        statistics[..., 0] = found
+        return on.result(statistics.reshape(*x.shape[:-1], tiles * 32), dtype)
+
+    def post(
+        input_tensor: Tensor,
+        stats: Tensor,
+        *,
+        epsilon: float = 1e-12,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        compute_kernel_config: Any = None,
+        dtype: DataType | None = None,
+    ) -> Tensor:
+        on = Operands(after, input_tensor, stats, weight, bias)
+        x, statistics, *_ = on.arrays
+        (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
+        chips, over = divmod(columns, tiles * 32)
+        alike = f"Stats and input dim2 must match, got stats: {others[-1]} vs input: {rows[-1]}"
+        on.check(
+            _narrow(on, compute_kernel_config),
+            (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
+            (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
+            (over, "Number of devices must divide number of stats tiles"),
+        )
+        means = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
+        means = means[..., ::-1] if input_tensor.is_sharded() else means / width
+        mean = means[..., 1:] if tiles > 1 else F(0)
+        normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
+        return on.result(_weighted(on, normal, weight, bias), dtype)
+
+    pre.__doc__ = f"""Return statistics of each chip's part of the rows, the first half of a {norm}.
+
+    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an input
+    in shards on cores there are means: of the squares in column 0, or of layer_norm in column 32
+    after that of the elements in column 0.
+
+    Args:
+        residual_input_tensor: of the input's shape, to add; into the input where that is sharded.
+
+    Returns:
+        [..., s, {tiles * 32}], to gather along the last dimension.
+    """
+    post.__doc__ = f"""Return each chip's part of the rows normalised, the second half of a {norm}.
+
+    Args:
+        stats: the gathered results of `{before}`, [..., s, {tiles * 32} * chips].
+        weight, bias: this chip's part, [n] or [1, 1, n / 32, 32].
+    """
+    operation(before, flops=each_element(2), hints=hints)(pre)
+    operation(after, flops=each_element(4), hints=hints)(post)
+
+
+_enter("rms_norm", 1)
+_enter("layer_norm", 2)
+
+
+@operation("embedding", "arrange", moves="part", hints="embeddings_type memory_config")
+def embedding(
+    input_tensor: Tensor,
+    weight: Tensor,
+    *,
+    layout: Layout | None = None,
+    dtype: DataType | None = None,
+) -> Tensor:
+    """Return rows of a table: indices [b, s] or [s] of a weight [vocabulary, n] give [..., n].
+
+    Indices of a higher rank give [first dimension, last dimension, n], as in ttnn; of dimensions
+    between them, the first index counts.
+
+    Raises:
+        TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
+            the table.
+    """
+    on = Operands("embedding", input_tensor, weight)
+    kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
+    whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
+    *front, rows, width = weight.shard_shape
+    indices, table = on.arrays
+    numbers = indices.astype(np.int64)
+    if rank > 2:
+        numbers = numbers[(slice(None),) * (on.lead + 1) + (0,) * (rank - 2)]
+    first, last = numbers.min(initial=0), numbers.max(initial=0)
+    kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
+    outside = f"index {last} is outside of a table of {rows} rows"
+    on.check(
+        (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
+        (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
+        (set(front) - {1}, f"First two dimensions for the weights must be 1 but got {front}"),
+        (first < 0 or last >= rows, outside, "indices below the number of rows"),
+    )
+    table = table.reshape(table.shape[: on.lead] + (rows, width))
+    taken = looked_up(table, on.lead, numbers)
+    return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
+
+
+# ---------------------------------------------------------------- parameters of torch modules
+class ParameterDict(dict):  # type: ignore[type-arg]
+    """Parameters by name, also as attributes: `parameters.dense.weight`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        names = ", ".join(map(str, self))
+        raise AttributeError(f"no parameter {name!r}; there are {names or 'none'}")
+
+
+def preprocess_linear_weight(weight: Any, *, dtype: DataType, **how: Any) -> Any:
+    """Return a torch weight [out, in] as a ttnn tensor [in, out] in tiles."""
+    return from_torch(weight.T.contiguous(), dtype, layout=Layout.TILE, **how)
+
+
+def preprocess_linear_bias(bias: Any, *, dtype: DataType, **how: Any) -> Any:
+    """Return a torch bias [out] as a ttnn tensor [1, out] in tiles."""
+    return from_torch(bias.reshape((1, -1)), dtype, layout=Layout.TILE, **how)
+
+
+def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: Any = None) -> Any:
+    """Return the parameters of a torch module as ttnn tensors by the module's own names.
+
+    Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
+    all others row-major in their own shape. Floats become bfloat16. A ModuleList gives a list,
+    a Sequential a dict with the numbers as keys, modules without parameters nothing. Inside
+    `ttnn.distribute(mapper)` all are cut by that mapper.
+
+    Args:
+        initialize_model: a function that makes the module.
+        device: where the tensors go; without it they stay on the host.
+
+    Raises:
+        TTKitError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        rule = "Torch is not installed. Model preprocessing functions require torch"
+        cure = "pip install torch, or make the tensors with ttkit.from_numpy"
+        fail("preprocess_model_parameters", rule, cure)
+
+    def converted(module: Any) -> Any:
+        if isinstance(module, torch.nn.ModuleList):
+            return [converted(child) for child in module]
+        made, usual = ParameterDict(), ("weight", "bias")
+        for name, values in module.named_parameters(recurse=False):
+            kind: Any = DataType.BFLOAT16 if values.is_floating_point() else None
+            if isinstance(module, torch.nn.Linear) and name == "weight":
+                made[name] = preprocess_linear_weight(values, dtype=kind, device=device)
+            elif isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)) and name in usual:
+                made[name] = preprocess_linear_bias(values, dtype=kind, device=device)
+            else:
+                made[name] = from_torch(values, kind, device=device)
+        for name, child in module.named_children():
+            inner = converted(child)
+            if inner:
+                made[int(name) if name.isdigit() else name] = inner
+        return made
+
+    return converted(initialize_model())

@@ -1,0 +1,1 @@
+"""Operations on each chip's own shards."""

@@ -1,0 +1,315 @@
+"""Operations on the elements of two tensors, or of a tensor and a number; and a few on three.
+
+A new operation of two operands is one row in `FUNCTIONS`, and in `TAKES` where it takes more than
+floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import check, describe, keywords_of
+from ttkit.sim.ops.blocks import empty
+from ttkit.sim.ops.operands import broadcast
+from ttkit.sim.ops.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
+from ttkit.sim.tensor.quirks import merged
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+Function = Callable[[Array, Array], Array]
+Pairs = dict[tuple[DataType, DataType], DataType]
+F = np.float32
+NONE: list[Any] = []  # ttnn's own default for activations; never written to
+
+
+def _truth(function: Function) -> Function:
+    return lambda a, b: function(a, b).astype(a.dtype if isinstance(a, Array) else b.dtype)
+
+
+# ---------------------------------------------------------------- the tables
+# NumPy's own functions
+NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
+FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+# name -> function of two arrays, or of an array and a number
+FUNCTIONS |= {
+    "rsub": lambda a, b: np.subtract(b, a),
+    "pow": np.power,
+    "atan2": np.arctan2,
+    "ldexp": lambda a, b: a * np.exp2(b),
+    "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
+    "bias_gelu": lambda a, b: gelu_erf(a + b),
+    "squared_difference": lambda a, b: np.square(a - b),
+}
+# name -> what is true or false; the result has 1 or 0
+TESTS: dict[str, Function] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
+# Which element types two operands may have together, and the type of the result.
+SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
+ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
+ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
+TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
+TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
+TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
+
+# ttnn's own names in messages
+KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
+# The first operand of these may be a number; they have a form that replaces the first operand.
+ELEMENTARY = ("add", "subtract", "multiply", "divide")
+
+
+# ---------------------------------------------------------------- types
+def _kernel(name: str) -> str:
+    name = name.removesuffix("_")
+    return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
+
+
+def _refuse_pair(name: str, asked: object, takes: Pairs, a: Tensor, b: Tensor) -> NoReturn:
+    for letter, tensor, place in (("A", a, 0), ("B", b, 1)):
+        if all(tensor.dtype is not pair[place] for pair in takes):
+            rule = f"Input tensor {letter} dtype DataType::{tensor.dtype.name} is not supported for"
+            fail(asked, f"{rule} {_kernel(name)}", "ttnn.typecast first")
+    rule = f"Mixed dtype is not supported for {_kernel(name)}"
+    rule += f", dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
+    fail(asked, rule, "ttnn.typecast one of them")
+
+
+def _check_number(name: str, asked: object, takes: Pairs, kind: DataType, value: float) -> None:
+    """Check that a tensor of whole numbers takes the number, without rounding."""
+    if (kind, kind) not in takes:
+        rule = f"Input tensor A dtype DataType::{kind.name} is not supported for {_kernel(name)}"
+        fail(asked, rule, "ttnn.typecast(tensor, ttnn.float32)")
+    limits = np.iinfo(dtypes.numpy_dtype(kind))
+    if not (float(value).is_integer() and limits.min <= value <= limits.max):
+        rule = f"{_kernel(name)} with a DataType::{kind.name} tensor cannot represent the scalar"
+        cure = "ttnn.typecast the tensor to a float type"
+        fail(asked, f"{rule} {value}: only a whole number within its range stays the same", cure)
+
+
+# ---------------------------------------------------------------- two operands
+def _binary(
+    name: str,
+    a: Any,
+    b: Any,
+    function: Function,
+    takes: Pairs,
+    dtype: DataType | None = None,
+    output: Tensor | None = None,
+    activations: tuple[Any, Any, Any] = ((), (), ()),
+) -> Tensor:
+    """Compute an operation of two operands.
+
+    Args:
+        activations: of the first operand, the second, and the result.
+    """
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        on_mesh(name, a, b)
+        same = a.shard_shape == b.shard_shape
+        if not same:
+            check_broadcast(a.shard_shape, b.shard_shape, describe(name, (a, b)))
+        given = takes.get((a.dtype, b.dtype))
+        if given is None:
+            _refuse_pair(name, describe(name, (a, b)), takes, a, b)
+        if same and a.grid is b.grid:
+            like, x, y = a, a.array, b.array
+            one = a.topology is b.topology
+            topology = a.topology if one else merged(a.mesh.grid, a.topology, b.topology)
+        else:
+            like, (x, y), topology = aligned(name, (a, b))
+        layout = a.layout if a.layout is b.layout else Layout.TILE
+    else:
+        like, number = (a, b) if isinstance(a, Tensor) else (b, a)
+        on_mesh(name, like)
+        given, layout, topology = like.dtype, like.layout, like.topology
+        if given not in FLOATS:
+            _check_number(name, describe(name, (a, b)), takes, given, number)
+        values = like.array
+        number = values.dtype.type(number)
+        x, y = (values, number) if like is a else (number, values)
+    first, second, after = activations
+    for which in first:
+        x = activation(which, name)(x)
+    for which in second:
+        y = activation(which, name)(y)
+    values = function(x, y)
+    for which in after:
+        values = activation(which, name)(values)
+    return result(
+        like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
+    )
+
+
+HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
+BY_PARTS = ("maximum", "minimum", "hypot", "rsub", "pow", "atan2")  # of several operations in ttnn
+
+
+def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Give a division the keyword `rounding_mode`."""
+
+    def call(
+        input_tensor_a: Tensor | float,
+        input_tensor_b: Tensor | float,
+        *,
+        rounding_mode: str | None = None,
+        **how: Any,
+    ) -> Tensor:
+        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
+        if rounding_mode not in (None, "floor", "trunc"):
+            rule = "Incorrect rounding mode (expected None, 'trunc', or 'floor')"
+            fail(f"divide(rounding_mode={rounding_mode!r})", rule)
+        if rounding_mode:
+            how["activations"] = [rounding_mode, *how.get("activations", NONE)]
+        return divide(input_tensor_a, input_tensor_b, **how)
+
+    return keywords_of(divide)(call)
+
+
+def _enter(name: str, function: Function) -> None:
+    takes = TAKES[name]
+
+    def call(
+        input_tensor_a: Tensor,
+        input_tensor_b: Tensor | float,
+        *,
+        dtype: DataType | None = None,
+        output_tensor: Tensor | None = None,
+        activations: Any = NONE,
+        input_tensor_a_activations: Any = NONE,
+        input_tensor_b_activations: Any = NONE,
+    ) -> Tensor:
+        all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
+        return _binary(
+            name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three
+        )
+
+    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float) -> Tensor:
+        into = input_tensor_a
+        return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
+
+    call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
+    if name == "divide":
+        call = _rounded(call)
+    if name in ELEMENTARY:
+        call.__annotations__["input_tensor_a"] = "Tensor | float"
+        in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
+        operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
+    hints = "memory_config" if name in BY_PARTS else HINTS
+    operation(name, dtypes=takes, hints=hints)(call)
+
+
+for _name, _function in FUNCTIONS.items():
+    _enter(_name, _function)
+
+
+# ---------------------------------------------------------------- three operands
+@operation("clamp", dtypes=TAKES["maximum"], hints="memory_config")
+def clamp(
+    input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
+) -> Tensor:
+    """Return each element, or the limit that it is beyond; a limit may be left out.
+
+    Args:
+        min, max: numbers, or tensors of the same type.
+    """
+    if min is None and max is None:
+        rule = "Only one of 'min' or 'max' can be None. Please provide one value"
+        fail(describe("clamp", (input_tensor,)), rule, "min=0.0, for example")
+    for limit, function in ((min, np.maximum), (max, np.minimum)):
+        if limit is not None:
+            input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])
+    return input_tensor
+
+
+@operation("where", hints="memory_config sub_core_grids")
+def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | float) -> Tensor:
+    """Return `true_value` where the predicate is not zero, `false_value` elsewhere."""
+    operands = (predicate, true_value, false_value)
+    tensors = [t for t in operands if isinstance(t, Tensor)]
+    dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
+    like, (condition, *arrays), topology = broadcast("where", tensors)
+    yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
+    values = _chosen(condition != 0, yes, no, len(like.grid.shape))
+    values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
+    return result(like, values, dtype=dtype, topology=topology)
+
+
+def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
+    """Return `yes` where the condition holds, else `no`.
+
+    Where a chip has one condition, copy whole shards: choosing by element takes five times as long.
+
+    Args:
+        lead: how many axes are the mesh's.
+    """
+    chips = condition.shape[:lead]
+    one_each = condition.size == math.prod(chips)
+    if not (one_each and np.shape(yes) == np.shape(no) and np.shape(yes)[:lead] == chips):
+        return np.where(condition, yes, no)
+    values = empty(yes.shape, np.result_type(yes, no))
+    for chip in np.ndindex(chips):
+        values[chip] = (yes if condition[chip].item() else no)[chip]
+    return values
+
+
+def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
+    def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
+        like, arrays, topology = broadcast(name, (input_a, input_b, input_c))
+        values = function(*arrays, F(value))
+        return result(like, values, dtype=input_a.dtype, topology=topology)
+
+    call.__doc__ = f"Return a + value * b {what} c."
+    operation(name, hints="memory_config")(call)
+
+
+_enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
+_enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
+
+
+@operation("bcast", hints="memory_config")
+def bcast(
+    input_a: Tensor,
+    input_b: Tensor,
+    math_op: BcastOpMath,
+    dim: BcastOpDim,
+    *,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a + b, a - b or a * b, with the first row or column of `input_b` repeated.
+
+    Args:
+        input_a: [w, z, y, x].
+        input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
+    """
+    on_mesh("bcast", input_a, input_b)
+    (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
+    down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
+    tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
+    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
+    check(
+        describe("bcast", (input_a, input_b, math_op, dim)),
+        (input_a.dtype not in FLOATS, "Unsupported data format", "ttnn.typecast"),
+        (rows != (32 if down else height), tall),
+        (columns != (32 if over else width), f"{wide} for height broadcast"),
+    )
+    name = ("add", "subtract", "multiply")[math_op.value]
+    first = input_b[..., : 1 if down else None, : 1 if over else None]
+    return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)

@@ -1,0 +1,231 @@
+"""Tensors made of a rule: one value everywhere, or random ones; and elements dropped at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import describe
+from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.creation import tensor_from
+from ttkit.sim.tensor.distribution import create_mesh_mapper, replicate_tensor_to_mesh_mapper
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.grid import SINGLE
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
+from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
+from ttkit.sim.tensor.types import MeshMapperConfig, integer, integers
+
+Shape = Sequence[int]
+
+
+def _filled(
+    name: str,
+    shape: Shape,
+    value: float,
+    dtype: DataType | None,
+    layout: Layout | None,
+    device: MeshDevice | None,
+    memory_config: Any,
+) -> Tensor:
+    asked = describe(name, (shape, value))
+    shape = integers(shape, asked, 0)
+    dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
+    if dtype in dtypes.BLOCK_FLOATS:
+        layout = Layout.TILE
+    grid, topology = SINGLE, LONE
+    if device is not None:
+        device.check_open(asked)
+        _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
+    made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
+    return _fill(made, value)
+
+
+def _like(
+    name: str,
+    tensor: Tensor,
+    value: float,
+    dtype: DataType | None,
+    layout: Layout | None,
+    device: MeshDevice | None,
+    memory_config: Any,
+) -> Tensor:
+    if tensor.mesh is not None:
+        on_mesh(name, tensor)
+    dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
+    if device is not None and device is not tensor.mesh:
+        return _filled(name, shape, value, dtype, layout, device, memory_config)
+    place = (tensor.grid, tensor.topology, tensor.mesh)
+    config = memory_config or tensor.plain_memory_config
+    return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), value)
+
+
+def _fill(tensor: Tensor, value: float) -> Tensor:
+    """Write one value into a new tensor; large whole numbers do not go through float32."""
+    given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
+    one = dtypes.convert(given, tensor.dtype)
+    shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
+    zero = one.tobytes() == bytes(one.nbytes)  # not so for -0.0
+    # Zeros take host memory when they are touched.
+    tensor.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
+    return tensor
+
+
+def _enter(name: str, value: float) -> None:
+    """Enter an operation that takes a shape, and one that takes a tensor like it."""
+
+    def call(
+        shape: Shape,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Tensor:
+        return _filled(name, shape, value, dtype, layout, device, memory_config)
+
+    def like(
+        tensor: Tensor,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Tensor:
+        return _like(f"{name}_like", tensor, value, dtype, layout, device, memory_config)
+
+    moves: Any = "none" if name == "empty" else "all"
+    what = "a tensor of arbitrary values; the simulator gives zeros" if name == "empty" else name
+    call.__doc__ = f"Return {what}, the same on every device."
+    like.__doc__ = f"Return {what}, in the shape, type and place of `tensor`."
+    operation(name, "write" if moves == "all" else "arrange", moves=moves)(call)
+    operation(f"{name}_like", "arrange", moves=moves)(like)
+
+
+_enter("zeros", 0.0)
+_enter("ones", 1.0)
+_enter("empty", 0.0)
+
+
+@operation("full", "write")
+def full(
+    shape: Shape,
+    fill_value: float,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return one value everywhere, the same on every device."""
+    return _filled("full", shape, fill_value, dtype, layout, device, memory_config)
+
+
+@operation("full_like", "arrange")
+def full_like(
+    tensor: Tensor,
+    fill_value: float,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return one value in the shape, type and place of `tensor`."""
+    return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
+
+
+@operation("arange", "write")
+def arange(
+    start: int,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    dtype: DataType = DataType.BFLOAT16,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    layout: Layout = Layout.ROW_MAJOR,
+) -> Tensor:
+    """Return the whole numbers from `start` up to `end`, in steps; one argument counts from 0.
+
+    Example:
+        >>> arange(3).to_list()
+        [0.0, 1.0, 2.0]
+    """
+    if end is None:
+        start, end = 0, start
+    first, last, by = (integer(number, "arange") for number in (start, end, step))
+    if by == 0 or (last - first) * by <= 0:
+        rule = "Step must be nonzero and lead from start to end"
+        fail(f"arange({first}, {last}, {by})", rule, "for example arange(0, 10, 2)")
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return tensor_from(np.arange(first, last, by, dtype=np.int32), dtype, asked="arange", **how)
+
+
+_streams = np.random.SeedSequence(0)
+
+
+@operation("rand", "arrange")
+def rand(
+    shape: Shape,
+    device: MeshDevice,
+    *,
+    dtype: DataType = DataType.BFLOAT16,
+    layout: Layout = Layout.TILE,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: int = 0,
+    mesh_mapper: Any = None,
+) -> Tensor:
+    """Return uniform random numbers from `low` to `high`; seed 0 draws anew.
+
+    They are the same on every device unless a mapper shards them.
+    """
+    asked = describe("rand", (shape,))
+    if isinstance(mesh_mapper, MeshMapperConfig):
+        mesh_mapper = create_mesh_mapper(device, mesh_mapper)
+    generator = np.random.default_rng(seed or _streams.spawn(1)[0])
+    values = generator.uniform(low, high, integers(shape, asked, 0)).astype(np.float32)
+    mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return tensor_from(values, dtype, mesh_mapper=mapper, asked=asked, **how)
+
+
+@operation("experimental.dropout", hints="memory_config")
+def dropout(
+    input_tensor: Tensor,
+    probability: float,
+    scale: float,
+    seed: int,
+    *,
+    use_per_device_seed: bool = True,
+) -> Tensor:
+    """Return zeros with the given probability, the other elements times `scale`.
+
+    One seed always drops the same places.
+
+    Args:
+        use_per_device_seed: each chip drops other places; without it all chips drop the same.
+
+    Raises:
+        TTKitError: a tensor that is not bfloat16 in tiles.
+    """
+    on_mesh("dropout", input_tensor)
+    asked = describe("dropout", (input_tensor, probability, scale, seed))
+    if input_tensor.dtype is not DataType.BFLOAT16:
+        rule = "Dropout operation requires input and output data types to match. Input data"
+        rule += f" type: {input_tensor.dtype.name}, output data type: BFLOAT16"
+        fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
+    if input_tensor.layout is not Layout.TILE:
+        rule = "Dropout operation requires tensor to be in Tile layout when working with"
+        fail(asked, f"{rule} non-sharded input tensor", "ttnn.to_layout")
+    seed, grid, shape = integer(seed, asked, 0), input_tensor.grid, input_tensor.shard_shape
+    lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
+    kept = np.empty((math.prod(lead), *shape), bool)
+    for i, chip in enumerate(grid.coords[: len(kept)]):
+        drawn = np.random.default_rng([seed, grid.covers.index(chip) * use_per_device_seed])
+        kept[i] = drawn.random(shape, np.float32) >= np.float32(probability)
+    scaled = input_tensor.array * np.float32(scale)
+    return result(input_tensor, np.where(kept.reshape(lead + shape), scaled, np.float32(0)))

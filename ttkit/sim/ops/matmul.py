@@ -1,0 +1,262 @@
+"""Matrix products; mesh axes are folded into rows where all chips have the same right operand."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import describe
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.operation import (
+    OPERATIONS,
+    check_broadcast,
+    on_mesh,
+    operation,
+    result,
+    together,
+)
+from ttkit.sim.ops.unary import activation
+from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.memory import would_fit
+from ttkit.sim.tensor.quirks import of_nothing
+from ttkit.sim.tensor.tensor import Tensor
+
+Shape = tuple[int, ...]
+PARTS = 8  # of one big product, taken by the threads as they get free
+THREADS_PAY_FROM = 1 << 24  # multiply-adds of all products: about 0.3 ms of one thread
+# Multiply-adds of one product: from the first number on a loop of 2-D products beats a stacked one;
+# up to the second OpenBLAS takes one thread, with some to spare.
+LOOP_PAYS_FROM = 1 << 20
+BLAS_SPREADS_FROM = 1 << 17
+
+
+def product(a: Any, b: Any, lead: int) -> np.ndarray:
+    """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
+
+    Example:
+        >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
+        (2, 4, 3, 6)
+    """
+    rank = max(a.ndim, b.ndim)
+    a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
+    b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    whole = (*batch, a.shape[-2], b.shape[-1])
+    # the rows of all batches that share a matrix of b make one product
+    keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
+    a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))
+    b = b.reshape(b.shape[:keep] + b.shape[-2:])
+    if not keep:
+        return _one(a, b).reshape(whole)
+    each = a.shape[-2] * a.shape[-1] * b.shape[-1]
+    if each < BLAS_SPREADS_FROM:
+        return np.matmul(a, b).reshape(whole)
+    batch = batch[:keep]
+    out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
+    left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
+    outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
+    jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
+    blocks.run(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
+    return out.reshape(whole)
+
+
+def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a @ b; a big product is cut into parts of rows or columns."""
+    rows, columns = a.shape[0], b.shape[1]
+    work = rows * a.shape[1] * columns
+    if work < BLAS_SPREADS_FROM:
+        return a @ b
+    out = blocks.empty((rows, columns))
+    step = -(-max(rows, columns) // (PARTS if work >= THREADS_PAY_FROM else 1))
+    parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]
+    if rows > columns:
+        jobs = [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
+    else:
+        jobs = [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
+    blocks.run(jobs, pays=work >= THREADS_PAY_FROM)
+    return out
+
+
+def _check(name: str, operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
+    """Refuse layouts, types and shapes that do not fit."""
+    if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
+        cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
+        fail(describe(name, operands), "Inputs to matmul must be tilized", cure)
+    for letter, tensor in zip("ABC", operands, strict=False):
+        if tensor.dtype not in FLOATS:
+            rule = f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}"
+            fail(describe(name, operands), rule, "ttnn.typecast to a float type")
+    if a[-1] != b[-2]:
+        rule = "The width of the first tensor must be equal to the height of the second tensor."
+        rule += f" Mismatch: width={a[-1]} height={b[-2]}"
+        fail(
+            describe(name, operands), rule, "transpose_a, transpose_b, or another sharded dimension"
+        )
+    front = b[: max(len(b) - len(a), 0)]
+    if math.prod(b[:-2]) == 1 or (a[:-2] == b[:-2]):
+        return
+    if math.prod(front) != 1 or math.prod(a[:-2]) != 1:
+        rule = "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN, got"
+        fail(
+            describe(name, operands),
+            f"{rule} {list(a)} and {list(b)}",
+            "equal dimensions before the last two",
+        )
+
+
+def _check_place(name: str, operands: tuple[Tensor, ...]) -> None:
+    """Refuse operands on the host, of different meshes, or deallocated."""
+    if None in (operands[0].mesh, operands[1].mesh):
+        rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
+        fail(describe(name, operands), f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
+    on_mesh(name, *operands)
+
+
+def _matmul(
+    name: str,
+    operands: tuple[Tensor, ...],
+    transposed: tuple[bool, bool],
+    dtype: DataType | None,
+    act: Any,
+    output: Tensor | None,
+) -> Tensor:
+    """Return the product of the first two operands, plus a third, through an activation."""
+    a, b = operands[:2]
+    mesh, alike = a.mesh, True
+    for t in operands:
+        if mesh is None or t.mesh is not mesh or t._array is None or not mesh.is_open:
+            _check_place(name, operands)
+        alike = alike and t.grid is a.grid and t.topology is a.topology
+    if alike:
+        like, (x, y, *rest), topology = a, [t._array for t in operands], a.topology
+    else:
+        like, (x, y, *rest), topology = together(name, operands)
+    # One dimension is a row on the left and a column on the right.
+    shape_a = (1,) * (2 - len(a.shard_shape)) + a.shard_shape
+    shape_b = b.shard_shape + (1,) * (2 - len(b.shard_shape))
+    lead = len(like.grid.shape)
+    x, y = x.reshape(x.shape[:lead] + shape_a), y.reshape(y.shape[:lead] + shape_b)
+    if transposed[0]:
+        x, shape_a = x.swapaxes(-1, -2), shape_a[:-2] + (shape_a[-1], shape_a[-2])
+    if transposed[1]:
+        y, shape_b = y.swapaxes(-1, -2), shape_b[:-2] + (shape_b[-1], shape_b[-2])
+    _check(name, operands, shape_a, shape_b)
+    batch = shape_a[:-2]
+    if len(shape_b) > 2:
+        batch = np.broadcast_shapes(batch, shape_b[:-2])
+    shape = batch + (shape_a[-2], shape_b[-1])
+    would_fit(like, shape, dtype or a.dtype)
+    values = product(x, y, lead)
+    values = values.reshape(values.shape[:lead] + shape)
+    if rest:
+        check_broadcast(shape, operands[2].shard_shape, describe(name, operands))
+        values, shape = _plus(values, rest[0], lead, shape, operands[2].shard_shape)
+    if act is not None:
+        values = activation(act, describe(name, operands))(values)
+    rows, columns = len(a.shard_shape) > 1, len(b.shard_shape) > 1
+    if not (rows and columns):
+        kept = shape[:-2] + shape[-2:-1] * rows + shape[-1:] * columns
+        values = values.reshape(values.shape[:lead] + kept)
+    if 0 in shape_a + shape_b:
+        topology = of_nothing(a.mesh.grid)
+    return result(like, values, dtype=dtype or a.dtype, topology=topology, output=output)
+
+
+def _plus(
+    values: np.ndarray, bias: np.ndarray, lead: int, shape: Shape, bias_shape: Shape
+) -> tuple[np.ndarray, Shape]:
+    """Add a bias, in place where it fits; return the sum and the shape of its shards."""
+    shape = (1,) * (len(bias_shape) - len(shape)) + shape
+    values = values.reshape(values.shape[:lead] + shape)
+    ones = (1,) * (len(shape) - len(bias_shape))
+    bias = bias.reshape(bias.shape[:lead] + ones + bias_shape)
+    fits = np.broadcast_shapes(values.shape, bias.shape) == values.shape
+    return np.add(values, bias, out=values if fits else None), shape
+
+
+def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+    """2 m n k for each product of a batch; a fused bias or activation is not counted."""
+    a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
+    k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
+    return 2 * math.prod(shape(results[0])) * k
+
+
+HINTS = "memory_config program_config compute_kernel_config core_grid output_tile global_cb"
+HINTS += " sub_device_id"
+
+
+@operation("matmul", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+def matmul(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: DataType | None = None,
+    activation: Any = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
+
+    Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
+    `all_reduce` adds.
+
+    Raises:
+        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
+    """
+    transposed = (transpose_a, transpose_b)
+    operands = (input_tensor_a, input_tensor_b)
+    return _matmul("matmul", operands, transposed, dtype, activation, optional_output_tensor)
+
+
+@operation("linear", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+def linear(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: DataType | None = None,
+    activation: Any = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
+    transposed = (transpose_a, transpose_b)
+    operands = (input_tensor_a, input_tensor_b) + (() if bias is None else (bias,))
+    return _matmul("linear", operands, transposed, dtype, activation, optional_output_tensor)
+
+
+@operation("addmm", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+def addmm(
+    input_tensor: Tensor,
+    mat1_tensor: Tensor,
+    mat2_tensor: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    dtype: DataType | None = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return beta * input + alpha * (mat1 @ mat2), rounded after each of the operations.
+
+    Args:
+        input_tensor: [m, n].
+        mat1_tensor, mat2_tensor: [m, k] and [k, n].
+
+    Raises:
+        TTKitError: shapes that do not fit.
+    """
+    shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
+    if input_tensor.shard_shape != shape:
+        rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
+        fail(describe("addmm", (input_tensor, mat1_tensor, mat2_tensor)), f"{rule}: {list(shape)}")
+    multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
+    scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
+    more = multiply(input_tensor, beta)
+    return add(scaled, more, output_tensor=optional_output_tensor)  # type: ignore[no-any-return]

@@ -1,0 +1,305 @@
+"""Tensors moved between host and mesh, in another layout or type, copied, device by device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import describe
+from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.ops.operation import checked, on_mesh, operation, result
+from ttkit.sim.ranks import ccl_mpi
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.creation import onto_device
+from ttkit.sim.tensor.distribution import (
+    CppMeshToTensor,
+    CppTensorToMesh,
+    replicate_tensor_to_mesh_mapper,
+)
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
+from ttkit.sim.tensor.sharding import MemoryConfig
+from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
+
+
+# ---------------------------------------------------------------- host and mesh
+@operation("to_device", "write", hints="queue_id")
+def to_device(
+    tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
+) -> Tensor:
+    """Return the tensor on a mesh; a host tensor that was not distributed goes to every chip."""
+    asked = describe("to_device", (tensor, device))
+    device.check_open(asked)
+    if tensor.mesh is device:
+        return tensor
+    if tensor.mesh is not None:
+        fail(asked, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
+    array, grid, topology = _placed(tensor, device, asked)
+    return new_tensor(array, tensor.dtype, tensor.layout, grid, topology, device, memory_config)
+
+
+def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[Any, Grid, TensorTopology]:
+    """Where a host tensor's values go on a mesh; no memory of the chips is taken."""
+    if tensor.topology is LONE:
+        everywhere = replicate_tensor_to_mesh_mapper(device)
+        return everywhere.place(tensor.array.reshape(tensor.shard_shape), asked)
+    return *onto_device(device, tensor.array, tensor.grid, asked), tensor.topology
+
+
+@operation("from_device", "read", hints="queue_id")
+def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
+    """Return the tensor on the host, its shards kept apart."""
+    if tensor.mesh is None:
+        return tensor
+    on_mesh("from_device", tensor)
+    made = new_tensor(tensor.array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
+    made.plain_memory_config = tensor.plain_memory_config
+    return made
+
+
+@operation("deallocate", "store", moves="none")
+def deallocate(tensor: Tensor, force: bool = True) -> None:
+    """Give the chips' memory back; the tensor cannot be used any more."""
+    tensor.deallocate(force)
+
+
+@operation("copy_host_to_device_tensor", "write")
+def copy_host_to_device_tensor(
+    host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
+) -> None:
+    """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
+    asked = describe("copy_host_to_device_tensor", (host_tensor, device_tensor))
+    if host_tensor.mesh is not None or device_tensor.mesh is None:
+        rule = "the first tensor must be on the host and the second on a device"
+        fail(asked, rule, "ttnn.from_device(tensor) for the first")
+    mesh = on_mesh("copy_host_to_device_tensor", device_tensor)
+    if _spec(host_tensor) != _spec(device_tensor):
+        rule = "Host tensor has different shape, dtype or layout than the device tensor"
+        fail(asked, rule, "the same mapper, dtype and layout as the device tensor was made with")
+    array, grid, _ = _placed(host_tensor, mesh, asked)
+    if grid is not device_tensor.grid:
+        cure = "the same mapper as the device tensor was made with"
+        fail(asked, "the tensors cover different chips", cure)
+    device_tensor.rebind(array)
+
+
+def _spec(tensor: Tensor) -> tuple[Any, ...]:
+    return list(tensor.shard_shape), tensor.dtype, tensor.layout
+
+
+# ---------------------------------------------------------------- layout and type
+@operation("to_layout", "store")
+def to_layout(
+    tensor: Tensor,
+    layout: Layout,
+    dtype: DataType | None = None,
+    memory_config: MemoryConfig | None = None,
+    sub_core_grids: Any = None,
+    pad_value: float = 0.0,
+) -> Tensor:
+    """Return the tensor in another layout (and type): only the padding changes."""
+    asked, same_type = describe("to_layout", (tensor, layout, dtype)), dtype in (None, tensor.dtype)
+    if layout is tensor.layout and (same_type or tensor.mesh is not None):
+        return tensor  # on a device a type is looked at only when the layout changes
+    narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
+    if tensor.mesh is not None and rows and not same_type and not narrow:
+        rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
+        fail(asked, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
+    if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
+        dtype = DataType.BFLOAT16  # block floats exist in tiles only; untilizing widens them
+    return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
+
+
+def _same_place(
+    tensor: Tensor, dtype: DataType, layout: Layout, memory_config: MemoryConfig | None = None
+) -> Tensor:
+    if tensor.mesh is not None:
+        on_mesh("to_layout", tensor)
+    array, mesh = dtypes.convert(tensor.array, dtype), tensor.mesh
+    made = new_tensor(array, dtype, layout, tensor.grid, tensor.topology, mesh)
+    if memory_config is not None:
+        keep_in(made, memory_config)
+    elif made.padded == tensor.padded:
+        keep_in(made, tensor.plain_memory_config)
+    return made
+
+
+@operation("typecast", "store", hints="memory_config sub_core_grids")
+def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
+    """Return the same values in another element type."""
+    layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else input_tensor.layout
+    return _same_place(input_tensor, dtype, layout)
+
+
+@operation("experimental.typecast", "store")
+def typecast_to(
+    input_tensor: Tensor,
+    dtype: DataType,
+    memory_config: MemoryConfig | None = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Do as `typecast` does."""
+    made = typecast(input_tensor, dtype, memory_config=memory_config)  # type: ignore[call-arg]
+    if optional_output_tensor is None:
+        return made
+    return result(made, made.array, output=optional_output_tensor, owned=False)
+
+
+@operation("to_dtype", "store")
+def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
+    """Return a host tensor in another element type."""
+    if tensor.mesh is not None:
+        rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
+        fail(describe("to_dtype", (tensor, dtype)), rule, "ttnn.typecast")
+    return typecast(tensor, dtype)
+
+
+@operation("tilize", "store", hints="memory_config use_multicore use_low_perf sub_core_grids")
+def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
+    """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
+    on_mesh("tilize", input_tensor)
+    asked = describe("tilize", (input_tensor,))
+    if input_tensor.layout is not Layout.ROW_MAJOR:
+        fail(asked, "Can only tilize row major data", "ttnn.untilize first")
+    for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
+        if size % 32:
+            rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
+            fail(asked, rule, "ttnn.to_layout, which pads")
+    return to_layout(input_tensor, Layout.TILE, dtype)
+
+
+@operation("untilize", "store", hints="memory_config use_multicore sub_core_grids")
+def untilize(input_tensor: Tensor) -> Tensor:
+    """Return a tensor that is in tiles row by row."""
+    on_mesh("untilize", input_tensor)
+    if input_tensor.layout is not Layout.TILE:
+        asked = describe("untilize", (input_tensor,))
+        fail(asked, "Can only untilize tile major data", "ttnn.tilize first")
+    return to_layout(input_tensor, Layout.ROW_MAJOR)
+
+
+# ---------------------------------------------------------------- copies
+@operation("clone", "store", hints="memory_config compute_kernel_config")
+def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
+    """Return a copy in a buffer of its own."""
+    on_mesh("clone", input)
+    return result(input, input.array, dtype=dtype, owned=False)
+
+
+@operation("copy", "store")
+def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
+    """Write the values of `input_a` into `input_b`, and return it."""
+    on_mesh("copy", input_a, input_b)
+    return result(input_a, input_a.array, owned=False, output=input_b)
+
+
+@operation("assign", "store", hints="memory_config")
+def assign(
+    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+) -> Tensor:
+    """Return a copy, in another type where one is given; or write the values into `target`."""
+    on_mesh("assign", input_tensor)
+    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=target)
+
+
+# ---------------------------------------------------------------- device by device
+@checked("get_device_tensors")
+def get_device_tensors(tensor: Tensor) -> list[Tensor]:
+    """Return the shards as tensors of one device each, in row-major order, in the tensor's memory.
+
+    Where ranks share the mesh, a host tensor's shards are gathered from all of them, so each must
+    call; shards on devices stay where they are: those of other ranks have a shape here, but no
+    values.
+    """
+    dtype, layout, shape = tensor.dtype, tensor.layout, tensor.shard_shape
+    if tensor.mesh is None:
+        values, grid = ccl_mpi.everywhere(tensor, "get_device_tensors")
+        whole = np.broadcast_to(values, grid.shape + shape)
+        indices = np.ndindex(grid.shape)
+        return [new_tensor(whole[index][None, None], dtype, layout) for index in indices]
+    result = []
+    local = dict(zip(tensor.grid.coords, tensor.shards(), strict=True))
+    for coordinate in tensor.grid.covers:
+        one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
+        if one.size:
+            shard = local[coordinate][(None,) * len(one.shape)]
+        else:
+            shard = np.empty((0,) + shape, tensor.array.dtype)
+        part = new_tensor(shard, dtype, layout, one, tensor.topology)
+        part.mesh, part._allocation = tensor.mesh, tensor._allocation
+        part.plain_memory_config = tensor.plain_memory_config
+        result.append(part)
+    return result
+
+
+@checked("from_host_shards")
+def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
+    """Distribute one host tensor for each device over `mesh_shape`, in row-major order."""
+    asked = f"from_host_shards({len(tensors)} tensors, {mesh_shape!r})"
+    have, size = len(tensors), mesh_shape.mesh_size()
+    if have != size:
+        rule = f"Number of tensor shards must match mesh size: {have} and {size}"
+        fail(asked, rule, f"{size} tensors")
+    if any(tensor.mesh is not None for tensor in tensors):
+        fail(asked, "All tensor shards must be on host", "tensor.cpu()")
+    return _combine(tensors, grid_over(tuple(mesh_shape)), None, asked)
+
+
+@checked("combine_device_tensors")
+def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
+    """Make one tensor out of tensors that each lie on one device of the same mesh."""
+    asked = f"combine_device_tensors({len(tensors)} tensors)"
+    cure = "ttnn.get_device_tensors gives such tensors"
+    if not tensors:
+        fail(asked, "At least one tensor shard must be provided", cure)
+    mesh = tensors[0].mesh
+    if mesh is None or any(t.mesh is not mesh for t in tensors):
+        fail(asked, "All tensor shards must be on device and on the same mesh", cure)
+    coords = [c for t in tensors for c in t.grid.covers]
+    twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
+    if twice:
+        fail(asked, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
+    by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
+    grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
+    return _combine(by_place, grid, mesh, asked)
+
+
+def _combine(
+    tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object
+) -> Tensor:
+    first = tensors[0]
+    if any(_spec(t) != _spec(first) for t in tensors):
+        rule = "All tensor shards must have the same tensor spec, got"
+        rule = f"{rule} {[_spec(t) for t in tensors]}"
+        fail(asked, rule, "tensors of one shape, dtype and layout")
+    shards = [t._lone() for t in tensors if t.grid.size]
+    array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
+    # on devices the library labels the shards as a row, wherever they are
+    places = grid.covers if mesh is None else [(0, i) for i in range(len(tensors))]
+    topology = TensorTopology(MeshShape([len(places)]), [PlacementShard(0)], places)
+    return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
+
+
+@checked("distribute_tensor")
+def distribute_tensor(
+    tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
+) -> Tensor:
+    """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
+    asked = "distribute_tensor"
+    if tensor.mesh is not None:
+        rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
+        fail(asked, rule, "tensor.cpu() first")
+    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), asked)
+    placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
+    return placed if mesh_device is None else to_device(placed, mesh_device)
+
+
+@checked("aggregate_tensor")
+def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
+    """Join the shards of a tensor into one host tensor."""
+    joined = composer.join(tensor, "aggregate_tensor")
+    return new_tensor(joined[None, None], tensor.dtype, tensor.layout)

@@ -1,0 +1,380 @@
+"""One record for each operation, and the one point that every call goes through.
+
+`OPERATIONS` has all that the kit knows of an operation: traces, the profiler, the roofline and the
+exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost call
+with its arguments and its result, but not the operations that it calls itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim import hints as hardware
+from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
+from ttkit.sim.tensor import dtypes as rounding
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.grid import TensorTopology, restricted
+from ttkit.sim.tensor.quirks import merged
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
+from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+Shapes = Callable[[Any], tuple[int, ...]]
+Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
+Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
+# the operand on the fewest chips, arrays on these, the topology of a result
+Together = tuple[Tensor, list[np.ndarray], TensorTopology]
+Moves = Literal["all", "part", "shape", "none"]
+
+
+# ---------------------------------------------------------------- the record
+def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes) -> int:
+    """Count one flop for each element of the results."""
+    return sum(math.prod(shape(result)) for result in results)
+
+
+def each_element(flops: int) -> Flops:
+    """Count so many flops for each element of the first operand."""
+    return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
+
+
+def no_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+    """Count nothing, for an operation that moves or makes values."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an operation is.
+
+    Args:
+        name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
+        call: the checked function.
+        kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
+            each other values), "write" and "read" (values go from the host to chips, or back),
+            "store" (the same values in another place, layout or type), "arrange" (elements of each
+            shard rearranged, or made by a rule).
+        dtypes: element types that it takes: a tuple, or {(first, second): result} of two operands;
+            None where the function itself decides.
+        flops: counts a call's floating-point operations on one chip.
+        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as
+            much of the last operand as it writes; "shape", nothing where every element stays in its
+            place; "none".
+    """
+
+    name: str
+    call: Callable[..., Any]
+    kind: Kind = "compute"
+    dtypes: Any = None
+    flops: Flops = each_result
+    moves: Moves = "all"
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters, hints to the hardware included."""
+        return inspect.signature(self.call)
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(
+    name: str,
+    kind: Kind = "compute",
+    *,
+    dtypes: Any = None,
+    flops: Flops | None = None,
+    moves: Moves = "all",
+    hints: str = "",
+) -> Callable[[F], F]:
+    """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
+
+    Args:
+        hints: keywords that change no value, by blanks; a `memory_config` is kept by the result.
+    """
+
+    def enter(function: F) -> F:
+        # those of tables are made by functions that have other names
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+        computes = kind not in ("write", "read")
+        # products write to DRAM when no memory is named; so does dot-product attention
+        inherits = computes and kind != "product" and "dot_product" not in name
+        own = frozenset(hints.split())
+        call = _guarded(name, function, watchers, own, own | hardware.EVERY, inherits, computes)
+        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
+        count = flops or (each_result if kind in ("compute", "product") else no_flops)
+        OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
+        return call
+
+    return enter
+
+
+def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
+    """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
+    return lambda function: _guarded(name, function, noted if note else [])
+
+
+# ---------------------------------------------------------------- watchers
+class Watcher(Protocol):
+    """An observer of calls."""
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See the arguments before the operation runs; may raise to refuse it."""
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """See the result."""
+
+
+watchers: list[Watcher] = []  # these see operations
+noted: list[Watcher] = []  # these see calls that manage meshes
+_inside = [False]
+
+
+def _watched(
+    seen_by: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    for watcher in seen_by:
+        watcher.before(name, args, kwargs)
+    _inside[0] = True
+    try:
+        result = call(*args, **kwargs)
+    finally:
+        _inside[0] = False
+    for watcher in seen_by:
+        watcher.after(name, args, kwargs, result)
+    return result
+
+
+# ---------------------------------------------------------------- checks of a call
+UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
+
+
+def _guarded(
+    name: str,
+    function: F,
+    seen_by: list[Watcher],
+    hints: frozenset[str] = frozenset(),
+    accepted: frozenset[str] = frozenset(),
+    inherits: bool = False,
+    compiles: bool = False,
+) -> F:
+    """Return `function` behind checks of its arguments' classes, and of hints.
+
+    NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
+    errors become the kit's own. With `inherits`, results lie where the first operand does; with
+    `compiles`, the call counts as a program of the mesh.
+    """
+    classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
+    names = tuple(inspect.signature(function).parameters)
+    every = accepted - set(names)
+    inherits = inherits and "memory_config" not in names
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if seen_by and not _inside[0]:
+            return _watched(seen_by, name, call, args, kwargs)
+        hint = None
+        if kwargs and not every.isdisjoint(kwargs):
+            given = {key: value for key, value in kwargs.items() if key in every}
+            hint = given.get("memory_config")
+            kwargs = {key: value for key, value in kwargs.items() if key not in every}
+            operands = dict(zip(names, args, strict=False)) | kwargs
+            asked = describe(name, args, kwargs)
+            kwargs |= hardware.check(name, hints, asked, given, operands)
+        if not classes:
+            classes.append(classes_of(function))
+        expected = classes[0]
+        for (parameter, wanted), value in zip(expected.items(), args, strict=False):
+            if not isinstance(value, wanted):
+                refuse(function, describe(name, args, kwargs), parameter, value)
+        for parameter, value in kwargs.items():
+            if parameter in expected and not isinstance(value, expected[parameter]):
+                refuse(function, describe(name, args, kwargs), parameter, value)
+        try:
+            with np.errstate(all="ignore"):
+                result = function(*args, **kwargs)
+        except UNEXPECTED as error:
+            if getattr(error, "ours", False):  # `fail`'s own
+                raise
+            translate(error, describe(name, args, kwargs))
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
+        if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
+            _settle(result, hint, (*args, *kwargs.values()))
+        made = result[0] if type(result) is list and result else result
+        if compiles and type(made) is Tensor and made.mesh is not None:
+            values = (*args, *kwargs.values()) if kwargs else args
+            made.mesh.programs.add((name, *map(_kind, values)))
+        return result
+
+    if hints:
+        signature = with_hints(inspect.signature(function), hints)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -> None:
+    """Place new results as the hint says, else as the first operand where they have its shape.
+
+    A hint without a shard specification leaves the shards to the chip; it is only noted.
+    """
+    for tensor in result if isinstance(result, (list, tuple)) else [result]:
+        if not isinstance(tensor, Tensor) or any(tensor is given for given in operands):
+            continue
+        if hint is None:
+            config = operands[0].plain_memory_config
+            alike = config.interleaved or tensor.padded == operands[0].padded
+            if alike and tensor.plain_memory_config is DRAM_MEMORY_CONFIG:
+                keep_in(tensor, config)
+        elif hint.interleaved or hint.shard_spec or hint.nd_shard_spec:
+            keep_in(tensor, hint)
+        else:
+            tensor.plain_memory_config = hint
+
+
+def _kind(value: Any) -> Any:
+    """Return what of an argument a program is compiled for: no tensor's values, and no scalar."""
+    if type(value) is Tensor:
+        return value.shard_shape, value.dtype
+    if type(value) in (list, tuple):  # not a `CoreCoord`, a tuple that cannot be walked
+        return tuple(map(_kind, value))
+    return value if isinstance(value, (int, str)) else None
+
+
+# ---------------------------------------------------------------- operands and results
+def on_mesh(name: str, *tensors: Any, letters: str = "ABCDEF") -> Any:
+    """Return the mesh of all operands; a host, freed or foreign operand is an error."""
+    mesh = None
+    for letter, tensor in zip(letters, tensors, strict=False):
+        if not isinstance(tensor, Tensor):
+            rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
+            fail(name, rule, "ttnn.from_torch(...) it first", TypeError)
+        if tensor.mesh is None:
+            rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
+            fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
+        if tensor._array is None:
+            rule = f"Input Tensor {letter} is not allocated"
+            fail(describe(name, tensors), rule, "use it before ttnn.deallocate")
+        if mesh is not None and tensor.mesh is not mesh:
+            rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
+            cure = "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)"
+            fail(describe(name, tensors), rule, cure)
+        mesh = tensor.mesh
+    if not mesh.is_open:  # type: ignore[union-attr]
+        mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
+    return mesh
+
+
+def result(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    output: Tensor | None = None,
+    owned: bool = True,
+) -> Tensor:
+    """Return a tensor of an operation's values on the chips of `like`, rounded to its dtype.
+
+    Args:
+        array: leading axes over the grid, then the shard's axes.
+        topology: that of `like` when left out.
+        output: an output tensor that gets the values and is returned.
+        owned: the array is fresh and may be overwritten by the rounding.
+    """
+    dtype = dtype or like.dtype
+    if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
+        array = rounding.convert(array, dtype, owned=owned, foreign=not owned)
+    topology = topology or _own_topology(like)
+    if output is not None:
+        return _written(like, array, dtype, topology, output)
+    return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def moved(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    output: Tensor | None = None,
+) -> Tensor:
+    """Return a tensor of rearranged values of `like`, on the host where it is."""
+    if like.mesh is None:
+        return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
+    if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
+        return result(like, array, layout=layout, topology=topology, output=output, owned=False)
+    topology = topology or _own_topology(like)
+    return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def _own_topology(like: Tensor) -> TensorTopology:
+    """Return the topology of a result that has one operand."""
+    whole = like.grid is like.mesh.grid
+    return like.topology if whole else merged(like.mesh.grid, like.topology)
+
+
+def _written(
+    like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
+) -> Tensor:
+    """Return `output` with new values and the topology of the operands, as ttnn does."""
+    if output.mesh is not like.mesh or output._array is None:
+        rule = "the output tensor is not allocated on the mesh of the operands"
+        fail("output_tensor", rule, "a tensor on their mesh, before ttnn.deallocate")
+    shape = array.shape[len(like.grid.shape) :]
+    if output.shard_shape != shape or output.grid is not like.grid:
+        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips, the output"
+        rule += f" tensor {list(output.shard_shape)} on {len(output.grid.covers)}"
+        fail("output_tensor", rule, "an output of that shape on those chips")
+    output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
+    output.topology = topology
+    return output
+
+
+def together(name: str, tensors: Sequence[Tensor]) -> Together:
+    """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
+    like = min(tensors, key=lambda t: len(t.grid.covers))
+    grid = like.grid
+    arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
+    return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
+
+
+def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
+    if not set(grid.covers) <= set(tensor.grid.covers):
+        rule = f"operands lie on different chips: {list(grid.covers)} and"
+        cure = "the same mapper for both"
+        fail(describe(name, tuple(operands)), f"{rule} {list(tensor.grid.covers)}", cure)
+    return restricted(tensor.array, tensor.grid, grid)
+
+
+def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
+    """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
+    like, arrays, topology = together(name, tensors)
+    rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
+    for i, array in enumerate(arrays):
+        missing = (1,) * (rank - len(tensors[i].shard_shape))
+        arrays[i] = array.reshape(array.shape[:lead] + missing + array.shape[lead:])
+    return like, arrays, topology
+
+
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
+    rank = max(len(a), len(b), 2)
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    cure = "equal sizes, or 1 where one repeats"
+    if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
+        fail(asked, f"{rule} {list(b[-2:])} differ and none is 1", cure)
+    for dim in range(-1, -rank - 1, -1):
+        if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
+            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
+            fail(asked, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)

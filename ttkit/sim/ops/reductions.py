@@ -1,0 +1,193 @@
+"""Operations that fold dimensions of each chip's shard: sums, extremes, statistics, places.
+
+A new fold of the same arguments is one row in `FOLDS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import check, describe
+from ttkit.sim.ops.operands import Operands, in_whole_tiles, spread
+from ttkit.sim.ops.operation import each_element, on_mesh, operation, result
+from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
+from ttkit.sim.tensor.dtypes import FLOATS, convert
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+Axes = tuple[int, ...]
+Dims = int | Sequence[int] | None
+F = np.float32
+
+
+# ---------------------------------------------------------------- the table
+def _sum(x: Array, axes: Axes) -> Array:
+    if x.dtype == F and axes == (x.ndim - 1,) and x.shape[-1] > 1:
+        return x @ np.ones((x.shape[-1], 1), F)  # a product with ones is the fastest sum of rows
+    return x.sum(axes, keepdims=True, dtype=x.dtype)
+
+
+def _mean(x: Array, axes: Axes) -> Array:
+    return _sum(x, axes) * (F(1) / F(math.prod(x.shape[i] for i in axes)))
+
+
+def _variance(x: Array, axes: Axes) -> Array:
+    """The sum of squares over n - 1; NaN without a warning where n is 1."""
+    n = F(math.prod(x.shape[a] for a in axes))
+    centred = x - x.sum(axes, keepdims=True) / n
+    return (centred * centred).sum(axes, keepdims=True) / (n - F(1))
+
+
+ALL = tuple(kind for kind in DataType if kind is not DataType.BFLOAT4_B)
+# name -> what it does with axes, the element types that it takes, flops for each element
+FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int]] = {
+    "sum": (_sum, ALL, 1),
+    "mean": (_mean, FLOATS[:3], 1),
+    "max": (lambda x, axes: x.max(axes, keepdims=True), ALL, 1),
+    "min": (lambda x, axes: x.min(axes, keepdims=True), ALL, 1),
+    "prod": (lambda x, axes: x.prod(axes, keepdims=True), ALL, 1),
+    "var": (_variance, FLOATS[:3], 4),  # add up; subtract, square, add up
+    "std": (lambda x, axes: np.sqrt(_variance(x, axes)), FLOATS[:3], 4),
+}
+HINTS = "memory_config compute_kernel_config sub_core_grids fast_and_approximate_mode"
+
+
+def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
+    asked = describe(name, (tensor, dim))
+    axes = axes_of(tensor, None if dim == [] else dim, asked)
+    if len(set(axes)) != len(axes):
+        fail(asked, f"reduce dim list contains a duplicate axis after sorting: {axes}")
+    return axes
+
+
+def _enter(name: str) -> None:
+    function, takes, flops = FOLDS[name]
+
+    def call(input_tensor: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        on_mesh(name, input_tensor)
+        if input_tensor.dtype not in takes:
+            rule = f"ttnn.{name} does not support inputs of type"
+            asked = describe(name, (input_tensor,))
+            fail(asked, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
+        axes, lead = _axes(name, input_tensor, dim), len(input_tensor.grid.shape)
+        values = function(input_tensor.array, tuple(lead + a for a in axes))
+        if not keepdim:
+            kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
+            values = values.reshape((*values.shape[:lead], *kept))
+        return result(input_tensor, values)
+
+    call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
+
+    Chips are not put together: `ttnn.all_reduce` adds over chips.
+    """
+    hints = "memory_config" if name == "prod" else HINTS
+    operation(name, dtypes=takes, flops=each_element(flops), hints=hints)(call)
+
+
+for _name in FOLDS:
+    _enter(_name)
+
+
+@operation("cumsum", flops=each_element(1), hints="memory_config")
+def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
+    """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
+    array, lead, asked = shards("cumsum", input, dim)
+    axis, array = lead + axis_of(input, dim, asked, RANGE), convert(array, dtype or input.dtype)
+    return result(input, np.cumsum(array, axis, dtype=array.dtype), dtype=dtype)
+
+
+# ---------------------------------------------------------------- where the largest are
+@operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
+def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Return where the largest element is along `dim` of each shard: uint32, row-major."""
+    array, lead, asked = shards("argmax", input_tensor, dim)
+    if dim is not None:
+        found = array.argmax(lead + axis_of(input_tensor, dim, asked, RANGE), keepdims=keepdim)
+    else:
+        if input_tensor.layout is Layout.TILE:
+            fail(asked, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
+        found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
+        found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
+    return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
+
+
+@operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
+def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
+    """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
+    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
+    axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
+    (array,) = on.arrays
+    size = array.shape[axis]
+    on.check(
+        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
+    )
+    # Unsigned numbers have no negatives to sort by.
+    signed = array if array.dtype.kind == "f" else array.astype(np.int64)
+    order = np.argsort(-signed if largest else signed, axis, kind="stable")
+    taken = np.take(order, range(k), axis)
+    narrow = size < 65536 and input_tensor.dtype is not DataType.FLOAT32
+    index_type = DataType.UINT16 if narrow else DataType.UINT32
+    return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
+
+
+# ---------------------------------------------------------------- sums of other forms
+@operation("experimental.fast_reduce_nc", flops=each_element(1), hints=HINTS)
+def fast_reduce_nc(
+    input: Tensor, *, dims: Sequence[int] = (), output: Tensor | None = None
+) -> Tensor:
+    """Return the sum over `dims` of all but the last two, each kept as 1; whole tiles, as in ttnn.
+
+    Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
+    """
+    on, outer = Operands("fast_reduce_nc", input), range(len(input.shard_shape) - 2)
+    rest = [d for d in dims if d not in outer]
+    rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
+    on.check(
+        (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
+        (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
+        (rest, f"FastReduceNC reduces only outer dims: {rule}"),
+    )
+    values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
+    return on.result(in_whole_tiles(values), output=output)
+
+
+@operation(
+    "experimental.deepseek_moe_fast_reduce_nc",
+    flops=each_element(1),
+    hints="output_memory_config compute_kernel_config",
+)
+def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
+    """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
+    whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
+    rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
+    asked = describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim))
+    check(asked, (split_size < 1 or width % split_size, rule))
+    return split(whole, split_size, -1)
+
+
+@operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return `input` plus each element of `src` at its index along `dim`, as torch does.
+
+    Args:
+        index: whole numbers, of the rank of `input`.
+        src: at least as long as `index` in each dimension.
+    """
+    on, shape = Operands("scatter_add", input, index, src), index.shard_shape
+    on.check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
+    axis = axis_of(input, dim, on.asked, "dim {dim} is out of range for the tensor")
+    sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
+    long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
+    on.check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    x, places, values = spread(on.arrays, on.lead)
+    out, inner = np.array(x), (slice(None),) * on.lead + tuple(map(slice, shape))
+    at: list[Array] = list(np.indices(places.shape, sparse=True))
+    at[on.lead + axis] = places.astype(np.int64)
+    np.add.at(out, tuple(at), values[inner])
+    return on.result(out)

@@ -1,0 +1,285 @@
+"""Operations on each element of one tensor: most are a row of a table; and three gradients.
+
+A new operation of one operand is one row in `UNARY`, and in `TAKES` where it takes whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import describe
+from ttkit.sim.ops import blocks
+from ttkit.sim.ops.operands import broadcast
+from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+Function = Callable[[Array], Array]
+F = np.float32
+SQRT_2_OVER_PI = F(math.sqrt(2 / math.pi))
+SQRT_HALF = F(math.sqrt(0.5))
+
+
+# ---------------------------------------------------------------- functions in blocks
+def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
+    np.multiply(x, x, out=t)
+    t *= F(0.044715) * SQRT_2_OVER_PI
+    t += SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    t += F(1)
+    np.multiply(t, x, out=out)
+    out *= F(0.5)
+
+
+# Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: |error| < 1.5e-7
+ERF_P = F(0.3275911)
+ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
+
+
+def _erf(x: Array, out: Array, t: Array) -> None:
+    np.abs(x, out=t)
+    t *= ERF_P
+    t += F(1)
+    np.reciprocal(t, out=t)
+    np.multiply(t, ERF_A[0], out=out)
+    for a in ERF_A[1:]:
+        out += a
+        out *= t
+    np.multiply(x, x, out=t)
+    np.negative(t, out=t)
+    np.exp(t, out=t)
+    out *= t
+    np.subtract(F(1), out, out=out)
+    np.copysign(out, x, out=out)
+
+
+def _gelu_erf(x: Array, out: Array, t: Array) -> None:
+    scaled = x * SQRT_HALF
+    _erf(scaled, out, t)
+    out += F(1)
+    out *= x
+    out *= F(0.5)
+
+
+def _sigmoid(x: Array, out: Array, t: Array) -> None:
+    np.negative(x, out=t)
+    np.exp(t, out=t)
+    t += F(1)
+    np.reciprocal(t, out=out)
+
+
+def _silu(x: Array, out: Array, t: Array) -> None:
+    _sigmoid(x, out, t)
+    # of the numbers: a NaN elsewhere changes nothing
+    lowest = np.fmin.reduce(x, axis=None, initial=0)
+    out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
+
+
+def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
+    return lambda x: blocks.elementwise(kernel, x)
+
+
+def _ufunc(function: Callable[..., Array]) -> Function:
+    return _in_blocks(lambda values, out, _: function(values, out=out))
+
+
+gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
+silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
+
+
+def _softplus(x: Array) -> Array:
+    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20)))))
+
+
+def _test(function: Function) -> Function:
+    return lambda x: function(x).astype(x.dtype)
+
+
+# ---------------------------------------------------------------- the table
+# NumPy's own functions; the second ones are worth blocks that stay in the cache
+NUMPY = (
+    "abs square sign floor ceil trunc round reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
+)
+NUMPY += " cbrt rad2deg deg2rad"
+IN_BLOCKS = "exp log sqrt sin cos tanh"
+UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+UNARY |= {name: _ufunc(getattr(np, name)) for name in IN_BLOCKS.split()}
+# name -> function of the values
+UNARY |= {
+    "neg": np.negative,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": silu_of,
+    "swish": silu_of,
+    "sigmoid": sigmoid_of,
+    "frac": lambda x: x - np.trunc(x),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "erf": erf_of,
+    "erfc": lambda x: 1 - erf_of(x),
+    "identity": np.copy,
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+    "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
+    "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
+    "softplus": _softplus,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "log_sigmoid": lambda x: -_softplus(-x),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "tanhshrink": lambda x: x - np.tanh(x),
+    "isnan": _test(np.isnan),
+    "isinf": _test(np.isinf),
+    "isfinite": _test(np.isfinite),
+    "logical_not": _test(np.logical_not),
+    "eqz": _test(lambda x: x == 0),
+    "nez": _test(lambda x: x != 0),
+    "gtz": _test(lambda x: x > 0),
+    "ltz": _test(lambda x: x < 0),
+    "gez": _test(lambda x: x >= 0),
+    "lez": _test(lambda x: x <= 0),
+}
+INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
+# The element types of a row are the floats, unless it takes these, too.
+TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
+TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
+TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
+
+HINTS = "memory_config sub_core_grids"
+# A card has a fast and an accurate form of these, which do not differ here.
+FAST = {"exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "erf", "mish", "tanh"}
+MORE_HINTS = dict.fromkeys(FAST, " fast_and_approximate_mode") | {"sigmoid": " vector_mode mode"}
+
+
+def _unary(
+    name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
+) -> Tensor:
+    on_mesh(name, tensor)
+    if tensor.dtype not in takes:
+        kind = f"UnaryOpType::{name.upper()}"
+        rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
+        fail(describe(name, (tensor,)), rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
+    return result(tensor, function(tensor.array), output=output)
+
+
+def _enter(name: str, function: Function) -> None:
+    takes = TAKES.get(name, dtypes.FLOATS)
+
+    def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
+        return _unary(name, input_tensor, function, takes, output_tensor)
+
+    call.__doc__ = f"Return the {name} of each element."
+    kind: Any = "arrange" if name == "identity" else "compute"
+    operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
+
+
+for _name, _function in UNARY.items():
+    _enter(_name, _function)
+
+
+@operation("gelu", dtypes=dtypes.FLOATS, hints=HINTS)
+def gelu(
+    input_tensor: Tensor,
+    *,
+    fast_and_approximate_mode: bool = False,
+    variant: GeluVariant = GeluVariant.Accurate,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return x * Phi(x): by the error function, or by tanh in the fast mode."""
+    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
+    function = gelu_tanh if by_tanh else gelu_erf
+    return _unary("gelu", input_tensor, function, dtypes.FLOATS, output_tensor)
+
+
+# ---------------------------------------------------------------- gradients
+def _gelu_erf_derivative(x: Array) -> Array:
+    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
+    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
+
+
+def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
+    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    np.multiply(x, x, out=out)
+    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
+    t += SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
+    out += SQRT_2_OVER_PI
+    out *= x
+    out *= F(1) - t
+    out += F(1)
+    t += F(1)
+    out *= t
+    out *= F(0.5)
+
+
+def _silu_derivative(x: Array) -> Array:
+    s = sigmoid_of(x)
+    return s * (1 + x * (1 - s))
+
+
+def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
+    like, (g, x), topology = broadcast(name, (grad, tensor))
+    return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
+
+
+@operation("relu_bw", hints="memory_config")
+def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+    """Return [gradient of ReLU's input]."""
+    return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
+
+
+@operation("silu_bw", hints="memory_config")
+def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+    """Return [gradient of SiLU's input]."""
+    return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative)
+
+
+@operation("gelu_bw", hints="memory_config")
+def gelu_bw(
+    grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
+) -> list[Tensor]:
+    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, Tanh by tanh.
+
+    Raises:
+        TTKitError: shapes that do not fit; GeluVariant.FastLut, which has no backward kernel.
+    """
+    if variant is GeluVariant.FastLut:
+        rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
+        fail(describe("gelu_bw", (grad_tensor, input_tensor)), rule, "GeluVariant.Tanh")
+    accurate = variant is GeluVariant.Accurate
+    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
+    return _backward("gelu_bw", grad_tensor, input_tensor, derivative)
+
+
+# ---------------------------------------------------------------- activations of other operations
+ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
+
+
+def activation(which: Any, asked: object) -> Function:
+    """The function of an activation argument: "relu", a UnaryOpType, or one with a parameter.
+
+    The only parameter that counts is that of GELU: with (UnaryOpType.GELU, True) it is `gelu`'s
+    fast mode.
+    """
+    if isinstance(which, (tuple, list)):
+        which = UnaryWithParam(which)
+    kind, fast = which, False
+    if isinstance(which, UnaryWithParam):
+        kind, fast = which.op_type, any(which.params)
+    name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
+    if name == "gelu" and fast:
+        name = "gelu_approx"
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        fail(asked, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
+    return ACTIVATIONS[name]

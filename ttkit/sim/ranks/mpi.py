@@ -1,0 +1,293 @@
+"""MPI between ranks: calls are compared before data moves, waits can be interrupted.
+
+mpi4py is imported at the first communication, never by one process on its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ttkit.errors import CollectiveMismatch, fail
+from ttkit.sim.ranks.part_of_mesh import binding, local_block
+
+if TYPE_CHECKING:
+    from ttkit.sim.tensor.grid import Grid
+
+TEXT = 512  # bytes of a call's description: small enough to be sent at once
+CALL, BINDING, BYTES, SOCKET = 30801, 30802, 30803, 30804  # message tags
+EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3  # poll without sleeping so long, then sleep up to so long
+
+
+class Settings:
+    """Checks and time-out of the communication between ranks."""
+
+    def __init__(self) -> None:
+        self.checks = os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false")
+        self.timeout_s = float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
+
+
+settings = Settings()
+
+
+def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
+    """Switch the checks between ranks on or off, set the time-out of waits; return both.
+
+    With checks, each collective starts with a comparison of the calls, and every wait can be
+    interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
+    ranks must choose the same.
+
+    Args:
+        on: None leaves it; `TTKIT_RANK_CHECKS=0` starts without.
+        timeout_s: seconds; None leaves it; `TTKIT_RANK_TIMEOUT` sets it at the start, else 300.
+
+    Example:
+        >>> rank_checks(timeout_s=60)
+        (True, 60.0)
+        >>> rank_checks(timeout_s=300)
+        (True, 300.0)
+    """
+    if timeout_s is not None:
+        if not timeout_s > 0:
+            rule = "a wait needs more than 0 seconds"
+            fail(f"rank_checks(timeout_s={timeout_s!r})", rule, "timeout_s=60")
+        settings.timeout_s = float(timeout_s)
+    if on is not None:
+        settings.checks = bool(on)
+    return settings.checks, settings.timeout_s
+
+
+class World:
+    """All ranks that MPI started, as this one sees them; get it from `world()`."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self.mpi = MPI
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self._broken = ""
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self.communicators: dict[Any, Any] = {}  # what `ccl_mpi` keeps
+        given = binding()
+        shared = given is not None and local_block(*given) is not None
+        mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
+        bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
+        self.rank_of: dict[tuple[int, int], int] = {}  # (mesh id, host rank) -> rank
+        for rank, text in sorted(bindings.items()):
+            if text != "none":
+                mesh_id, host_rank, of_several = map(int, text.split())
+                taken = self.rank_of.get((mesh_id, host_rank))
+                if taken is not None and of_several:
+                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
+                    rule += f" TT_MESH_HOST_RANK={host_rank}"
+                    cure = "a binding of its own for each rank in rank_bindings.yaml"
+                    fail("start of the ranks", rule, cure)
+                # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                if taken is None or rank == self.rank:
+                    self.rank_of[mesh_id, host_rank] = rank
+        # Of our own: a program's messages, by mpi4py or as bytes, never meet ours.
+        self.comm, self.user = self.comm.Dup(), self.comm.Dup()
+
+    def ranks(self, host_ranks: Sequence[int]) -> list[int]:
+        """The ranks that have these host ranks of our own mesh."""
+        mesh_id = (binding() or (0, 0))[0]
+        return [self.rank_at(mesh_id, h) for h in host_ranks]
+
+    def rank_at(self, mesh_id: int, host_rank: int) -> int:
+        """The rank that drives a part of a mesh."""
+        if (mesh_id, host_rank) not in self.rank_of:
+            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
+            rule += f" were started, for {sorted(self.rank_of)}"
+            fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
+        return self.rank_of[mesh_id, host_rank]
+
+    def group(self, ranks: Sequence[int]) -> Any:
+        """A communicator of some ranks, in that order; all of them must ask."""
+        key = tuple(ranks)
+        if key not in self._groups:
+            self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
+        return self._groups[key]
+
+    def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
+        """Send `text` to these ranks and receive theirs: {rank: text}, ours included."""
+        self.in_step(asked)
+        mine = encoded(text)
+        others = [r for r in ranks if r != self.rank]
+        theirs = np.empty((len(others), TEXT), np.uint8)
+        receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
+        sends = [self.comm.Isend(mine, r, tag) for r in others]
+        self.wait(receives, others, asked, sends, (mine, theirs))
+        return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
+
+    def in_step(self, asked: object) -> None:
+        """Raise where an earlier wait was given up; called before a message is begun."""
+        if self._broken:
+            rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
+            cure = "restart all ranks, or call ttkit.sim.ranks.mpi.start_over() on each"
+            fail(str(asked), rule, cure, CollectiveMismatch)
+
+    def wait(
+        self,
+        requests: list[Any],
+        ranks: Sequence[int],
+        asked: object,
+        more: Sequence[Any] = (),
+        buffers: Any = None,
+    ) -> None:
+        """Wait until requests are done; Ctrl-C and the time-out end the wait.
+
+        Args:
+            requests: one for each of `ranks`, those that can be late; `more` are waited for too.
+        """
+        test, everything = self.mpi.Request.Testall, [*requests, *more]
+        if test(everything):
+            return
+        start, nap = time.perf_counter(), 20e-6
+        try:
+            while not test(everything):
+                waited = time.perf_counter() - start
+                if waited > settings.timeout_s:
+                    self._give_up(requests, ranks, asked, waited, None)
+                if waited < EAGER_S:
+                    os.sched_yield()  # there may be more ranks than cores
+                else:
+                    time.sleep(nap)
+                    nap = min(2 * nap, LONGEST_NAP_S)
+        except BaseException as stop:
+            # MPI may write into the memory of these messages until it is finalised, which is
+            # after Python's own end: never free it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
+            if isinstance(stop, KeyboardInterrupt):
+                self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
+            raise
+
+    def _give_up(
+        self,
+        requests: list[Any],
+        ranks: Sequence[int],
+        asked: object,
+        waited: float,
+        stop: KeyboardInterrupt | None,
+    ) -> None:
+        missing = [r for r, request in zip(ranks, requests, strict=True) if not request.Test()]
+        names = numbered(missing) if missing else "other ranks"
+        self._broken = f"for {names} in {asked}"
+        if stop is not None:
+            raise KeyboardInterrupt(
+                f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
+            ) from None
+        rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
+        cure = "look at what they do: an error there, another branch, or a longer"
+        cure += " ttkit.rank_checks(timeout_s=...)"
+        fail(asked, rule, cure, CollectiveMismatch)
+
+    def run(
+        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
+    ) -> None:
+        """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
+        if self._broken:
+            self.in_step(asked)
+        if settings.checks:
+            request = getattr(comm, f"I{call.lower()}")(*arguments)
+            self.wait([request], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), arguments)
+        else:
+            getattr(comm, call)(*arguments)
+
+
+def encoded(text: str) -> np.ndarray:
+    """Return a text as a message of TEXT bytes."""
+    data = text.encode("utf-8", "replace")[:TEXT]
+    return np.frombuffer(bytearray(data.ljust(TEXT, b"\0")), np.uint8)
+
+
+def decoded(message: np.ndarray) -> str:
+    """Return the text of a message.
+
+    Example:
+        >>> decoded(encoded("all_gather"))
+        'all_gather'
+    """
+    return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+
+
+def numbered(ranks: Sequence[int]) -> str:
+    """Ranks in words.
+
+    Example:
+        >>> numbered([1]), numbered([0, 2]), numbered([-1])
+        ('rank 1', 'ranks 0, 2', 'other ranks')
+    """
+    if any(r < 0 for r in ranks):
+        return "other ranks"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
+
+
+_world: list[World] = []
+
+
+def world() -> World:
+    """All ranks; the first time, every rank must ask."""
+    if not _world:
+        _world.append(World())
+    return _world[0]
+
+
+def start_over() -> None:
+    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait.
+
+    Meshes and tensors stay.
+    """
+    if _world:
+        _world.pop()
+        world()
+
+
+def me() -> int:
+    """This rank; 0 where the ranks have not found each other."""
+    return _world[0].rank if _world else 0
+
+
+def members(grid: Grid) -> list[int]:
+    """The ranks that drive chips of a grid, in the order of their host ranks."""
+    return world().ranks(
+        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
+    )
+
+
+def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
+    """Raise on every rank unless all that share a grid make the same call.
+
+    Args:
+        all_hosts: also ranks without a chip of the grid take part.
+
+    Raises:
+        CollectiveMismatch: a rank called something else, or did not arrive in time.
+    """
+    if not settings.checks:
+        return
+    here = world()
+    owners: Any = grid.owners
+    ranks = here.ranks(range(owners.hosts)) if all_hosts else members(grid)
+    if here.rank in ranks:
+        compare(str(call), ranks)
+
+
+def compare(call: str, ranks: Sequence[int]) -> None:
+    """Raise on each of these ranks unless all of them make the same call."""
+    calls = world().swap(call, ranks, call)
+    if len({text[:TEXT] for text in calls.values()}) == 1:
+        return
+    by_call: dict[str, list[int]] = {}
+    for rank in sorted(calls):
+        by_call.setdefault(calls[rank], []).append(rank)
+    parts = [
+        f"{numbered(ranks)} call{'s' * (len(ranks) == 1)} {text}" for text, ranks in by_call.items()
+    ]
+    cure = "the same calls in the same order on every rank of the mesh"
+    fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)

@@ -1,0 +1,1 @@
+"""What a tensor is: types, places, values, and how it is cut over a mesh."""

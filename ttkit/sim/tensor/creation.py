@@ -1,0 +1,320 @@
+"""Tensors from and to NumPy and torch."""
+
+from __future__ import annotations
+
+import io
+import math
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.files import write_whole
+from ttkit.sim.arguments import describe
+from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.ops.operation import checked, operation
+from ttkit.sim.ranks import ccl_mpi, mpi
+from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.distribution import (
+    CppMeshToTensor,
+    CppTensorToMesh,
+    chosen,
+    replicate_tensor_to_mesh_mapper,
+)
+from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
+from ttkit.sim.tensor.memory import BYTES, TILE_BYTES
+from ttkit.sim.tensor.quirks import converted_on_device
+from ttkit.sim.tensor.sharding import MemoryConfig
+from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
+
+# What ttnn makes of a host type when no dtype is given.
+FROM_HOST = {
+    "float32": DataType.FLOAT32,
+    "float16": DataType.BFLOAT16,
+    "bfloat16": DataType.BFLOAT16,
+    "int64": DataType.UINT32,
+    "int32": DataType.INT32,
+    "int16": DataType.UINT16,
+    "int8": DataType.INT8,
+    "uint8": DataType.UINT8,
+    "uint16": DataType.UINT16,
+    "uint32": DataType.UINT32,
+    "bool": DataType.UINT8,
+}
+
+
+# ---------------------------------------------------------------- from the host
+def _host_array(data: Any, asked: object) -> tuple[np.ndarray, str]:
+    """A NumPy view of a torch tensor or array, and the name of its type."""
+    if isinstance(data, np.ndarray):
+        name, array = data.dtype.name, data
+        if name == "bfloat16":
+            array = data.astype(np.float32)
+    elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
+        name = str(data.dtype).removeprefix("torch.")
+        data = data.detach().cpu()
+        array = data.float().numpy() if name == "bfloat16" else data.numpy()
+    else:
+        what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
+        rule = f"incompatible function arguments: {what}"
+        fail(asked, rule, "torch.tensor(...) or np.array(...)", TypeError)
+    if name not in FROM_HOST:
+        rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
+        fail(asked, rule, "x.float() or x.astype(np.float32) first")
+    return array, name
+
+
+def tensor_from(
+    data: Any,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    mesh_mapper: Any = None,
+    asked: object = "from_torch",
+) -> Tensor:
+    """Make a tensor of a host array: choose the type, cut it over the mesh, round it, place it."""
+    array, name = _host_array(data, asked)
+    dtype = dtype or FROM_HOST[name]
+    if dtype not in BYTES | TILE_BYTES:
+        fail(asked, f"{dtype!r} is not supported on chips of this generation", "ttnn.bfloat16")
+    if dtype in dtypes.BLOCK_FLOATS:
+        if layout is Layout.ROW_MAJOR:
+            rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
+            fail(asked, rule, "layout=ttnn.TILE_LAYOUT")
+        layout = Layout.TILE
+    layout = layout or Layout.ROW_MAJOR
+    asked = f"{asked}({list(array.shape)} {name})"
+    mapper = chosen(mesh_mapper, CppTensorToMesh, asked)
+    if device is not None:
+        if not device.is_open:
+            device.check_open(asked)
+        if mapper is None:
+            mapper = replicate_tensor_to_mesh_mapper(device)
+    if mapper is None:
+        cut, grid, topology = array[None, None], SINGLE, LONE
+    else:
+        cut, grid, topology = mapper.place(array, asked)
+    if device is not None and grid is not device.grid:
+        cut, grid = onto_device(device, cut, grid, asked)
+        if not grid.whole and converted_on_device(name, FROM_HOST[name], dtype, layout):
+            named = (topology.distribution_shape(), topology.placements())
+            topology = TensorTopology(*named, device.grid.covers)
+    lead = len(grid.shape)
+    shape = cut.shape[lead:]
+    made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
+    if dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+        cut = dtypes.convert(cut, dtype, rows=lead if layout is Layout.ROW_MAJOR else None)
+    made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
+    return made
+
+
+def onto_device(
+    device: MeshDevice, array: np.ndarray, grid: Grid, asked: object
+) -> tuple[np.ndarray, Grid]:
+    """Return an array over chips that `device` has, and these chips as part of it."""
+    shape = device._shape
+    for coordinate in grid.covers if grid.mesh_shape != shape else ():
+        if not is_inside(coordinate, shape):
+            rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
+            fail(asked, rule, "a mapper made for this mesh")
+    there = grid_over(shape, grid.covers, device.owners)
+    missing = set(there.coords) - set(grid.coords)
+    if missing:
+        rule = f"the values for the chips at {sorted(missing)} are on another rank"
+        fail(asked, rule, "a mapper made for this mesh")
+    return restricted(array, grid, there), there
+
+
+HINTS = "tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"
+
+
+@operation("from_torch", "write", hints=HINTS)
+def from_torch(
+    tensor: Any,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    mesh_mapper: Any = None,
+    spec: TensorSpec | None = None,
+) -> Tensor | None:
+    """Return a tensor with a copy of the values of a torch tensor or NumPy array; None gives None.
+
+    Args:
+        tensor: [any shape]; float64 is refused.
+        mesh_mapper: how to cut it over the mesh; without one every device gets all of it.
+        spec: gives dtype, layout and memory configuration instead.
+
+    Raises:
+        TTKitError: the shape cannot be cut like that, or the chips' memory is full.
+    """
+    if tensor is None:
+        return None
+    if spec is not None:
+        dtype, layout, memory_config = spec[1:4]
+    return tensor_from(
+        tensor,
+        dtype,
+        layout=layout,
+        device=device,
+        memory_config=memory_config,
+        mesh_mapper=mesh_mapper,
+    )
+
+
+@checked("as_tensor")
+def as_tensor(
+    tensor: Any,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = None,
+    cache_file_name: Any = None,
+    preprocess: Any = None,
+    **how: Any,
+) -> Tensor | None:
+    """Return `from_torch` of the tensor after an optional `preprocess`; nothing is cached."""
+    return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, **how)
+
+
+# ---------------------------------------------------------------- to the host
+@operation("to_numpy", "read")
+def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
+    """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
+    asked = describe("to_torch", (tensor,))
+    composer = chosen(mesh_composer, CppMeshToTensor, asked)
+    if tensor.mesh is not None:
+        tensor.mesh.check_open(asked)
+    array, grid = tensor.array, tensor.grid
+    if composer is not None:
+        joined = composer.join(tensor, asked)
+        shared = np.may_share_memory(joined, array) or not joined.flags.writeable
+        return np.array(joined, order="C") if shared else joined
+    if grid.size != 1:
+        rule = f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to"
+        rule += " row-major logical tensor. Supply a mesh composer to concatenate multi-device"
+        rule += " shards."
+        cure = "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)"
+        if not grid.size:
+            far = grid.owner_of(grid.covers[0])
+            cure = f"host rank {far} has these values: read them there"
+        fail(asked, rule, cure)
+    return np.array(array.reshape(tensor.shard_shape), order="C")
+
+
+def to_torch(
+    tensor: Tensor,
+    dtype: Any = None,
+    *,
+    torch_rank: int | None = None,
+    mesh_composer: Any = None,
+    device: MeshDevice | None = None,
+    cq_id: Any = None,
+) -> Any:
+    """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
+
+    Args:
+        dtype: the torch type wanted.
+        torch_rank: leading dimensions of 1 are left out down to so many dimensions.
+        mesh_composer: how to join several shards.
+        device, cq_id: where ttnn reads from; the values are the same.
+
+    Raises:
+        TTKitError: a dimension that is not 1 would have to go.
+    """
+    array = to_numpy(tensor, mesh_composer=mesh_composer)
+    while torch_rank is not None and array.ndim > torch_rank:
+        if len(array) != 1:
+            rule = "Unable to squeeze to desired rank!"
+            fail(f"to_torch(torch_rank={torch_rank})", rule, "ttnn.reshape")
+        array = array[0]
+    try:
+        import torch
+    except ImportError:
+        return array if dtype is None else array.astype(dtype)
+    values = torch.from_numpy(np.atleast_1d(array)).reshape(array.shape)
+    if tensor.dtype is DataType.BFLOAT16:
+        values = values.to(torch.bfloat16)
+    return values if dtype is None else values.to(dtype)
+
+
+@operation("from_buffer", "write")
+def from_buffer(
+    buffer: Any,
+    shape: Any,
+    dtype: DataType,
+    device: MeshDevice | None,
+    layout: Layout | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return a tensor of a list or array of values, row by row, the same on every device."""
+    values, shape = np.asarray(buffer), tuple(shape)
+    if values.size != math.prod(shape):
+        rule = f"Buffer size {values.size} differs from shape volume {math.prod(shape)}"
+        fail(f"from_buffer({values.size} values, {list(shape)})", rule)
+    values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
+    return tensor_from(
+        values,
+        dtype,
+        layout=layout,
+        device=device,
+        memory_config=memory_config,
+        asked="from_buffer",
+    )
+
+
+# ---------------------------------------------------------------- in files
+def _named(file_name: Any) -> Path:
+    path = Path(file_name)
+    if path.suffix != ".tensorbin":
+        fail(f"the file {path}", f"File {path} must have .tensorbin extension", "x.tensorbin")
+    return path
+
+
+@checked("dump_tensor")
+def dump_tensor(file_name: Any, tensor: Tensor) -> None:
+    """Write a tensor with all of its shards into a file, whole or not at all.
+
+    The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call, and the first
+    one writes.
+    """
+    path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
+    owners, label = host.grid.owners, host.topology
+    values, grid = ccl_mpi.everywhere(host, "dump_tensor")
+    dims = [getattr(placement, "dim", None) for placement in label._placements]
+    kind, there = (host.dtype.name, host.layout.name), (grid.mesh_shape, grid.covers)
+    np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
+    if owners is None or owners.me == 0:
+        write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
+    if owners:  # the file is there when the call returns
+        mpi.compare("dump_tensor", mpi.world().ranks(range(owners.hosts)))
+
+
+@checked("load_tensor")
+def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
+    """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
+
+    Raises:
+        TTKitError: no such file, no file of ttkit's, or `device` is not a mesh that has its shards.
+    """
+    path = _named(file_name)
+    try:
+        with open(path, "rb") as raw, np.load(raw) as file:
+            values, about = file["values"], literal_eval(str(file["about"]))
+        (dtype, layout), there, shape, dims, coords = about
+        placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
+        label = TensorTopology(shape, placements, coords)
+        kind = DataType[dtype], Layout[layout]
+        tensor = new_tensor(values, *kind, grid_over(*there), label)
+    except Exception as error:  # of another program, or cut short: many kinds
+        why = f"It is damaged, or not a file of ttkit: {error}"
+        why = why if path.exists() else "The file does not exist."
+        rule = f"Unable to load the tensor from {path}. {why}"
+        fail(f"load_tensor({str(path)!r})", rule, "ttnn.dump_tensor")
+    return tensor if device is None else tensor.to(device)

@@ -1,0 +1,223 @@
+"""Which chips of a mesh a tensor covers, and how its leading array axes run over them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Placement
+
+Coordinate = tuple[int, ...]
+
+
+class TensorTopology:
+    """The label of a tensor's shards: placements, distribution shape, coordinates."""
+
+    __slots__ = ("_coords", "_hash", "_placements", "_shape")
+
+    def __init__(
+        self,
+        distribution_shape: Iterable[int],
+        placements: Sequence[Placement],
+        mesh_coords: Sequence[Iterable[int]],
+    ):
+        self._shape = tuple(distribution_shape)
+        self._placements = tuple(placements)
+        self._coords = tuple(map(tuple, mesh_coords))
+        self._hash = hash((self._shape, self._placements, self._coords))
+
+    def distribution_shape(self) -> MeshShape:
+        """The shape over which the placements run.
+
+        The mesh's own, or [n] for a one-dimensional distribution.
+        """
+        return MeshShape(self._shape)
+
+    def placements(self) -> list[Placement]:
+        """One placement for each axis of the distribution shape."""
+        return list(self._placements)
+
+    def mesh_coords(self) -> list[MeshCoordinate]:
+        """The devices that have a shard, in the order of the distribution."""
+        return [MeshCoordinate(c) for c in self._coords]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TensorTopology) or self._hash != other._hash:
+            return False
+        ours = (self._shape, self._placements, self._coords)
+        return ours == (other._shape, other._placements, other._coords)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        coords = ", ".join(map(repr, self.mesh_coords()))
+        placements = ", ".join(map(repr, self._placements))
+        return (
+            f"TensorTopology(distribution_shape={self.distribution_shape()!r}, "
+            f"placements=SmallVector([{placements}]), mesh_coords={coords})"
+        )
+
+
+@lru_cache(maxsize=4096)
+def topology_of(
+    shape: Coordinate, placements: tuple[Placement, ...], coords: Any
+) -> TensorTopology:
+    """A topology that equal arguments share."""
+    return TensorTopology(shape, placements, coords)
+
+
+class Owners(NamedTuple):
+    """Which rank drives each chip of a mesh that ranks share: host ranks in row-major order."""
+
+    me: int
+    hosts: int  # how many ranks share the machine; some may have no chip of this mesh
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Which chips of a mesh a tensor covers, and the shape of its leading array axes.
+
+    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat
+    axis. Grids are interned by `grid_over`: two tensors cover the same chips exactly when their
+    grids are the same object.
+
+    Args:
+        coords: the covered chips whose values this process has, in row-major order; `shape` is of
+            these.
+        covers: all covered chips; more than `coords` only where ranks share the mesh.
+        owners: None where no machine is shared.
+    """
+
+    mesh_shape: Coordinate
+    shape: Coordinate
+    coords: tuple[Coordinate, ...]
+    covers: tuple[Coordinate, ...]
+    owners: Owners | None = None
+
+    @property
+    def size(self) -> int:
+        """How many chips' values this process has."""
+        return len(self.coords)
+
+    @property
+    def whole(self) -> bool:
+        """True where every chip of the mesh is covered."""
+        return len(self.covers) == math.prod(self.mesh_shape)
+
+    @functools.cached_property
+    def local(self) -> bool:
+        """True where this process drives every covered chip."""
+        return len(self.coords) == len(self.covers)
+
+    def owner_of(self, coordinate: Coordinate) -> int | None:
+        """The host rank that drives a chip; None where no machine is shared."""
+        return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
+
+
+@lru_cache(maxsize=4096)
+def grid_over(
+    mesh_shape: Coordinate,
+    coords: tuple[Coordinate, ...] | None = None,
+    owners: Owners | None = None,
+) -> Grid:
+    """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
+    covers = coords = coords or tuple(itertools.product(*map(range, mesh_shape)))
+    if owners is not None:
+        coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
+    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
+
+
+def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
+    """The number of a chip in row-major order."""
+    number = 0
+    for c, n in zip(coordinate, shape, strict=True):
+        number = number * n + c
+    return number
+
+
+def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
+    """True for a coordinate of a mesh of this shape."""
+    sizes = zip(coordinate, shape, strict=False)
+    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
+
+
+def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
+    """A rectangle's shape, or the length of a list."""
+    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
+    box = (
+        coords
+        and coords == tuple(itertools.product(*axes))
+        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    )
+    return tuple(map(len, axes)) if box else (len(coords),)
+
+
+@lru_cache(maxsize=4096)
+def _intern(
+    mesh_shape: Coordinate,
+    shape: Coordinate,
+    coords: tuple[Coordinate, ...],
+    covers: tuple[Coordinate, ...],
+    owners: Owners | None,
+) -> Grid:
+    return Grid(mesh_shape, shape, coords, covers, owners)
+
+
+def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
+    """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
+    if have.coords == want.coords:
+        return array
+    rank, wanted = len(have.shape), len(want.shape)
+    lead, shard = array.shape[:rank], array.shape[rank:]
+    if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
+        first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
+        box = zip(first, want.shape, lead, strict=True)
+        return array[tuple(slice(f, f + n) if size > 1 else slice(None) for f, n, size in box)]
+    if all(n == 1 for n in lead):
+        return array.reshape((1,) * wanted + shard)
+    place = {c: i for i, c in enumerate(have.coords)}
+    flat = np.broadcast_to(array, have.shape + shard).reshape((have.size,) + shard)
+    return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
+
+
+@lru_cache(maxsize=4096)
+def devices_of(
+    over: Coordinate, mesh: Coordinate, offset: Coordinate | None
+) -> tuple[Coordinate, ...]:
+    """The device of each part of a distribution: from a corner where it fits, else row-major."""
+    if over == mesh and offset is None:
+        return grid_over(mesh).covers
+    if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh, strict=True)):
+        start = offset or (0,) * len(mesh)
+        ranges = (range(o, o + n) for o, n in zip(start, over, strict=True))
+        return tuple(itertools.product(*ranges))
+    return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
+
+
+def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
+    """Turn leading axes over a distribution into those of the grid that it fills row-major."""
+    rank = len(distribution)
+    lead, shard = cut.shape[:rank], cut.shape[rank:]
+    if all(n == 1 for n in lead):
+        return cut.reshape((1,) * len(grid.shape) + shard)
+    # Axes of one device do not matter; where the others are the grid's own, replicas can stay
+    # one copy.
+    real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
+    if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
+        lengths = iter(have for _, have in real)
+        return cut.reshape(tuple(next(lengths) if n > 1 else 1 for n in grid.shape) + shard)
+    return np.broadcast_to(cut, distribution + shard).reshape(grid.shape + shard)
+
+
+SINGLE = grid_over((1, 1))  # a host tensor that was never distributed

@@ -1,0 +1,315 @@
+"""Where in a chip a tensor's bytes lie: shard specifications and memory configurations.
+
+A tensor on a mesh has a shard on each chip; here, *shard* is what one core (or bank) has of that.
+Values do not depend on it, and L1 is not counted; a configuration is checked against its tensor.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.sim.mesh.cores import CoreGrid, CoreRangeSet, cores_of, corner
+from ttkit.sim.tensor.enums import BufferType, DataType, Layout, TensorMemoryLayout, _Enum
+from ttkit.sim.tensor.memory import TILE_BYTES, bytes_of
+from ttkit.sim.tensor.types import Shape, integers
+
+INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
+
+
+class ShardOrientation(_Enum):
+    """The order in which shards go to cores: row by row, or column by column."""
+
+    ROW_MAJOR = 0
+    COL_MAJOR = 1
+
+
+class ShardDistributionStrategy(_Enum):
+    """How shards of any number of dimensions go to cores."""
+
+    ROUND_ROBIN_1D = 0
+    GRID_2D = 1
+    CONTIGUOUS_1D = 2
+
+
+class ShardStrategy(enum.Enum):
+    """What `create_sharded_memory_config` cuts."""
+
+    HEIGHT = 1
+    WIDTH = 2
+    BLOCK = 3
+
+
+ROW_MAJOR, COL_MAJOR = ShardOrientation
+
+
+class Tile:
+    """The shape of a tile.
+
+    Example:
+        >>> Tile((16, 32)).get_tile_size(DataType.BFLOAT16)
+        1024
+    """
+
+    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
+        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+
+    def get_tile_size(self, dtype: DataType) -> int:
+        """Bytes of a tile."""
+        elements = math.prod(self.tile_shape)
+        if dtype in TILE_BYTES:
+            return TILE_BYTES[dtype] * elements // 1024
+        return bytes_of((elements,), dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Tile with shape: {self.tile_shape}"
+
+
+# ---------------------------------------------------------------- shard specifications
+def _text(cores: CoreRangeSet, end: str) -> str:
+    """Print ranges of cores as ttnn does, which forgets the last brace in a `ShardSpec`."""
+    return ", ".join(
+        f'{{"start":{{"x":{a.x},"y":{a.y}}},"end":{{"x":{b.x},"y":{b.y}}}{end}'
+        for a, b in cores.core_ranges
+    )
+
+
+class _Spec:
+    grid: CoreRangeSet
+
+    def num_cores(self) -> int:
+        """How many cores."""
+        return self.grid.num_cores()
+
+
+@dataclass(repr=False)
+class ShardSpec(_Spec):
+    """Shards of rows (of all leading dimensions) and columns on cores.
+
+    Example:
+        >>> from ttkit.sim.mesh.cores import CoreRange
+        >>> cores = CoreRangeSet([CoreRange((0, 0), (7, 0))])
+        >>> ShardSpec(cores, [32, 64], ShardOrientation.ROW_MAJOR).num_cores()
+        8
+    """
+
+    grid: CoreRangeSet
+    shape: list[int]
+    orientation: ShardOrientation
+
+    def __init__(self, grid: Any, shard_shape: Any, shard_orientation: Any):
+        self.grid, self.orientation = grid, shard_orientation
+        self.shape = list(integers(shard_shape, "ShardSpec", 0))
+        if len(self.shape) != 2 or not isinstance(grid, CoreRangeSet):
+            rule = f"incompatible function arguments: shard_shape={self.shape}, grid={grid}"
+            fail("ShardSpec", rule, "[rows, columns] on a CoreRangeSet", TypeError)
+
+    def __repr__(self) -> str:
+        end = f"], shape={self.shape}, orientation=ShardOrientation::{self.orientation.name}}}"
+        return "ShardSpec{grid=[" + _text(self.grid, "") + end
+
+
+@dataclass(repr=False)
+class NdShardSpec(_Spec):
+    """Shards of any number of dimensions on cores.
+
+    Example:
+        >>> from ttkit.sim.mesh.cores import CoreRange
+        >>> NdShardSpec([1, 32, 32], CoreRangeSet([CoreRange((0, 0), (3, 3))])).num_cores()
+        16
+    """
+
+    shard_shape: Shape
+    grid: CoreRangeSet
+    orientation: ShardOrientation = ROW_MAJOR
+    shard_distribution_strategy: ShardDistributionStrategy = (
+        ShardDistributionStrategy.ROUND_ROBIN_1D
+    )
+
+    def __post_init__(self) -> None:
+        self.shard_shape = Shape(tuple(self.shard_shape))
+
+    def __repr__(self) -> str:
+        cores, sizes = _text(self.grid, "}"), list(self.shard_shape)
+        way, kind = self.orientation.name, self.shard_distribution_strategy.name
+        return (
+            f'{{"shard_shape":{sizes},"grid":[{cores}],"orientation":"ShardOrientation::{way}",'
+            f'"shard_distribution_strategy":"ShardDistributionStrategy::{kind}"}}'
+        )
+
+
+# ---------------------------------------------------------------- memory configurations
+@dataclass(frozen=True, repr=False)
+class MemoryConfig:
+    """Where a buffer goes: interleaved over all banks of DRAM or L1, or one shard to each core.
+
+    Either `MemoryConfig(memory_layout, buffer_type, shard_spec)`, or
+    `MemoryConfig(buffer_type, nd_shard_spec)`.
+
+    Example:
+        >>> MemoryConfig().buffer_type, MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED).is_sharded()
+        (BufferType.DRAM, True)
+    """
+
+    memory_layout: TensorMemoryLayout = INTERLEAVED
+    buffer_type: BufferType = BufferType.DRAM
+    shard_spec: ShardSpec | None = None
+    nd_shard_spec: NdShardSpec | None = None
+
+    def __post_init__(self) -> None:
+        made = self.__dict__
+        if isinstance(self.buffer_type, NdShardSpec):
+            buffer, spec = self.memory_layout, self.buffer_type
+            made.update(memory_layout=ND, buffer_type=buffer, nd_shard_spec=spec)
+        if self.nd_shard_spec:
+            made["memory_layout"] = ND
+
+    @property
+    def interleaved(self) -> bool:
+        """True where pages go round robin over all banks."""
+        return self.memory_layout is INTERLEAVED
+
+    def is_sharded(self) -> bool:
+        """True where each core has one shard."""
+        return not self.interleaved
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},"
+            f"buffer_type=BufferType::{self.buffer_type.name},"
+            f"shard_spec={self.shard_spec or 'std::nullopt'},"
+            f"nd_shard_spec={self.nd_shard_spec or 'std::nullopt'},"
+            f"created_with_nd_shard_spec={int(self.memory_layout is ND)},"
+            "per_core_allocation=0,range_lockstep_allocation=0)"
+        )
+
+
+DRAM_MEMORY_CONFIG = MemoryConfig()
+L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
+L1_HEIGHT_SHARDED_MEMORY_CONFIG = MemoryConfig(HEIGHT, BufferType.L1)
+L1_WIDTH_SHARDED_MEMORY_CONFIG = MemoryConfig(WIDTH, BufferType.L1)
+L1_BLOCK_SHARDED_MEMORY_CONFIG = MemoryConfig(BLOCK, BufferType.L1)
+
+
+def _most_shards(
+    scheme: TensorMemoryLayout, cores: CoreRangeSet, way: ShardOrientation
+) -> tuple[int, int]:
+    """How many shards of a scheme cores take, down and across."""
+    if scheme is BLOCK:
+        box = cores.bounding_box().grid_size()
+        return (box.y, box.x) if way is ROW_MAJOR else (box.x, box.y)
+    count = cores.num_cores()
+    return (count, 1) if scheme is HEIGHT else (1, count)
+
+
+def create_sharded_memory_config(
+    shape: Any,
+    core_grid: Any,
+    strategy: ShardStrategy,
+    orientation: ShardOrientation | None = None,
+    use_height_and_width_as_shard_shape: bool = False,
+) -> MemoryConfig:
+    """Return a configuration in L1 that cuts a shape evenly over cores.
+
+    Args:
+        shape: of the tensor, or of a shard with `use_height_and_width_as_shard_shape`.
+        core_grid: a `CoreGrid`; for a shard's shape a `CoreRangeSet`, too.
+
+    Raises:
+        TTKitError: the shape does not divide.
+
+    Example:
+        >>> block, grid = ShardStrategy.BLOCK, CoreGrid(x=4, y=2)
+        >>> create_sharded_memory_config((1, 1, 64, 128), grid, block).shard_spec.shape
+        [32, 32]
+    """
+    given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
+    if isinstance(core_grid, CoreGrid):
+        cores = corner(core_grid.x, core_grid.y)
+    asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
+    if not isinstance(cores, CoreRangeSet):
+        fail(asked, "Invalid core_grid type", "ttnn.CoreGrid(x=8, y=8)")
+    scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
+    *batch, height, width = shape
+    if given:
+        cut = (height, width) if way is ROW_MAJOR else (width, height)
+    else:
+        sizes, even = (math.prod(batch) * height, width), _most_shards(scheme, cores, way)
+        cut, rest = zip(*map(divmod, sizes, even), strict=True)
+        if any(rest):
+            rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
+            fail(asked, rule, "a grid whose sides divide the shape")
+    return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))
+
+
+# ---------------------------------------------------------------- beside its tensor
+def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+    """Rows of all leading dimensions, and columns, of a stored shape."""
+    return math.prod(padded[:-1]), padded[-1]
+
+
+def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+    """How many shards there are down and across a stored shape."""
+    height, width = plane(padded)
+    return -(-height // shard[0]), -(-width // shard[1])
+
+
+def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh: Any) -> None:
+    """Check that a configuration is one for a tensor of this stored shape.
+
+    Raises:
+        TTKitError: the shards do not cover the tensor, are not whole tiles, are more than the
+            cores, or lie on cores that the chip does not have.
+    """
+    if config.interleaved:
+        return
+    scheme, spec = config.memory_layout, config.shard_spec
+    asked = f"place {list(padded)} {layout.name} as {scheme.name}"
+
+    def check(right: object, rule: str) -> None:
+        if not right:
+            fail(asked, rule, "ttnn.create_sharded_memory_config(...), or other cores")
+
+    on: Any = config.nd_shard_spec or spec
+    check(on, "Shard spec must not be None for sharded tensors (bad optional access)")
+    sizes = tuple(on.shard_shape if config.nd_shard_spec else on.shape)
+    whole = len(sizes) > 1 and all(n and n % 32 == 0 for n in sizes[-2:])
+    rule = f"Physical shard shape {sizes} must be tile {{32, 32}} sized!"
+    check(whole or layout is not Layout.TILE, rule)
+    if spec:
+        need, count = list(plane(padded)), shards_of(padded, spec.shape)
+        if layout is not Layout.TILE:
+            need[1] = count[1] * sizes[1]  # Rows are stored as wide as shards are.
+        most = _most_shards(scheme, spec.grid, spec.orientation)
+        lines, way = ("row", "column"), spec.orientation.value
+        for i, side in enumerate(("height", "width")):
+            if scheme is (WIDTH, HEIGHT)[i]:
+                rule = f"Shard {side} {sizes[i]} must match physical {side} {need[i]} for"
+                name = scheme.name.lower().replace("_", " ")
+                check(sizes[i] == need[i], f"{rule} {name}")
+            limit = f"cores {most[i]}"
+            if scheme is BLOCK:
+                limit = f"{lines[i ^ way]}s {most[i]} for {lines[way]} major orientation!"
+            rule = f"Number of shards along {side} {count[i]} must not exceed number of {limit}"
+            check(count[i] <= most[i], rule)
+    if mesh is not None:
+        dram = config.buffer_type is BufferType.DRAM
+        size = mesh.dram_grid_size() if dram else mesh.compute_with_storage_grid_size()
+        for x, y in cores_of(on.grid):
+            rule = (
+                f"Invalid shard grid: shard core ({x}, {y}) has no {config.buffer_type.name} bank"
+            )
+            rule += f" on this device, which has {size.x * size.y} of them, {size.x} x {size.y}"
+            check(x < size.x and y < size.y, rule)

@@ -1,0 +1,339 @@
+"""The simulated tensor: one NumPy array for all chips, with its type, layout and topology."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.lazy import drawn_by
+from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
+from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology
+from ttkit.sim.tensor.memory import Allocation, bytes_of, element_size, padded
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, Tile, check_fits
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
+
+MeshDevice = Any  # of sim.mesh, which stands above this module
+DRAM = BufferType.DRAM
+
+LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
+
+
+class TensorSpec(NamedTuple):
+    """Shape, type, layout and place of a tensor, without values."""
+
+    shape: Shape
+    dtype: DataType
+    layout: Layout
+    memory_config: MemoryConfig
+    tile: Tile = Tile((32, 32))
+
+
+class Tensor:
+    """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
+
+    `array` has the values of all chips: leading axes run over `grid`, each as long as the mesh
+    axis or 1 where the shards along it are bit-identical, and the shard's own axes follow. Arrays
+    are shared, so nothing writes into one that it did not allocate: an operation in place gives the
+    tensor a new array.
+
+    Args:
+        data: a NumPy array or torch tensor, and what else `from_torch` takes; or a list of values,
+            and its shape, type and layout, as in `ttnn.Tensor([1.0, 2.0], [1, 2], ttnn.bfloat16,
+            ttnn.ROW_MAJOR_LAYOUT)`; a mesh and a memory configuration may follow.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_allocation",
+        "_array",
+        "dtype",
+        "grid",
+        "layout",
+        "mesh",
+        "padded",
+        "plain_memory_config",
+        "shard_shape",
+        "topology",
+    )
+    _allocation: Allocation | None
+    _array: Any  # a NumPy array; None after deallocate
+    dtype: DataType
+    grid: Grid
+    layout: Layout
+    mesh: Any  # a MeshDevice; None on the host
+    padded: tuple[int, ...]
+    plain_memory_config: MemoryConfig
+    shard_shape: tuple[int, ...]
+    topology: TensorTopology
+    __hash__ = object.__hash__
+
+    # Operations that are methods too: ttkit.sim.tensor.methods adds them, and Python's operators.
+    __getitem__: Callable[[Tensor, Any], Tensor]
+    cpu: Callable[..., Tensor]
+    reshape: Callable[..., Tensor]
+    to: Callable[..., Tensor]
+    to_numpy: Callable[..., np.ndarray]
+    to_torch: Callable[..., Any]
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        """Do nothing: `__new__`, which ttkit.sim.tensor.methods adds too, has made the tensor."""
+
+    @property
+    def array(self) -> np.ndarray:
+        """Leading axes over the grid, then the shard's axes; do not write into it."""
+        if self._array is None:
+            asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+            fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
+        return self._array
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one shard."""
+        return Shape._of(self.shard_shape)
+
+    @property
+    def padded_shape(self) -> Shape:
+        """The shape of one shard as it is stored, tile padding included."""
+        return Shape._of(self.padded)
+
+    @property
+    def tile(self) -> Tile:
+        """The shape of a tile."""
+        return self.spec.tile
+
+    @property
+    def spec(self) -> TensorSpec:
+        """What `allocate_tensor_on_device` and `from_torch` take."""
+        return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
+
+    def shards(self) -> Iterator[np.ndarray]:
+        """Each chip's values in the order of `grid.coords`; views, do not write into them."""
+        whole = self.full_array()
+        return (whole[index] for index in np.ndindex(self.grid.shape))
+
+    def full_array(self) -> np.ndarray:
+        """`array` with every leading axis at its full length (a view)."""
+        shape = self.grid.shape + self.shard_shape
+        array = self.array
+        return array if array.shape == shape else np.broadcast_to(array, shape)
+
+    def rebind(self, array: np.ndarray) -> None:
+        """Give the tensor new values of the same shard shape, as an operation in place does."""
+        self._array = array
+
+    def storage_type(self) -> StorageType:
+        """HOST or DEVICE."""
+        return StorageType.HOST if self.mesh is None else StorageType.DEVICE
+
+    def tensor_topology(self) -> TensorTopology:
+        """Placements and distribution shape, as ttnn keeps them."""
+        return self.topology
+
+    def update_tensor_topology(self, topology: TensorTopology) -> None:
+        """Replace the topology; the values do not move."""
+        self.topology = topology
+
+    def device(self) -> MeshDevice | None:
+        """The mesh of the tensor, or None on the host."""
+        return self.mesh
+
+    def device_coords(self) -> list[MeshCoordinate]:
+        """The coordinates of the chips that have a shard."""
+        if self.mesh is None:
+            rule = "StorageType::HOST doesn't support device_coords"
+            fail("device_coords", rule, "ttnn.to_device(tensor, mesh)")
+        return [MeshCoordinate(c) for c in self.grid.covers]
+
+    def host_buffer(self) -> DistributedHostBuffer:
+        """The host shards over the mesh that they were made for."""
+        if self.mesh is not None:
+            rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
+            fail("host_buffer", rule, "tensor.cpu()")
+        return DistributedHostBuffer(self.grid)
+
+    def memory_config(self) -> MemoryConfig:
+        """Where the buffers are."""
+        return self.plain_memory_config
+
+    def is_sharded(self) -> bool:
+        """True where each core of a chip has one shard."""
+        return self.plain_memory_config.is_sharded()
+
+    def is_allocated(self) -> bool:
+        """False after `deallocate`."""
+        return self._array is not None
+
+    def deallocate(self, force: bool = False) -> None:
+        """Give the chips' memory back; the tensor keeps its shape and type."""
+        if self._allocation is not None:
+            self._allocation.free()
+        if self.mesh is not None:
+            self._array = None
+
+    def volume(self) -> int:
+        """Elements of one shard, padding included."""
+        return math.prod(self.padded)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return element_size(self.dtype)
+
+    def logical_volume(self) -> int:
+        """Elements of one shard."""
+        return math.prod(self.shard_shape)
+
+    def _lone(self) -> np.ndarray:
+        if self.grid.size != 1:
+            rule = "Can't get a single buffer from host storage distributed over mesh shape"
+            rule += f" {MeshShape(self.grid.mesh_shape)!r}"
+            fail("read one buffer", rule, "ttnn.get_device_tensors(tensor)")
+        return next(self.shards())
+
+    def item(self) -> float | int:
+        """The value of a tensor of one element."""
+        if self.logical_volume() != 1:
+            rule = "tensor.item() requires tensor to have exactly one element, but got"
+            rule += f" {self.logical_volume()} elements"
+            fail("item", rule)
+        return self._lone().reshape(()).item()
+
+    def to_list(self) -> Any:
+        """The values as nested lists."""
+        return self._lone().tolist()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, deep-copied, or sent to another process.
+
+        Raises:
+            TTKitError: always.
+        """
+        asked = f"pickle or deepcopy a {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+        rule = "a tensor belongs to the process that made it, as its mesh does"
+        fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(self.shard_shape[0]))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+    __str__ = __repr__
+
+    _repr_html_ = drawn_by("tensor.draw_tensor")
+
+
+class DistributedHostBuffer:
+    """Host shards over a mesh shape."""
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+
+    def shape(self) -> MeshShape:
+        """The mesh shape."""
+        return MeshShape(self._grid.mesh_shape)
+
+    def is_local(self, coord: MeshCoordinate) -> bool:
+        """True where this host has the shard at `coord`."""
+        return (
+            self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
+        )
+
+
+def new_tensor(
+    array: np.ndarray | None,
+    dtype: DataType,
+    layout: Layout,
+    grid: Grid = SINGLE,
+    topology: TensorTopology = LONE,
+    mesh: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    *,
+    shape: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Return a tensor around `array`, whose values `dtype` can represent, and allocate its memory.
+
+    Without an array, `shape` is the shard's, and the caller sets the array afterwards: it never
+    makes one that a chip could not store.
+    """
+    tensor = object.__new__(Tensor)
+    tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
+    tensor.topology = topology
+    if shape is None:
+        shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
+    tensor.shard_shape = shape
+    tensor.padded = padded(shape, layout)
+    tensor.plain_memory_config = DRAM_MEMORY_CONFIG
+    tensor._allocation = None
+    if mesh is not None and (memory_config is None or memory_config.buffer_type is DRAM):
+        tensor._allocation = Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+    if memory_config is not None:
+        keep_in(tensor, memory_config)
+    tensor._array = array
+    return tensor
+
+
+def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
+    """Note where the buffers of a new tensor are; those in L1 are not counted.
+
+    Raises:
+        TTKitError: the configuration is not one for this tensor.
+    """
+    check_fits(config, tensor.padded, tensor.layout, tensor.mesh)
+    tensor.plain_memory_config = config
+    if config.buffer_type is not DRAM and tensor._allocation is not None:
+        tensor._allocation.free()
+
+
+# ---------------------------------------------------------------- print
+EDGE = 2  # elements shown at each end of a dimension that is longer than twice this
+
+
+def _text(tensor: Tensor) -> str:
+    """Print a tensor shard by shard; on a mesh a device id and coordinate heads each one."""
+    tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, "
+    tail += f"layout=Layout::{tensor.layout.name})"
+    if not tensor.is_allocated():
+        return f"ttnn.Tensor(<buffer is not allocated>{tail}"
+    texts = []
+    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
+        values = _nested(shard, _form(shard), len("ttnn.Tensor("))
+        text = f"ttnn.Tensor({values}{tail}"
+        if tensor.mesh is not None:
+            device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)
+            text = f"device_id: {device}, MeshCoordinate({list(coordinate)})\n{text}"
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _form(shard: np.ndarray) -> str:
+    """Return a format: whole, fixed-point, or (by torch's rule) scientific numbers."""
+    if shard.dtype.kind != "f":
+        return "5d"
+    finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
+    if finite.size and (
+        finite.max() > 1e8 or finite.min() < 1e-4 or finite.max() / finite.min() > 1000
+    ):
+        return "11.4e"
+    return "7.4f"
+
+
+def _nested(array: np.ndarray, form: str, indent: int) -> str:
+    if array.ndim == 0:
+        return f"{array[()]:{form}}"
+    n = len(array)
+    chosen: list[Any] = list(range(n))
+    if n > 2 * EDGE:
+        chosen[EDGE:-EDGE] = [None]
+    if array.ndim == 1:
+        shown = (" ..." if i is None else f"{array[i]:{form}}" for i in chosen)
+        return f"[{', '.join(shown)}]"
+    gap = "," + "\n" * (array.ndim - 1) + " " * (indent + 1)
+    shown = ("..." if i is None else _nested(array[i], form, indent + 1) for i in chosen)
+    return f"[{gap.join(shown)}]"

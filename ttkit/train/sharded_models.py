@@ -1,0 +1,24 @@
+"""ttml.models.distributed: models whose layers the chips of a tensor-parallel axis share."""
+
+from __future__ import annotations
+
+from ttkit.errors import fail
+from ttkit.train import bindings
+from ttkit.train.modules import sharded_layout
+
+
+def create_gpt2_model(config: bindings.GPT2TransformerConfig) -> bindings.Model:
+    """Return a sharded model with initial values, the same as on one chip.
+
+    Raises:
+        TTKitError: the context has no tensor parallelism, or there is none and the mesh is no line.
+    """
+    layout = sharded_layout()
+    if layout.tp_axis is None:
+        rule = "tensor parallelism is off, so each chip would have a whole model"
+        cure = f"DistributedConfig(enable_tp=True), or ttml.models.{config.model_type}"
+        fail(f"ttml.models.distributed.{config.model_type}", rule, cure)
+    return bindings.Model(config, layout)
+
+
+create_llama_model = create_gpt2_model
