@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,22 @@ def from_numpy(
             TypeError,
         )
     if backend.is_simulated():
-        return ttnn.from_torch(np.asarray(array), **options)
+        return ttnn.from_torch(np.asanyarray(array), **options)
     import torch
 
     return ttnn.from_torch(torch.from_numpy(np.ascontiguousarray(array)), **options)
+
+
+def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device: Any) -> np.ndarray:
+    """Return `make()`, a float32 array [shape] to be put on a mesh.
+
+    For a mesh without values, on which a plan is made, nothing is computed.
+    """
+    if getattr(device, "has_values", True):
+        return make()
+    from ttkit.sim.tensor.absent import absent
+
+    return absent(shape, np.float32)
 
 
 def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:

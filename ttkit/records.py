@@ -96,9 +96,7 @@ class Reader:
         like = next((t for t in (*results, *operands) if t.mesh is not None), None)
         if like is None:
             return
-        bound = operation.signature.bind(*event.args, **event.kwargs)
-        bound.apply_defaults()
-        given = bound.arguments
+        given = operation.given(event)
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
@@ -117,13 +115,13 @@ class Reader:
             if operation.moves == "part":  # of the table or tensor as much as it writes
                 others = operands[:-1] if operation.name == "embedding" else []
                 read = min(read, written + stored_bytes(others))
-            count = operation.flops(given, operands, results, lambda t: t.shard_shape)
+            count = operation.count_flops(event)
             if kind == COMMUNICATION and read:  # an empty tensor has no plan
                 plans = [plan_of(collective) for collective in event.sent]
                 on_links = sum(plan.total_bytes for plan in plans)
                 time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
             elif kind == COMPUTE:
-                tiles = operation.flops(given, operands, results, lambda t: t.padded)
+                tiles = operation.count_flops(event, lambda t: t.padded)
                 time_s, bound_by = roofline(chip, tiles, read + written, fidelity)
         if not any(like.mesh is mesh for mesh in self.meshes):
             self.meshes.append(like.mesh)

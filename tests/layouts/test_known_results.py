@@ -35,7 +35,7 @@ def kept(sequence, heads=16, width=512, batch=4, dropout=0.0, **layout):
     )
     job = Job(config, batch, sequence, TrainingConfig())
     step = one_pass(job, Layout(precision="bfloat16", **layout), Stage(blocks=3))
-    return int(step.in_use[step.at["head"]] - step.in_use[step.at["block"]])
+    return step.at["head"] - step.at["block"]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.dry_run import pass_of
 from ttkit.layouts.memory import memory
-from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
 from ttkit.layouts.step import Job, Stage
-from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
 from ttkit.plans import cost, topology
 from ttkit.sim.tape import tape
-from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
+from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.train import PipelineTrainer, Trainer, no_grad
 from ttkit.train.config import (
     DeviceConfig,
     LayoutConfig,
@@ -197,28 +196,22 @@ def test_sixty_random_layouts(seed):
     check(drawn(1000 + seed))
 
 
-def test_a_value_gives_its_bytes_back():
-    tape = Tape()
-    value = Value(Mesh((1, 1), tape), (2, 33, 1), dtype_named("bfloat16"))
-    assert value.nbytes == 2 * 64 * 32 * 2
-    del value
-    assert sum(nbytes for _, nbytes in tape.events) == 0
-
-
-def test_an_operation_without_a_rule_is_named():
-    with pytest.raises(TTKitError, match=r"ttnn\.sort has no rule for shapes"):
-        Operations().sort()
-
-
 def test_a_plan_inside_no_grad_and_beside_a_run():
-    """The dry run leaves the modules of training as they were."""
+    """The dry run leaves the tapes, the last plan and the memory of open meshes as they were."""
     config = TransformerConfig(num_heads=2, embedding_dim=64, num_blocks=2, dropout_prob=0.0)
-    with no_grad():
-        inside = memory(Job(config, 4, 96, TrainingConfig()), Layout())
+    job, layout = Job(config, 4, 96, TrainingConfig()), Layout(tp=2)
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh, ttkit.profile() as profile:
+        x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+        y = ttnn.all_gather(x, 1, cluster_axis=1)
+        before = bytes_in_use(), ttkit.last_plan()
+        with no_grad():
+            inside = memory(job, layout)
+        assert (bytes_in_use(), ttkit.last_plan()) == before
+        ttnn.exp(y)
+    assert [record.name for record in profile.records] == ["ones", "all_gather", "exp"]
     pass_of.cache_clear()
-    one_pass_cache.cache_clear()
-    assert inside == memory(Job(config, 4, 96, TrainingConfig()), Layout())
-    assert ops.ttnn is ttnn
+    assert inside == memory(job, layout)
 
 
 def test_the_price_of_a_large_collective_is_its_plans():

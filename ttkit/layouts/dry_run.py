@@ -1,21 +1,26 @@
-"""A model's own code, run on tensors without values: a micro-batch forward and backward, and what
-follows the last backward.
+"""A model's own code, run on a mesh without values: a micro-batch forward and backward, and what
+follows the last backward. What it held, sent and multiplied is read from the tape.
 
-Two blocks of a model at most are run. The last one is marked on the tape: it stands for all others
-but the first."""
+Two blocks of a model at most are run. The last one stands for all others but the first."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.layouts.shapes import Mesh, Tape, Value, dtype_named, without_values
-from ttkit.train.autograd import Tensor, no_grad, recorded
+from ttkit import ttnn
+from ttkit.sim.mesh.without_values import without_values
+from ttkit.sim.ops.operation import OPERATIONS
+from ttkit.sim.tape import Event, Tape, stored_bytes
+from ttkit.sim.tensor.memory import most_in_use
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.context import recording
 from ttkit.train.distributed import mean_over_groups
 from ttkit.train.layout import Layout
 from ttkit.train.models import Block, Transformer, create_model
@@ -24,60 +29,95 @@ from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter
 from ttkit.train.replicas import average_gradients
 
-AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
-# the parts of a step in which the blocks before the marked one are kept, and those of that block
+# the parts of a step in which the blocks before the last one are kept, and those of a block
 KEPT = ("block", "head", "block backward")
-REPEATED = ("block", "block backward", "block gradients", "block optimizer")
+REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
 Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
+# of each collective: the part of the step, the plan, the strategy of its axis, bytes of a shard
+Sends = tuple[tuple[str, str, str, int], ...]
 
 
-class Planned(MeshLayout):
-    """Where a model lies on a mesh without chips."""
+@dataclass
+class DryRun:
+    """A layout on a mesh without values, while its tape records.
 
-    def mapper(
-        self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
-    ) -> list[tuple[int, int]]:
-        """Return the dimensions that are cut, and into how many parts."""
-        cuts = (tp_dim, self.tp_size), (ddp_dim, self.ddp_size), (cp_dim, self.cp_size)
-        return [(dim, size) for dim, size in cuts if dim is not None]
+    Attributes:
+        layout: where the model lies.
+        axes: the strategy of each mesh axis: "dp", "cp" or "tp".
+        at: how many calls there were, and bytes in use, where each part of the step began.
+    """
+
+    layout: MeshLayout
+    axes: list[str]
+    calls: Tape
+    at: dict[str, tuple[int, int]]
+
+    def begin(self, part: str) -> None:
+        """Name the part of a step that follows; where it began first counts."""
+        self.calls.part = part
+        self.at.setdefault(part, self.here())
+
+    def here(self) -> tuple[int, int]:
+        """Return how many calls there were so far, and the bytes in use."""
+        return len(self.calls.events), most_in_use(self.layout.device)
+
+    def sends(self, events: Iterable[Event]) -> Sends:
+        """Return the collectives of some calls."""
+        return tuple(
+            (event.part, each.collective, self.axes[each.axis or 0], each.shard_bytes)
+            for event in events
+            for each in event.sent
+        )
+
+    def new(self, shape: Iterable[int]) -> Value:
+        """Return a tensor of the layout's type on the mesh."""
+        where = {"layout": ttnn.TILE_LAYOUT, "device": self.layout.device}
+        return ttnn.empty(list(shape), dtype=self.layout.dtype, **where)
 
 
-def planned(layout: Layout, tape: Tape) -> Planned:
-    """Return where a layout puts a model, on a mesh of one axis for each of `AXES`."""
-    sizes = {"ddp": layout.dp, "cp": layout.cp, "tp": layout.tp}
-    axes = {name: axis for axis, (name, size) in enumerate(sizes.items()) if size > 1}
-    mesh, shape = Mesh(tuple(sizes.values()), tape), list(sizes.values())
-    found = Planned.of(shape, axes, mesh, dtype_named(layout.precision))
-    return found._replace(
-        zero=layout.zero, sequence_parallel=layout.sequence_parallel, ep=layout.ep > 1
-    )  # type: ignore[return-value]
+@contextmanager
+def dry_run(layout: Layout) -> Iterator[DryRun]:
+    """Open a mesh without values for a layout, with a mesh axis for each strategy that is on."""
+    sizes = {"dp": layout.dp, "cp": layout.cp, "tp": layout.tp}
+    axes = [name for name, size in sizes.items() if size > 1]
+    rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
+    found = {"ddp" if name == "dp" else name: axis for axis, name in enumerate(axes)}
+    more = {"sequence_parallel": layout.sequence_parallel, "ep": layout.ep > 1}
+    dtype = getattr(ttnn, layout.precision)
+    before, recording[0] = recording[0], True  # also inside `no_grad`
+    try:
+        with without_values((rows, columns)) as (mesh, calls):
+            where = MeshLayout.of((rows, columns), found, mesh, dtype, zero=layout.zero, **more)
+            yield DryRun(where, axes, calls, {})
+    finally:
+        recording[0] = before
 
 
 class _Marked:
-    """A block whose forward and backward are parts on the tape.
+    """A block whose forward and backward are parts of the dry run.
 
     Args:
-        first: it comes before the marked one: only the begin of its backward matters.
+        first: it comes before the last one: only the begin of its backward matters.
         again: backward computes blocks again, and so calls them a second time.
     """
 
-    def __init__(self, block: Block, tape: Tape, first: bool, again: bool):
-        self.block, self.tape, self.first, self.again = block, tape, first, again
+    def __init__(self, block: Block, run: DryRun, first: bool, again: bool):
+        self.block, self.run, self.first, self.again = block, run, first, again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.block, name)
 
     def __call__(self, x: Tensor, cache: Any = None) -> Tensor:
-        forward = self.tape.part == "start"
+        forward = self.run.calls.part == "start"
         if not forward:
-            self.tape.begin("rest" if self.first else "block backward")
+            self.run.begin("rest" if self.first else "block backward")
         if self.first:
             return self.block(x, cache)  # type: ignore[no-any-return]
         if forward:
-            self.tape.begin("block")
+            self.run.begin("block")
         y = self._mark(self.block(self._mark(x, "rest")), "block backward")
         if forward:
-            self.tape.begin("head")
+            self.run.begin("head")
         return y
 
     def _mark(self, x: Tensor, part: str) -> Tensor:
@@ -85,7 +125,7 @@ class _Marked:
 
         def backward(grad: Value) -> list[Value]:
             if not self.again:
-                self.tape.begin(part)
+                self.run.begin(part)
             return [grad]
 
         return recorded("mark", x.get_value(), [x], backward)
@@ -96,13 +136,8 @@ def _stored(parameter: Parameter) -> Value:
     return Tensor.get_value(parameter)
 
 
-def _place(layout: MeshLayout, parameter: Parameter) -> None:
-    shape = parameter.own_shape if parameter.is_kept_in_parts else parameter.local_shape
-    parameter.set_value(Value(layout.device, shape, layout.dtype))
-
-
-def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
-    """Go forward and, where gradients are recorded, backward, as `Trainer` and `Stage` do."""
+def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
+    """Go forward and backward, as `Trainer` and `Stage` do."""
     layout, config = model.layout, model.config
     length = config.max_sequence_length
     ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
@@ -110,34 +145,33 @@ def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
         start: Any = layout.tokens(ids)
     else:
         length //= layout.cp_size * (layout.tp_size if layout.sequence_parallel else 1)
-        shape = (rows, 1, length, config.embedding_dim)
-        start = Tensor(Value(layout.device, shape, layout.dtype))
+        start = Tensor(run.new((rows, 1, length, config.embedding_dim)))
     end = model(start)
     del start
     if model.is_last:
         end = model.loss(end, layout.tokens(ids))
         mean_over_groups(end, layout)
-    tape.at["end of forward"] = len(tape.events)
-    if not end.get_requires_grad():
-        return
+    run.at["end of forward"] = run.here()
     if model.is_last:
         (end * (1 / parts) if parts > 1 else end).backward()
     else:
-        end.set_grad(end.get_value().like(end.shape()))
+        end.set_grad(run.new(end.shape()))
         end.backward()
 
 
 def _model(
-    config: TransformerConfig, layout: MeshLayout, ends: Ends, recompute: bool = False
+    config: TransformerConfig, run: DryRun, ends: Ends, recompute: bool = False
 ) -> Transformer:
     """Construct a stage with those ends of the model; `config` has as many blocks as it."""
     start = 0 if ends[0] else 1
     blocks = range(start, start + config.num_blocks)
     count = blocks.stop + (not ends[1])
     runner: Any = "memory_efficient" if recompute else "default"
-    model = create_model(replace(config, num_blocks=count, runner_type=runner), layout, blocks)
+    config = replace(config, num_blocks=count, runner_type=runner)
+    model = create_model(config, run.layout, blocks)
     for parameter in model.parameters().values():
-        _place(layout, parameter)
+        own = parameter.is_kept_in_parts
+        parameter.set_value(run.new(parameter.own_shape if own else parameter.local_shape))
     model.train()
     return model
 
@@ -146,107 +180,123 @@ class Pass(NamedTuple):
     """Forward and backward of a micro-batch through two blocks.
 
     Attributes:
-        kept, rest: of each event, whether it was while the blocks before the marked one are kept,
-            or after the marked one's backward.
-        sends, multiplied: of each of `sent`, and of each product, in which part of a step it was;
-            of a collective, its name and axis, too.
-        at: the number of the event with which a part began.
-        events: bytes that were allocated; below 0, given back.
-        sent: bytes of a chip's shard, of each collective.
-        flops: of each product.
-        first, second, result: bytes of its operands and its result.
+        in_use: bytes held after each call, without the optimizer's state.
+        kept, rest: of each call, whether it was while the blocks before the last one are kept, or
+            after the block's backward.
+        at: bytes held where each part began.
+        constants: bytes of masks, angles and numbers, which are there from the first step on.
+        sends: the collectives.
+        multiplied: of each product, in which part of a step it was.
+        flops, moved: of each product, and the bytes that it reads and writes.
     """
 
+    in_use: np.ndarray
     kept: np.ndarray
     rest: np.ndarray
-    sends: tuple[tuple[str, str, int], ...]
-    multiplied: tuple[str, ...]
     at: dict[str, int]
-    events: np.ndarray
-    sent: np.ndarray
+    constants: int
+    sends: Sends
+    multiplied: tuple[str, ...]
     flops: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    result: np.ndarray
+    moved: np.ndarray
 
-    @property
-    def in_use(self) -> np.ndarray:
-        """Bytes held before each event, and after the last, without the optimizer's state."""
-        return np.concatenate([[0], np.cumsum(self.events)])
 
-    @property
-    def moved(self) -> np.ndarray:
-        """Bytes that each product reads and writes."""
-        return self.first + self.second + self.result
+_counted: dict[Any, int] = {}
+
+
+def _flops(event: Event) -> int:
+    """Count the flops of a product, once for its shapes."""
+    shapes = event.name, tuple(each.shard_shape for each in event.operands)
+    key = shapes, event.result.shard_shape
+    if key not in _counted:
+        _counted[key] = OPERATIONS[event.name].count_flops(event)
+    return _counted[key]
 
 
 def _bytes(values: Iterable[Value | None]) -> int:
-    return sum(value.nbytes for value in values if value is not None)
+    return stored_bytes([value for value in values if value is not None])
 
 
-def _marked(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str, Parameter]:
-    """Return the parameters of the marked block."""
+def _of_last_block(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str, Parameter]:
+    """Return the parameters of the last block."""
     prefix = f"blocks.{max(model.blocks)}."
     return {name: each for name, each in parameters.items() if name.startswith(prefix)}
 
 
-def _give_grads(parameters: Mapping[str, Parameter], layout: MeshLayout) -> None:
+def _give_grads(parameters: Mapping[str, Parameter], run: DryRun) -> None:
     for parameter in parameters.values():
-        in_parts = parameter.cut is not None and layout.zero >= 2
-        shape = parameter.own_shape if in_parts else parameter.local_shape
-        parameter.set_grad(_stored(parameter).like(shape))
+        in_parts = parameter.cut is not None and run.layout.zero >= 2
+        parameter.set_grad(run.new(parameter.own_shape if in_parts else parameter.local_shape))
+
+
+def _constants(events: list[Event]) -> np.ndarray:
+    """Return the bytes of the constants that are made from each call on, and at the end 0.
+
+    The first forward puts them on the mesh, and they stay.
+    """
+    nbytes = [
+        stored_bytes(event.results)
+        if OPERATIONS[event.name].kind == "write" and event.result.tensor() is not None
+        else 0
+        for event in events
+    ]
+    return np.append(np.cumsum(nbytes[::-1])[::-1], 0)
+
+
+def _forget_grads(parameters: Mapping[str, Parameter]) -> None:
+    for parameter in parameters.values():
+        parameter.set_grad(None)
 
 
 @functools.lru_cache(maxsize=1024)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Run a micro-batch of so many sequences in each replica, of a step after the first."""
-    tape = Tape()
-    with without_values():
-        model = _model(config, planned(layout, tape), ends, layout.recompute)
+    with dry_run(layout) as run:
+        model = _model(config, run, ends, layout.recompute)
         parameters = model.parameters()
-        tape.begin("constants")
-        with no_grad():  # which makes masks, angles and numbers
-            _pass(model, tape, rows, layout.micro_batches)
-        tape.begin("gradients")
         if layout.micro_batches > 1:
-            _give_grads(parameters, model.layout)
+            _give_grads(parameters, run)
         for index, block in model.blocks.items():
-            marked = _Marked(block, tape, index != max(model.blocks), layout.recompute)
+            marked = _Marked(block, run, index != max(model.blocks), layout.recompute)
             model.blocks[index] = marked  # type: ignore[assignment]
-        del tape.sent[:], tape.products[:]
-        tape.begin("start")
-        _pass(model, tape, rows, layout.micro_batches)
+        run.begin("start")
+        first = len(run.calls.events)
+        _pass(model, run, rows, layout.micro_batches)
+        events = run.calls.events[first:]
+        later = _constants(events)
         if layout.micro_batches == 1:
-            for parameter in parameters.values():
-                parameter.set_grad(None)
-        # the marked block goes, and with it all that it has from step to step
-        tape.begin("without block")
+            _forget_grads(parameters)
+        # the last block goes, and with it all that it has from step to step
+        run.begin("without block")
         del model.blocks[index], block, marked, parameters
-        tape.begin("end")
-        products = list(zip(*tape.products)) or [()] * 5
-        numbers: list[Any] = [
-            [nbytes for _, nbytes in tape.events],
-            [each.nbytes for each in tape.sent],
-            *products[1:],
-        ]
-        kept = np.array([part in KEPT for part, _ in tape.events])
-        rest = np.array([part == "rest" for part, _ in tape.events])
-    sends = tuple((each.part, each.collective, each.axis) for each in tape.sent)
-    arrays = (np.array(each, np.int64) for each in numbers)
-    return Pass(kept, rest, sends, products[0], tape.at, *arrays)
+        run.begin("end")
+    at = {part: nbytes + int(later[max(i - first, 0)]) for part, (i, nbytes) in run.at.items()}
+    products = [event for event in events if OPERATIONS[event.name].kind == "product"]
+    moved = [stored_bytes([*event.operands[:2], event.result]) for event in products]
+    return Pass(
+        in_use=np.array([event.in_use for event in events]) + later[1:],
+        kept=np.array([event.part in KEPT for event in events]),
+        rest=np.array([event.part == "rest" for event in events]),
+        at=at,
+        constants=int(later[0]),
+        sends=run.sends(events),
+        multiplied=tuple(event.part for event in products),
+        flops=np.array([_flops(event) for event in products]),
+        moved=np.array(moved),
+    )
 
 
 class Update(NamedTuple):
     """What follows the last backward, of two blocks and the ends: averaged gradients, optimizer.
 
     Attributes:
-        sends: (part, collective, axis, bytes) of each collective.
+        sends: the collectives.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
         most: bytes beside them, at most.
-        others: blocks that are like the marked one and not counted.
+        others: blocks that are like the last one and not run.
     """
 
-    sends: tuple[tuple[str, str, int, int], ...]
+    sends: Sends
     state: tuple[int, int, int]
     block: tuple[int, int, int]
     most: int
@@ -264,33 +314,40 @@ class Update(NamedTuple):
 def update_of(
     config: TransformerConfig, layout: Layout, ends: Ends, how: tuple[Any, ...]
 ) -> Update:
-    tape, (clips, norm, optimizer, bucket_mb) = Tape(), how
+    """Run what follows the last backward, of a step after the first.
+
+    Args:
+        how: whether gradients are clipped, the optimizer's settings, MB of a bucket.
+    """
+    clips, optimizer, bucket_mb = how
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
-    with without_values():
-        model = _model(config, planned(layout, tape), ends)
+    with dry_run(layout) as run:
+        model = _model(config, run, ends)
         parameters = model.parameters()
-        mine = _marked(parameters, model)
+        mine = _of_last_block(parameters, model)
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
         for _ in range(2):  # the optimizer's state is made in the first step
-            _give_grads(parameters, model.layout)
+            _give_grads(parameters, run)
             made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
-            del tape.sent[:]
-            start = len(tape.events)
+            first, most = len(run.calls.events), most_in_use(run.layout.device)
             if bucket_mb:
-                tape.part = "gradients"
+                run.begin("gradients")
                 average_gradients(parameters, None, bucket_mb)
-            for tape.part, group in (("gradients", others), ("block gradients", mine)):
+            for part, group in (("gradients", others), ("block gradients", mine)):
+                run.begin(part)
                 if not bucket_mb:
                     average_gradients(group)
-            for tape.part, group in (("norm", others), ("block gradients", mine)):
+            for part, group in (("norm", others), ("block norm", mine)):
+                run.begin(part)
                 if clips:
-                    clip_grad_norm(group, norm)
-            for tape.part, group in (("optimizer", others), ("block optimizer", mine)):
+                    clip_grad_norm(group, 0.0)  # any norm is above it
+            for part, group in (("optimizer", others), ("block optimizer", mine)):
+                run.begin(part)
                 update.parameters = group
                 update.step()
-        state = update.state.items()
+        events, state = run.calls.events[first:], update.state.items()
         of = [
             (
                 _bytes(map(_stored, group.values())),
@@ -299,6 +356,5 @@ def update_of(
             )
             for group, grads in zip((parameters, mine), made)
         ]
-        in_use = np.cumsum([nbytes for _, nbytes in tape.events])
-        most = int(in_use[start - 1 :].max()) - sum(of[0])
-    return Update(tuple(tape.sent), of[0], of[1], most)
+        most = max(most, *(event.in_use for event in events))
+    return Update(run.sends(events), of[0], of[1], most - sum(of[0]))

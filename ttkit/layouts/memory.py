@@ -76,19 +76,19 @@ def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[in
         at_once: of how many micro-batches activations are held.
     """
     step, others = one_pass(job, layout, stage), stage.others
-    in_use, at = step.in_use, step.at
+    at = step.at
     # of a block: what its forward keeps, what more it leaves after its backward, what it has
-    one_kept = in_use[at["head"]] - in_use[at["block"]]
+    one_kept = at["head"] - at["block"]
     left = one_kept
     if "rest" in at:
-        left += in_use[at["rest"]] - in_use[at["block backward"]]
-    block = in_use[at["without block"]] - in_use[at["end"]]
-    held = in_use[1:] + others * (one_kept * step.kept + left * step.rest + block)
-    kept = in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept
-    constants = in_use[at["gradients"]] - in_use[at["constants"]]
+        left += at["rest"] - at["block backward"]
+    block = at["without block"] - at["end"]
+    held = step.in_use + others * (one_kept * step.kept + left * step.rest + block)
+    kept = at["end of forward"] - at["start"] + others * one_kept
+    constants = step.constants
     weights, gradients, _ = update(job, layout, stage).block
     constants += others * (block - weights - (gradients if layout.micro_batches > 1 else 0))
-    most = held[at["start"] : at["without block"]].max() + (at_once - 1) * kept
+    most = held.max() + (at_once - 1) * kept
     return int(most), int(at_once * kept), int(constants)
 
 

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from typing import NamedTuple
 
-from ttkit.layouts.dry_run import AXES, REPEATED
+from ttkit.layouts.dry_run import REPEATED, Sends
 from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.train.layout import Layout
@@ -19,6 +19,7 @@ PHASES = {
     "block backward": "backward",
     "rest": "backward",
     "block gradients": "gradients",
+    "block norm": "norm",
     "block optimizer": "optimizer",
 }
 # along the axis of data parallelism the collective shows what it is for
@@ -31,7 +32,7 @@ ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
 class Kind(NamedTuple):
-    """Collectives of one kind: what they are for, along which of `AXES`, and a chip's bytes."""
+    """Collectives of one kind: what they are for, along which strategy's axis, a chip's bytes."""
 
     what: str
     collective: str
@@ -104,12 +105,9 @@ def _what(axis: str, part: str, collective: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _counted(
-    sends: tuple[tuple[str, str, int, int], ...], others: int
-) -> tuple[tuple[Kind, int], ...]:
+def _counted(sends: Sends, others: int) -> tuple[tuple[Kind, int], ...]:
     found: Counter[Kind] = Counter()
-    for part, collective, axis, nbytes in sends:
-        name = AXES[axis]
+    for part, collective, name, nbytes in sends:
         times = 1 + others if part in REPEATED else 1
         found[Kind(_what(name, part, collective), collective, name, nbytes)] += times
     return tuple(found.items())
@@ -119,8 +117,7 @@ def collectives_of(job: Job, layout: Layout, stage: Stage) -> Counter[Kind]:
     """Return how often a stage's chips call each kind of collective in a step."""
     found: Counter[Kind] = Counter()
     step, after = one_pass(job, layout, stage), update(job, layout, stage)
-    sends = tuple((*of, int(n)) for of, n in zip(step.sends, step.sent))
-    for kind, times in _counted(sends, stage.others):
+    for kind, times in _counted(step.sends, stage.others):
         found[kind] += times * layout.micro_batches
     for kind, times in _counted(after.sends, after.others):
         found[kind] += times

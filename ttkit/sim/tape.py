@@ -111,14 +111,20 @@ class Tape:
         keeps: operations whose events have the tensors themselves, so that the calls can be
             repeated, or the values read.
         before: sees each event when its call begins, and may raise to refuse the call.
+        mesh: without values, on which alone the program runs; `in_use` is of its chips.
 
     Attributes:
         part: what the program is doing now; a program that has parts sets it.
     """
 
-    def __init__(self, keeps: Container[str] = (), before: Callable[[Event], None] | None = None):
+    def __init__(
+        self,
+        keeps: Container[str] = (),
+        before: Callable[[Event], None] | None = None,
+        mesh: Any = None,
+    ):
         self.events: list[Event] = []
-        self.part, self.keeps, self.before = "", keeps, before
+        self.part, self.keeps, self.before, self.mesh = "", keeps, before, mesh
 
     def begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Event:
         """Write down a call that begins."""
@@ -136,7 +142,23 @@ class Tape:
         event.result = kept(result) if event.name in self.keeps else described(result)
         event.returned = True
         event.sent = since(event.last_before)
-        event.in_use = memory.most_in_use()
+        event.in_use = memory.most_in_use(self.mesh)
+
+    def repeat(self, event: Event) -> None:
+        """Write down a call that is like another one."""
+        self.events.append(
+            Event(
+                event.name,
+                event.args,
+                event.kwargs,
+                self.part,
+                None,
+                event.result,
+                True,
+                event.sent,
+                memory.most_in_use(self.mesh),
+            )
+        )
 
 
 running: list[Tape] = []  # the tapes that record now

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ttkit.convert import constant
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
@@ -56,12 +58,19 @@ class Rotary(Module):
             cp_dim: 2 where the context-parallel chips share the positions.
         """
         if (start, length) not in self._tables:
-            angles = np.outer(np.arange(start, start + length), self.frequencies())
-            angles = np.repeat(angles, 2, axis=1)[None, None]
-            cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+            shape, device = (1, 1, length, self.width), self.layout.device
+            cos, sin = (
+                constant(shape, partial(self._table, function, start, length), device)
+                for function in (np.cos, np.sin)
+            )
             placed = (self.layout.place(table, cp_dim=cp_dim) for table in (cos, sin))
             self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
         return self._tables[start, length]
+
+    def _table(self, function: Any, start: int, length: int) -> np.ndarray:
+        angles = np.outer(np.arange(start, start + length), self.frequencies())
+        angles = np.repeat(angles, 2, axis=1)[None, None]
+        return function(angles).astype(np.float32)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def turn(self) -> Value:
@@ -125,8 +134,7 @@ class Attention(Module):
         """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys
         up to its own position.
         """
+        layout = self.query.layout
         if length not in self._masks:
-            hidden = np.triu(np.full((length, length), ops.NEVER, np.float32), 1)
-            stacked = np.tile(hidden, (self.heads // self.groups, 1))[None, None]
-            self._masks = {length: self.query.layout.place(stacked)}
+            self._masks = {length: ops.later_keys(length, self.heads // self.groups, layout)}
         return self._masks[length]

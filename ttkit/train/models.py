@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
+from ttkit.convert import constant
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.attention import Attention, Rotary
@@ -279,7 +281,8 @@ class GPT(Transformer):
             here = cache.row(here)
         elif length < most or self.layout.cp_size > 1:
             # rows are chosen by a product with ones and zeros
-            rows = np.eye(length, most, dtype=np.float32)[None, None]
+            first = partial(np.eye, length, most, dtype=np.float32)
+            rows = constant((length, most), first, self.layout.device)[None, None]
             here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
         return self.dropout(self.vocabulary.embed(ids) + own_part(here, self.layout))
 

@@ -9,12 +9,30 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ttkit import ttnn
+from ttkit.convert import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
 # added to a score that must not be chosen: far below any real score, and finite in bfloat16
 NEVER = -1e9
+
+
+def later_keys(length: int, copies: int, layout: Any) -> Value:
+    """Return what hides later keys from queries, [1, 1, copies * length, length], to add to scores.
+
+    Args:
+        copies: heads that share keys and lie one below the other.
+        layout: the `MeshLayout` of the scores.
+    """
+
+    def hidden() -> np.ndarray:
+        once = np.triu(np.full((length, length), NEVER, np.float32), 1)
+        return np.tile(once, (copies, 1))[None, None]
+
+    return layout.place(constant((1, 1, copies * length, length), hidden, layout.device))
 
 
 def _rows(value: Value) -> Value:

@@ -33,7 +33,7 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import current_layout
 from ttkit.train.distributed import shifted
-from ttkit.train.ops import NEVER
+from ttkit.train.ops import later_keys
 from ttkit.train.parallel import TILE, MeshLayout, check_divisible
 
 Values = Sequence[Value]
@@ -44,11 +44,10 @@ def _constants(layout: MeshLayout, length: int, copies: int) -> Values:
     """Return what hides later keys of a chip's own, [1, 1, copies * length, length], and each
     chip's place in the ring, [1, 1, 1, 1].
     """
-    hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
     place = np.arange(layout.cp_size, dtype=np.float32).reshape(-1, 1, 1, 1)
     mapper, how = layout.mapper(cp_dim=0), {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
     return (
-        layout.place(np.tile(hidden, (copies, 1))[None, None]),
+        later_keys(length, copies, layout),
         from_numpy(place, dtype=layout.dtype or ttnn.float32, mesh_mapper=mapper, **how),
     )
 

@@ -69,7 +69,8 @@ def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
         else:
             before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
             out = blocks.empty((before, 1, math.prod(after)))
-            _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
+            if not blocks.idle[0]:
+                _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
             array = out.reshape(array.shape[:axis] + (1,) + after)
     return array if times == 1 else array * array.dtype.type(times)
 

@@ -39,6 +39,7 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
+    has_values = True  # not so in a plan: see ttkit.sim.mesh.without_values
     used: Counter[Grid]
     _ids_opened = itertools.count(1)
 

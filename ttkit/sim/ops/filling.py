@@ -13,6 +13,7 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.ops.operation import on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.distribution import create_mesh_mapper, replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -67,6 +68,10 @@ def _like(
 
 def _fill(tensor: Tensor, value: float) -> Tensor:
     """Write one value into a new tensor; large whole numbers do not go through float32."""
+    if tensor.mesh is not None and not tensor.mesh.has_values:
+        shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
+        tensor.rebind(absent(shape, dtypes.numpy_dtype(tensor.dtype)))
+        return tensor
     given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
     one = dtypes.convert(given, tensor.dtype)
     shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
@@ -221,6 +226,8 @@ def dropout(
     if input_tensor.layout is not Layout.TILE:
         rule = "Dropout operation requires tensor to be in Tile layout when working with"
         fail(asked, f"{rule} non-sharded input tensor", "ttnn.to_layout")
+    if not input_tensor.mesh.has_values:
+        return result(input_tensor, input_tensor.array)
     seed, grid, shape = integer(seed, asked, 0), input_tensor.grid, input_tensor.shard_shape
     lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
     kept = np.empty((math.prod(lead), *shape), bool)

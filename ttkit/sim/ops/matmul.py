@@ -47,6 +47,8 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     whole = (*batch, a.shape[-2], b.shape[-1])
+    if blocks.idle[0]:
+        return blocks.empty(whole)
     # the rows of all batches that share a matrix of b make one product
     keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
     a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))

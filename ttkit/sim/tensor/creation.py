@@ -17,6 +17,7 @@ from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, operation
 from ttkit.sim.ranks import ccl_mpi, mpi
 from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
@@ -108,7 +109,9 @@ def tensor_from(
     lead = len(grid.shape)
     shape = cut.shape[lead:]
     made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
-    if dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+    if device is not None and not device.has_values:
+        cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
+    elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
         cut = dtypes.convert(cut, dtype, rows=lead if layout is Layout.ROW_MAJOR else None)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ttkit.sim.ops.blocks import elementwise
+from ttkit.sim.tensor.absent import Absent, absent
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.quirks import integers
 
@@ -114,6 +115,8 @@ def convert(
         rows: for a row-major tensor, how many leading axes count its shards.
     """
     target = numpy_dtype(dtype)
+    if isinstance(array, Absent):
+        return absent(array.shape, target)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
             return integers(array, dtype, target, rows)

@@ -62,7 +62,8 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 def register(mesh: MeshDevice) -> None:
     """Let `mesh` take part in the accounting of the chips that it covers."""
     mesh.used = Counter()
-    _meshes.add(mesh)
+    if mesh.has_values:
+        _meshes.add(mesh)
 
 
 class Allocation:
@@ -122,6 +123,12 @@ def bytes_in_use() -> Counter[int]:
     return used
 
 
-def most_in_use() -> int:
-    """DRAM bytes in use of the chip that holds most."""
+def most_in_use(mesh: MeshDevice | None = None) -> int:
+    """DRAM bytes in use of the chip that holds most.
+
+    Args:
+        mesh: without values, whose tensors lie on all of its chips; all other meshes if not given.
+    """
+    if mesh is not None:
+        return sum(mesh.used.values())
     return max(bytes_in_use().values(), default=0)

@@ -1,0 +1,134 @@
+"""Arrays without values: shape and type of any size, in the memory of one element.
+
+All strides are 0, so views (a reshape, a transpose, a slice) are NumPy's own. What would compute
+gives another array without values, of the shape and type that NumPy would give it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+ELEMENT = np.ones(4, np.float32).tobytes()  # that all arrays have in common
+Shape = Sequence[int]
+
+
+class Absent(np.ndarray):
+    """An array without values."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
+        """Return the result's shape and type; the type is that of one element's result."""
+        kinds = tuple([each.dtype if isinstance(each, np.ndarray) else each for each in inputs])
+        dtype = _result_type(ufunc, method, kinds, how.get("dtype"))
+        shapes = [each.shape for each in inputs if isinstance(each, np.ndarray)]
+        if method == "reduce":
+            return absent(_reduced(shapes[0], how["axis"], how.get("keepdims", False)), dtype)
+        if method == "accumulate":
+            return absent(shapes[0], dtype)
+        if ufunc is np.matmul:
+            (*batch, rows, _), (*others, _, columns) = shapes
+            return absent((*broadcast(tuple(batch), tuple(others)), rows, columns), dtype)
+        return absent(broadcast(*shapes), dtype)
+
+    def __array_function__(
+        self, function: Any, types: Any, args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Return the result's shape and type by a rule, or where it has none, NumPy's own view."""
+        if function in RULES:
+            return RULES[function](*args, **kwargs)
+        return super().__array_function__(function, types, args, kwargs)
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        """Write nothing."""
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the same shape of another type."""
+        return absent(self.shape, dtype)
+
+    def copy(self, *args: Any) -> Any:
+        """Return the same shape and type."""
+        return self
+
+
+def absent(shape: Shape, dtype: Any) -> Absent:
+    """Return an array without values.
+
+    Example:
+        >>> (absent((1 << 20, 1 << 20), np.float32) @ absent((1 << 20, 3), np.float32)).shape
+        (1048576, 3)
+    """
+    return _array(tuple(shape), dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _array(shape: tuple[int, ...], dtype: Any) -> Absent:
+    return Absent(shape, dtype, ELEMENT, strides=(0,) * len(shape))
+
+
+broadcast = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _result_type(ufunc: Any, method: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+    """Return the type that NumPy gives a result of operands of these types, or of numbers."""
+    ones = (np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind for kind in kinds)
+    how = {} if method == "__call__" else {"axis": 0, "dtype": dtype}
+    with np.errstate(all="ignore"):
+        return getattr(ufunc, method)(*ones, **how).dtype
+
+
+def _reduced(shape: Shape, axis: Any, keepdims: bool) -> list[int]:
+    axes = range(len(shape)) if axis is None else np.atleast_1d(axis) % len(shape)
+    kept = [1 if i in axes else n for i, n in enumerate(shape)]
+    return kept if keepdims else [n for i, n in enumerate(kept) if i not in axes]
+
+
+# ---------------------------------------------------------------- rules of NumPy's functions
+def _joined(arrays: Sequence[Any], axis: int = 0) -> Absent:
+    shape = list(arrays[0].shape)
+    shape[axis] = sum(each.shape[axis] for each in arrays)
+    return absent(shape, np.result_type(*(each.dtype for each in arrays)))
+
+
+def _where(condition: Any, yes: Any, no: Any) -> Absent:
+    shape = broadcast(*(np.shape(each) for each in (condition, yes, no)))
+    return absent(shape, np.result_type(yes, no))
+
+
+def _taken(array: Any, indices: Any, axis: int) -> Absent:
+    at = axis % array.ndim
+    return absent(array.shape[:at] + np.shape(indices) + array.shape[at + 1 :], array.dtype)
+
+
+def _taken_along(array: Any, indices: Any, axis: int) -> Absent:
+    sizes = zip(array.shape, indices.shape, strict=True)
+    shape = [max(n, m) for n, m in sizes]
+    shape[axis] = indices.shape[axis]
+    return absent(shape, array.dtype)
+
+
+def _padded(array: Any, widths: Any, **how: Any) -> Absent:
+    sizes = zip(array.shape, widths, strict=True)
+    return absent([n + before + after for n, (before, after) in sizes], array.dtype)
+
+
+def _tiled(array: Any, times: Any) -> Absent:
+    return absent([n * t for n, t in zip(array.shape, times, strict=True)], array.dtype)
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    np.argsort: lambda array, *how, **more: absent(array.shape, np.int64),
+    np.broadcast_to: lambda array, shape: absent(shape, array.dtype),
+    np.concatenate: _joined,
+    np.copyto: lambda into, values: None,
+    np.cumsum: lambda array, axis, dtype: absent(array.shape, dtype),
+    np.may_share_memory: lambda one, other: False,
+    np.pad: _padded,
+    np.take: _taken,
+    np.take_along_axis: _taken_along,
+    np.tile: _tiled,
+    np.where: _where,
+}
