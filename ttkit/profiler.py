@@ -35,8 +35,8 @@ from ttkit.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.sim.mesh.trace import tensors_in
 from ttkit.sim.ops.operation import OPERATIONS, watchers
 from ttkit.visualize.lanes import Bar
+from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
 from ttkit.visualize.tables import Report
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
 from ttkit.words import short
 
 ALL_CALLS = tuple(  # columns; "<" aligns to the left

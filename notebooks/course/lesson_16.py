@@ -17,7 +17,7 @@ from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
 from ttkit.train.replicas import average_gradients
-from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, entitle
+from ttkit.visualize.charts import BLUE, GREY, SMALL, Chart, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
 VOCABULARY = 96

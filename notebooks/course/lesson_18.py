@@ -23,8 +23,7 @@ from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train import read_settings
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.layout import Layout
-from ttkit.visualize.chart import Chart, entitle
-from ttkit.visualize.charts import COLOURS
+from ttkit.visualize.charts import COLOURS, Chart, entitle
 from ttkit.visualize.tables import Report
 
 Points = Sequence[tuple[float, float]]

@@ -154,14 +154,14 @@ def test_on_a_terminal_it_stays_text(capsys):
 
 
 def test_a_process_reports_how_far_its_training_is(monkeypatch):
-    from ttkit.visualize.live_training import Lines
+    from ttkit.visualize.widgets.live_training import Lines
 
     assert Report.now().doing == ""
     monkeypatch.setattr(Lines, "now", "step 2 of 9")
     monkeypatch.setattr(Lines, "losses", (2.5, 2.0))
     assert Report.now().doing == "step 2 of 9" and Report.now().losses == (2.5, 2.0)
     half = types.ModuleType("live_training")  # that another thread is importing
-    monkeypatch.setitem(sys.modules, "ttkit.visualize.live_training", half)
+    monkeypatch.setitem(sys.modules, "ttkit.visualize.widgets.live_training", half)
     assert Report.now().doing == ""
 
 
