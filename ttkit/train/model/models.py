@@ -15,20 +15,14 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train import ops
-from ttkit.train.attention import Attention, Rotary
-from ttkit.train.autograd import Tensor, Value, recompute
-from ttkit.train.config import TransformerConfig
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor, Value, recompute
+from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import current_layout
-from ttkit.train.distributed import (
-    GradOutputType,
-    all_gather,
-    cross_entropy_loss,
-    without_padding,
-)
-from ttkit.train.experts import Experts, with_balance
-from ttkit.train.layout import TILE, Layout
-from ttkit.train.modules import (
+from ttkit.train.model.attention import Attention, Rotary
+from ttkit.train.model.experts import Experts, with_balance
+from ttkit.train.model.modules import (
     ColumnParallelLinear,
     Dropout,
     LayerNorm,
@@ -36,8 +30,14 @@ from ttkit.train.modules import (
     RMSNorm,
     RowParallelLinear,
 )
-from ttkit.train.parameter import Parameter, normal, uniform
-from ttkit.train.sequence import enter, leave, local_part
+from ttkit.train.model.parameter import Parameter, normal, uniform
+from ttkit.train.parallel.distributed import (
+    GradOutputType,
+    all_gather,
+    cross_entropy_loss,
+    without_padding,
+)
+from ttkit.train.parallel.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):
@@ -181,7 +181,7 @@ class Transformer(Module):
             last one the head.
 
     Example:
-        >>> from ttkit.train.config import TransformerConfig
+        >>> from ttkit.train.config.settings import TransformerConfig
         >>> config = TransformerConfig(
         ...     num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32
         ... )

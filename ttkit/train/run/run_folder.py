@@ -22,7 +22,7 @@ from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.train import checkpoint
+from ttkit.train.run import checkpoint
 
 LOCK, LOG = ".trainer.lock", "log.jsonl"
 # settings of a model that a resumed run may change, or whose change the shapes show

@@ -11,7 +11,7 @@ from typing import Any
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, back_to, recorded
+from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
 
 # added to a score that must not be chosen: far below any real score, and finite in bfloat16
 NEVER = -1e9

@@ -10,12 +10,12 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Schedule
-from ttkit.train.autograd import Tensor, Value
-from ttkit.train.config import PipelineParallelConfig, TransformerConfig
-from ttkit.train.distributed import mean_over_groups
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.train.parameter import Parameter
+from ttkit.train.autograd.tensor import Tensor, Value
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import PipelineParallelConfig, TransformerConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.distributed import mean_over_groups
 
 
 class Stage:

@@ -19,10 +19,10 @@ from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
-from ttkit.train.autograd import Value
-from ttkit.train.layout import Layout, zigzag
-from ttkit.train.mesh_sockets import Sockets
-from ttkit.train.ranks import POLL_S, check_timeout, wait
+from ttkit.train.autograd.tensor import Value
+from ttkit.train.config.layout import Layout, zigzag
+from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
+from ttkit.train.pipeline.mesh_sockets import Sockets
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.

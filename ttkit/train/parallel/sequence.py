@@ -13,9 +13,15 @@ between the layers takes 1 / tp of the memory."""
 
 from __future__ import annotations
 
-from ttkit.train.autograd import Tensor
-from ttkit.train.distributed import all_gather, all_reduce, broadcast, reduce_scatter, scatter
-from ttkit.train.layout import Layout, check_divisible
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout, check_divisible
+from ttkit.train.parallel.distributed import (
+    all_gather,
+    all_reduce,
+    broadcast,
+    reduce_scatter,
+    scatter,
+)
 
 SEQUENCE = 2  # the dimension of [B, 1, S, E]
 

@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.sections import STRICT, Above0, Count, Natural, Rate, Section, Share
+from ttkit.train.config.sections import STRICT, Above0, Count, Natural, Rate, Section, Share
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.train.autograd import Value
-from ttkit.train.distributed import averaged, reduce_scatter_mean
-from ttkit.train.layout import TILE
-from ttkit.train.parameter import Parameter
-from ttkit.train.ranks import wait
+from ttkit.train.autograd.tensor import Value
+from ttkit.train.config.layout import TILE
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
+from ttkit.train.parallel.ranks import wait
 
 
 def average_gradients(

@@ -20,18 +20,18 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Action, Task
 from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Slot, Timetable
-from ttkit.train import checkpoint, optimizers
-from ttkit.train.autograd import no_grad
-from ttkit.train.config import PipelineParallelConfig, Settings, split_blocks
+from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.config.layout import TIED, Layout
+from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks
 from ttkit.train.context import DistributedContext, open_layout
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.layout import TIED, Layout
-from ttkit.train.models import create_model
-from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.ranks import check_same_model, mean, start_mpi
-from ttkit.train.run_folder import Saved
-from ttkit.train.stage import Stage, make_schedule
-from ttkit.train.trainer import VALIDATION_BATCHES, Trainer
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.ranks import check_same_model, mean, start_mpi
+from ttkit.train.pipeline.p2p import AHEAD, MPITransport, Transport, fabric_routes
+from ttkit.train.pipeline.stage import Stage, make_schedule
+from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run.run_folder import Saved
+from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
 

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
-from ttkit.train.run_folder import Record
+from ttkit.train.run.run_folder import Record
 from ttkit.words import counted, short, shows_progress
 
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.plans.actions import Message, Place
-from ttkit.train.autograd import Value
-from ttkit.train.distributed import averaged, one_copy
-from ttkit.train.p2p import MPITransport, to_host
-from ttkit.train.parameter import Parameter
+from ttkit.train.autograd.tensor import Value
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.distributed import averaged, one_copy
+from ttkit.train.pipeline.p2p import MPITransport, to_host
 
 
 def name_of_role(rank: int, world: int, num_workers: int) -> str:
-    """Return the role of a rank: see `ttkit.train.hierarchy`."""
+    """Return the role of a rank: see `ttkit.train.run.hierarchy`."""
     if rank < num_workers:
         return "worker"
     if rank > num_workers:

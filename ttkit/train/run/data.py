@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.train.config import TrainingConfig
-from ttkit.train.layout import check_divisible
+from ttkit.train.config.layout import check_divisible
+from ttkit.train.config.settings import TrainingConfig
 
 # Of each animal in the stories: what it always likes and where it lives, which a model can learn.
 ANIMALS = (

@@ -9,11 +9,11 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.attention import Attention
-from ttkit.train.autograd import Tensor, Value, no_grad
-from ttkit.train.distributed import all_gather, one_copy
-from ttkit.train.models import Transformer
-from ttkit.train.ops import NEVER
+from ttkit.train.autograd.ops import NEVER
+from ttkit.train.autograd.tensor import Tensor, Value, no_grad
+from ttkit.train.model.attention import Attention
+from ttkit.train.model.models import Transformer
+from ttkit.train.parallel.distributed import all_gather, one_copy
 
 
 class Sampler:

@@ -10,9 +10,9 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value
-from ttkit.train.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
-from ttkit.train.layout import Layout
+from ttkit.train.autograd.tensor import Tensor, Value
+from ttkit.train.config.layout import Layout
+from ttkit.train.parallel.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 EXPERTS = 1  # the dimension of [1, experts, out, in]

@@ -30,11 +30,11 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import from_numpy
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.autograd.ops import NEVER
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
-from ttkit.train.distributed import shifted
-from ttkit.train.layout import TILE, Layout, check_divisible
-from ttkit.train.ops import NEVER
+from ttkit.train.parallel.distributed import shifted
 
 Values = Sequence[Value]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.train import ops
-from ttkit.train.autograd import Tensor, Value
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout, check_divisible
-from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
-from ttkit.train.ring_attention import ring_attention_sdpa
-from ttkit.train.sequence import enter
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor, Value
+from ttkit.train.config.layout import Layout, check_divisible
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
+from ttkit.train.parallel.ring_attention import ring_attention_sdpa
+from ttkit.train.parallel.sequence import enter
 
 
 class Rotary(Module):
@@ -100,8 +100,8 @@ class Attention(Module):
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: a `ttkit.train.generation.Sampler`, which has earlier keys and values; it takes
-                those of this one token.
+            cache: a `ttkit.train.Sampler`, which has earlier keys and values; it takes those of
+                this one token.
         """
         layout = self.query.layout
         x = enter(x, layout)  # once for the three, so that gradients sum once

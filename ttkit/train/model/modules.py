@@ -11,22 +11,22 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from ttkit.train import ops
-from ttkit.train.autograd import Tensor
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout
 from ttkit.train.context import (
     AutoContext,
     DistributedConfig,
     ParallelismContext,
     current_layout,
 )
-from ttkit.train.distributed import (
+from ttkit.train.model.parameter import Parameter, constant, uniform
+from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,
     scatter,
 )
-from ttkit.train.layout import Layout
-from ttkit.train.parameter import Parameter, constant, uniform
-from ttkit.train.sequence import enter, leave, used_on_shards
+from ttkit.train.parallel.sequence import enter, leave, used_on_shards
 
 
 class Module:

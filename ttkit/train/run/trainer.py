@@ -16,27 +16,27 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train import checkpoint, optimizers
-from ttkit.train.autograd import Tensor, no_grad
-from ttkit.train.config import Settings
-from ttkit.train.config_files import read_settings
+from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.config.files import read_settings
+from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
-from ttkit.train.data import make_batches, training_text
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.distributed import mean_over_groups
-from ttkit.train.generation import Sampler, generate
-from ttkit.train.history import History, described
 from ttkit.train.memory import check_memory
-from ttkit.train.models import create_model
-from ttkit.train.ranks import (
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.ranks import (
     check_same_model,
     interrupts,
     mean,
     of_rank_0,
     start_mpi,
 )
-from ttkit.train.run_folder import FREE, Record, RunFolder, Saved
-from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
+from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run.data import make_batches, training_text
+from ttkit.train.run.generation import Sampler, generate
+from ttkit.train.run.history import History, described
+from ttkit.train.run.run_folder import FREE, Record, RunFolder, Saved
+from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
 
@@ -55,7 +55,7 @@ class Trainer:
         TTKitError: the settings do not fit together; nothing is computed before.
 
     Example:
-        >>> from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
         >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1)
         >>> how = {"tokenizer_type": "byte", "checkpoint_dir": "", "eval_every": 0}
         >>> config = TrainingConfig(batch_size=4, max_steps=3, **how)

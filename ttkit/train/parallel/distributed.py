@@ -26,10 +26,10 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.autograd.ops import NEVER, one_hot
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext
-from ttkit.train.layout import Layout
-from ttkit.train.ops import NEVER, one_hot
 
 EVERY = -1  # axis: a collective of all devices
 
@@ -274,7 +274,11 @@ def synchronize_gradients(
     for tensor in ready:
         if getattr(tensor, "expert", False):
             rule = "the groups have other experts each, whose gradients have no mean"
-            fail("synchronize_gradients", rule, "ttkit.train.data_parallel.average_gradients")
+            fail(
+                "synchronize_gradients",
+                rule,
+                "data_parallel.average_gradients",
+            )
         for axis in cluster_axes:
             tensor.set_grad(averaged(tensor.get_grad(), axis))
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ttkit.errors import fail
-from ttkit.train.config import Settings
+from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.exchange import Exchange, by_group, name_of_role
-from ttkit.train.optimizers import Optimizer, SGDConfig
-from ttkit.train.parameter import Parameter
-from ttkit.train.trainer import Trainer
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.run.exchange import Exchange, by_group, name_of_role
+from ttkit.train.run.optimizers import Optimizer, SGDConfig
+from ttkit.train.run.trainer import Trainer
 
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
 
