@@ -87,7 +87,7 @@ def card(model: Any, layout: Any, batch: int) -> dict[str, float]:
 
     Args:
         model: a `TransformerConfig`.
-        layout: a `ttkit.train.layout.Layout`.
+        layout: a `ttkit.train.config.layout.Layout`.
         batch: sequences of a step, of all groups together.
     """
     found = planned(model, layout, batch)
