@@ -18,7 +18,8 @@ from ttkit.plans import cost, topology
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train import PipelineTrainer, Trainer, no_grad
-from ttkit.train.config import (
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
@@ -27,7 +28,6 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.layout import Layout
 from ttkit.train.memory import tiled
 
 # how a profile names them, where plans have another name
@@ -73,6 +73,7 @@ def executed(settings):
 def check(settings):
     config, most, state, sent = executed(settings)
     layout, training = Layout.of(settings), settings.training_config
+    axes, layout = dict(layout.axes), replace(layout, axes=None)
     length = config.max_sequence_length
     layout.check(config, training.batch_size, length)
     job = Job(config, training.batch_size, length, training, settings.layout.bucket_mb)
@@ -80,7 +81,6 @@ def check(settings):
     assert (planned.weights, planned.optimizer) == state
     assert planned.total == pytest.approx(most, rel=0.02)
     device = settings.device_config
-    axes = {"dp" if name == "ddp" else name: axis for name, axis in device.axes().items()}
     there, counted = topology("galaxy", device.mesh_shape), Counter()
     for each in traffic(job, layout, Stage(blocks=config.num_blocks), there, axes):
         counted[each.collective] += each.times * each.plan.total_bytes
@@ -175,7 +175,6 @@ def drawn(seed):
         training["precision"] = draw.choice(["float32", "bfloat16"])
         try:
             settings = run(on, shape, 8, layout, training, **sizes)
-            settings.mesh_layout()
             rule = Layout.of(settings).why_not(
                 settings.transformer_config, 8, sizes["max_sequence_length"]
             )

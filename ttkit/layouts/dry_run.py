@@ -18,16 +18,15 @@ from ttkit.sim.mesh.without_values import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use
-from ttkit.train.autograd import Tensor, Value, recorded
-from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.context import recording
-from ttkit.train.distributed import mean_over_groups
-from ttkit.train.layout import Layout
-from ttkit.train.models import Block, Transformer, create_model
-from ttkit.train.optimizers import clip_grad_norm, make_optimizer
-from ttkit.train.parallel import MeshLayout
-from ttkit.train.parameter import Parameter
-from ttkit.train.replicas import average_gradients
+from ttkit.train.model.models import Block, Transformer, create_model
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 # the parts of a step in which the blocks before the last one are kept, and those of a block
 KEPT = ("block", "head", "block backward")
@@ -42,12 +41,12 @@ class DryRun:
     """A layout on a mesh without values, while its tape records.
 
     Attributes:
-        layout: where the model lies.
+        layout: on the mesh.
         axes: the strategy of each mesh axis: "dp", "cp" or "tp".
         at: how many calls there were, and bytes in use, where each part of the step began.
     """
 
-    layout: MeshLayout
+    layout: Layout
     axes: list[str]
     calls: Tape
     at: dict[str, tuple[int, int]]
@@ -81,14 +80,11 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
     sizes = {"dp": layout.dp, "cp": layout.cp, "tp": layout.tp}
     axes = [name for name, size in sizes.items() if size > 1]
     rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
-    found = {"ddp" if name == "dp" else name: axis for axis, name in enumerate(axes)}
-    more = {"sequence_parallel": layout.sequence_parallel, "ep": layout.ep > 1}
-    dtype = getattr(ttnn, layout.precision)
+    found = tuple((name, axis) for axis, name in enumerate(axes))
     before, recording[0] = recording[0], True  # also inside `no_grad`
     try:
         with without_values((rows, columns)) as (mesh, calls):
-            where = MeshLayout.of((rows, columns), found, mesh, dtype, zero=layout.zero, **more)
-            yield DryRun(where, axes, calls, {})
+            yield DryRun(replace(layout, axes=found).on(mesh), axes, calls, {})
     finally:
         recording[0] = before
 
@@ -140,11 +136,11 @@ def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
     """Go forward and backward, as `Trainer` and `Stage` do."""
     layout, config = model.layout, model.config
     length = config.max_sequence_length
-    ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
+    ids = np.empty((rows * layout.dp, 1, 1, length), np.uint32)
     if model.is_first:
         start: Any = layout.tokens(ids)
     else:
-        length //= layout.cp_size * (layout.tp_size if layout.sequence_parallel else 1)
+        length //= layout.cp * (layout.tp if layout.sequence_parallel else 1)
         start = Tensor(run.new((rows, 1, length, config.embedding_dim)))
     end = model(start)
     del start
@@ -170,8 +166,8 @@ def _model(
     config = replace(config, num_blocks=count, runner_type=runner)
     model = create_model(config, run.layout, blocks)
     for parameter in model.parameters().values():
-        own = parameter.is_kept_in_parts
-        parameter.set_value(run.new(parameter.own_shape if own else parameter.local_shape))
+        sharded = parameter.is_sharded
+        parameter.set_value(run.new(parameter.shard_shape if sharded else parameter.local_shape))
     model.train()
     return model
 
@@ -225,8 +221,8 @@ def _of_last_block(parameters: Mapping[str, Parameter], model: Transformer) -> d
 
 def _give_grads(parameters: Mapping[str, Parameter], run: DryRun) -> None:
     for parameter in parameters.values():
-        in_parts = parameter.cut is not None and run.layout.zero >= 2
-        parameter.set_grad(run.new(parameter.own_shape if in_parts else parameter.local_shape))
+        sharded = parameter.zero_dim is not None and run.layout.zero >= 2
+        parameter.set_grad(run.new(parameter.shard_shape if sharded else parameter.local_shape))
 
 
 def _constants(events: list[Event]) -> np.ndarray:

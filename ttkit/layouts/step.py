@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
-from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 
 MOST = 2  # blocks that are run; the last one stands for all but the first
 
