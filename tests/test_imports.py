@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "convert": {"backend", "sim"},
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
     "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
-    "layouts": {"hardware", "plans", "roofline", "sim", "train"},
+    "layouts": {"backend", "hardware", "plans", "roofline", "sim", "train"},
     "roofline": {"hardware"},
     "records": {"plans", "roofline", "sim", "visualize"},
     "profiler": {"backend", "records", "roofline", "sim", "visualize"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 
 from ttkit.layouts.search import plan_layouts
@@ -36,6 +37,7 @@ def plan(words: Sequence[str]) -> int:
     page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
     parser.add_argument("--explain", metavar="LAYOUT", help=page)
     asked = vars(parser.parse_args(words))
+    os.environ["TTKIT_BACKEND"] = "sim"  # a plan takes no card
     name = asked.pop("explain")
     found = plan_layouts(**asked)
     print(found.explain(found.find(name)) if name else found)

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit import ttnn
+from ttkit import backend
+from ttkit.errors import fail
+from ttkit.sim import ttnn
 from ttkit.sim.mesh.without_values import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes
@@ -77,6 +79,9 @@ class DryRun:
 @contextmanager
 def dry_run(layout: Layout) -> Iterator[DryRun]:
     """Open a mesh without values for a layout, with a mesh axis for each strategy that is on."""
+    if not backend.is_simulated():
+        rule = "the trainer's calls run on the simulator's mesh without values"
+        fail(f"plan {layout}", rule, "TTKIT_BACKEND=sim for the process that plans")
     sizes = {"dp": layout.dp, "cp": layout.cp, "tp": layout.tp}
     axes = [name for name, size in sizes.items() if size > 1]
     rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
