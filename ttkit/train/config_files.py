@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.cluster.files.documents import (
+from ttkit.errors import TTKitError, fail
+from ttkit.files import (
     Document,
+    Finding,
     Where,
     did_you_mean,
     fail_with,
     find_file,
     read_yaml,
 )
-from ttkit.errors import TTKitError, fail
-from ttkit.files import Finding
 from ttkit.train.config import SECTIONS, Settings, shared_by_tp
 from ttkit.train.parallel import check_divisible, check_experts
 from ttkit.train.sections import IN_A_FILE, Section, faults

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.plans.actions import Message, Place
+from ttkit.plans.schedule import Message, Place
 from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.p2p import MPITransport, to_host

@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, ValidationEr
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
+from ttkit.files import Where, did_you_mean
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line

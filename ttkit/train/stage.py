@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Action, Schedule
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.distributed import mean_over_groups

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -21,7 +20,7 @@ RECENT = 10  # steps whose speed is shown
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
 STOP = "Stop after this step"
-POINTS, FEW_POINTS = 300, 30  # of the curve, and of the small one of a rank, at most
+POINTS = 300  # of the curve, at most
 CURVE = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480.0, 170.0, 52.0, 22.0, 12.0
 BAR = (
@@ -66,9 +65,8 @@ class View:
 class Lines(View):
     """Prints now and then: for logs, and for each of several ranks."""
 
-    # the figures of the run that goes on in this process, and its losses; an engine reports them
+    # How far the run is that goes on in this process; an engine reports it.
     now = ""
-    losses: tuple[float, ...] = ()
 
     def __init__(self, trainer: Any, end: int):
         super().__init__(trainer, end)
@@ -80,14 +78,12 @@ class Lines(View):
         due = record.step % self.every == 0 or record.step == self.end
         if not self.silent:
             Lines.now = self.figures(record)
-            shown = thinned(self.trainer.history, FEW_POINTS)
-            Lines.losses = tuple(round(float(each.loss), 4) for each in shown)
             if due or record.validation_loss is not None:
                 print(words(record, self.end), flush=True)
 
     def close(self) -> None:
         """Report no longer."""
-        Lines.now, Lines.losses = "", ()
+        Lines.now = ""
 
 
 class Bar(View):
@@ -207,16 +203,3 @@ def sketch(history: Any, end: int) -> Drawing:
 def thinned(history: Any, most: int) -> list[Any]:
     """Return some of the records, evenly, and the last one."""
     return [*history[: -1 : len(history) // most + 1], *history[-1:]]
-
-
-def small_curve(losses: Sequence[float]) -> Drawing:
-    """Return the losses of a rank as a small curve; its title has the first and the last."""
-    drawing = Drawing(166, 36, f"the loss so far: from {losses[0]:.3f} to {losses[-1]:.3f}")
-    low, span = min(losses), (max(losses) - min(losses)) or 1
-    wide = 160 / max(len(losses) - 1, 1)
-    points = " ".join(
-        f"{3 + place * wide:.1f},{33 - 30 * (loss - low) / span:.1f}"
-        for place, loss in enumerate(losses)
-    )
-    drawing.add("polyline", points=points, **CURVE)
-    return drawing
