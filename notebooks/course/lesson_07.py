@@ -15,8 +15,7 @@ from ttkit.errors import fail
 from ttkit.lessons import tidy
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.chart import BLUE, Chart, entitle
-from ttkit.visualize.charts import Curves
+from ttkit.visualize.charts import BLUE, Chart, Curves, entitle
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
 from ttkit.visualize.matmul import draw_matmul
 from ttkit.words import counted

@@ -17,7 +17,7 @@ from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, 
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, entitle
+from ttkit.visualize.charts import BLUE, GREY, SMALL, Chart, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
 VOCABULARY = 96

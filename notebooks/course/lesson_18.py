@@ -22,8 +22,7 @@ from ttkit.sim.tape import Tape, tape
 from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
-from ttkit.visualize.chart import Chart, entitle
-from ttkit.visualize.charts import COLOURS
+from ttkit.visualize.charts import COLOURS, Chart, entitle
 from ttkit.visualize.tables import Report
 
 Points = Sequence[tuple[float, float]]

@@ -8,7 +8,7 @@ from ttkit.errors import TTKitError
 from ttkit.plans import gpipe, one_at_a_time, one_f_one_b
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
-from ttkit.visualize.editor import ScheduleEditor
+from ttkit.visualize.widgets.editor import ScheduleEditor
 
 
 def edited():

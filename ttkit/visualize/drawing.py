@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
+from typing import Any
 
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # left, top, width, height
@@ -36,11 +37,17 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
+    ".NAME text{pointer-events:none}"  # The mouse reaches the box below, which has the hover.
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
+    ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
+    "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
+    "padding:3px 9px}.NAME .ttkit-button[aria-pressed=true]{background:var(--frame)}"
+    ".NAME .ttkit-button[aria-disabled=true]{color:var(--soft);cursor:default}"
+    ".NAME table{border:0;color:var(--ink);font-size:12px}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )
@@ -104,10 +111,12 @@ class Drawing:
         edge: str = "var(--edge)",
         round: float = 6,
         dash: str = "",
+        hover: str = "",
+        **more: Any,
     ) -> None:
-        """Draw a rectangle with rounded corners."""
-        look = {"fill": fill, "stroke": edge, "stroke_dasharray": dash}
-        self.add("rect", x=x, y=y, width=w, height=h, rx=round, **look)
+        """Draw a rectangle with rounded corners; `more` are further attributes, as of `add`."""
+        look: dict[str, Any] = {"fill": fill, "stroke": edge, "stroke_dasharray": dash, **more}
+        self.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=round, **look)
 
     def blocks(
         self,
