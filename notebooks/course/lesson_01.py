@@ -6,116 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import OnMeshes
-from ttkit.visualize.drawing import BAD, INK, Figure, tone
-from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
-
-SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
+from ttkit.visualize.drawing import Figure
+from ttkit.visualize.mesh import draw_chips, picture_of, system_picture
 
 
-# ---------------------------------------------------------------- what opens
 def explore(
     system: str = "t3000", shape: Coordinate = (2, 4), offset: Coordinate = (0, 0)
-) -> Figure:
-    """Return the picture of a mesh that opens on a machine, or of ttnn's words that refuse it.
-
-    Nothing is opened. Chips of one row of the mesh have one colour.
+) -> list[Figure]:
+    """Return the pictures of a machine and of a mesh that opens on it. Nothing is opened.
 
     Args:
         system: what `ttkit.use_system` takes.
         shape: rows and columns of the mesh.
         offset: the coordinate of the machine at which it begins.
 
+    Raises:
+        TTKitError: such a mesh does not open.
+
     Example:
-        >>> explore("t3000", (2, 2), (0, 2))
-        a 2x2 mesh at (0, 2) of a t3000
-          row 0: devices 2, 6
-          row 1: devices 3, 7
+        >>> explore("t3000", (2, 2), (0, 2))[1].title
+        'the mesh: ttnn.MeshShape(2, 2) at (0, 2)'
     """
     machine = system_named(system)
-    size, corner = "x".join(map(str, shape)), tuple(offset)
-    title = f"a {size} mesh at {corner} of a {machine.name}"
-    given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
-    asked = f"open_mesh_device({given}) on a {machine.name}"
-    whole = system_picture(machine)
-    try:
-        places = list(device_order(machine, shape, corner, asked))
-    except TTKitError as error:
-        drawing = _draw(whole, {})
-        _outline(drawing, shape, corner)
-        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
-        return Figure(title, [drawing], [note], text, str(error))
+    places = device_order(machine, shape, offset, f"a mesh of {shape} on a {machine.name}")
     devices = [machine.ids[row][column] for row, column in places]
-    mesh = picture_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
-    at = dict(zip(devices, np.ndindex(*shape)))
-    ids = np.reshape(devices, shape)
-    rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
-    notes = [
-        *_said(shape, corner, places),
-        "In a chip: its device id, and its coordinate in the mesh. One colour: one row of it.",
-    ]
-    return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
-
-
-def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
-    """Return what is special about the places in the machine that a mesh takes."""
-    if 1 < len(places) == max(shape):
-        return ["One row or one column is a line: it follows the cables."]
-    if len(places) == 1 or places[1][0] == places[0][0]:
-        return []
-    moved = " ttnn then ignores the offset." if places[0] != corner else ""
-    return [f"It opens transposed: a row of the mesh is a column of the machine.{moved}"]
-
-
-def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
-    """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
-    drawing = MeshDrawing(picture, 72, 42, "", gap=(14, 28))
-    w, h = drawing.w, drawing.h
-    for device, label, (x, y) in zip(picture.devices, picture.labels, drawing.corners):
-        where = at.get(device)
-        if where is None:
-            look, said, words = {"stroke_dasharray": "3 3"}, "not opened", ""
-        else:
-            look, said, words = {}, f"{where} of the mesh", str(where)
-        fill, ink = ("none", "var(--soft)") if where is None else (tone(int(where[0])), INK)
-        hover = f"device {device}: {label} in this picture, {said}"
-        drawing.add(
-            "rect",
-            hover=hover,
-            x=x,
-            y=y,
-            width=w,
-            height=h,
-            rx=6,
-            fill=fill,
-            stroke="var(--edge)",
-            **look,
-        )
-        drawing.words(
-            x + w / 2, y + 18, f"device {device}", size=SIZE, colour=ink, bold=bool(words)
-        )
-        drawing.words(x + w / 2, y + 34, words, size=SIZE, colour=ink)
-    return drawing
-
-
-def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> None:
-    """Draw the rectangle that was refused, up to a little way out of the machine."""
-    (top, left), (rows, columns) = corner, shape
-    across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
-    x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
-    w = (min(left + columns, 8) - left) * across - drawing.gap_x + 12
-    h = (min(top + rows, 9) - top) * down - drawing.gap_y + 12
-    drawing.width = max(drawing.width, x + w + 3)
-    drawing.height = max(drawing.height, y + h + 3)
-    hover = f"refused: {rows}x{columns} at {corner}"
-    look: dict[str, Any] = {"stroke": BAD, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
-    drawing.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=8, fill="none", **look)
+    title = f"the mesh: ttnn.MeshShape{tuple(shape)} at {tuple(offset)}"
+    mesh = picture_of(title, shape, devices, machine)
+    return [draw_chips(system_picture(machine)), draw_chips(mesh)]
 
 
 # ---------------------------------------------------------------- exercises
@@ -239,9 +162,6 @@ exercise(
         "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
             _cabled(system, device, (True, True))
         ),
-        "these are coordinates; device ids are asked for": lambda system, device: {
-            system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
-        },
     },
     praise="no cable missing, none invented, wrap-around included",
     hints=[
