@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +10,7 @@ import numpy as np
 import ttkit
 from ttkit import backend
 from ttkit.lessons import tidy
-from ttkit.sim.ops.operation import watchers
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 
 def opened(chips: int = 4) -> Any:
@@ -40,20 +36,6 @@ def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
     else:
         mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)
     return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
-
-
-@contextmanager
-def each_result(see: Callable[[str, Any, Any], None]) -> Iterator[None]:
-    """Call `see(operation, arguments, result)` after each operation inside the block."""
-    watcher = SimpleNamespace(
-        before=lambda name, args, kwargs: None,
-        after=lambda name, args, kwargs, result: see(name, args, result),
-    )
-    watchers.append(watcher)
-    try:
-        yield
-    finally:
-        watchers.remove(watcher)
 
 
 # ---------------------------------------------------------------- settings
@@ -100,7 +82,7 @@ def candidate(
     system: str = "t3000",
     overlap: bool = True,
 ) -> Any:
-    """Return the planner's candidate for a `ttkit.train.layout.Layout`, whether it fits or not.
+    """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
 
     Args:
         batch: sequences of a step, of all groups together.

@@ -13,7 +13,7 @@ from ttkit.errors import TTKitError
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
 from ttkit.train import training_plan
-from ttkit.train.config import DeviceConfig, Settings
+from ttkit.train.config.settings import DeviceConfig, Settings
 
 HEADROOM = 0.1  # of a chip's DRAM stays free
 ERROR = 0.1  # of modelled speeds: shapes that are no further apart are equally good

@@ -29,7 +29,7 @@ from ttkit.train import (
     create_model,
     training_plan,
 )
-from ttkit.train.config import Settings
+from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 
 _folder: TemporaryDirectory[str] | None = None  # it goes when the kernel stops

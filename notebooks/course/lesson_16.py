@@ -9,7 +9,7 @@ import numpy as np
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import numbers
-from ttkit.train.parallel import zigzag
+from ttkit.train.config.layout import zigzag
 from ttkit.visualize.chart import Chart, entitle
 
 

@@ -1,6 +1,5 @@
 """Lesson 01: its exercises with right and with wrong answers."""
 
-
 import pytest
 from answers import both
 from machine import strict_with_fabric

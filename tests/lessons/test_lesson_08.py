@@ -8,7 +8,7 @@ from machine import strict_with_fabric
 
 from ttkit import TTKitError, ttnn
 from ttkit.train import training_plan
-from ttkit.train.config import DeviceConfig
+from ttkit.train.config.settings import DeviceConfig
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from course.common import changed
 from course.lesson_12 import GIVEN, new_folder
 from ttkit import lessons, ttnn
 from ttkit.train import AutoContext, read_settings, synchronize_gradients
-from ttkit.train.config import DeviceConfig
-from ttkit.train.replicas import average_gradients
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from answers import both
 
 from course.lesson_16 import UNLIKE, CausalWork
-from ttkit.train.parallel import zigzag
+from ttkit.train.config.layout import zigzag
 
 
 # ---------------------------------------------------------------- the picture

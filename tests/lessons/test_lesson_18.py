@@ -7,7 +7,7 @@ import pytest
 from answers import both
 
 from ttkit.lessons import check
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
 
 BEST = "TP8 PP8 SP recompute 128 micro-batches"
 

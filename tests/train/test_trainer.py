@@ -23,10 +23,11 @@ from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
 from ttkit import TTKitError, cli, ttnn
 from ttkit.errors import OutOfMemoryError
-from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
-from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings
-from ttkit.train.parameter import Parameter
-from ttkit.train.run_folder import RunFolder
+from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer
+from ttkit.train.config.settings import DeviceConfig, SchedulerConfig, Settings
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.run import checkpoint
+from ttkit.train.run.run_folder import RunFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]
@@ -605,7 +606,7 @@ def test_a_mesh_that_is_open_for_something_else():
     refused(lambda: trainer(DeviceConfig((1, 4))), "enable_ddp: False, enable_tp: False")
     assert context.is_device_open()  # it was not the trainer that opened it
     with trainer("DP4") as run:
-        assert run.layout.ddp_size == 4
+        assert run.layout.dp == 4
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):

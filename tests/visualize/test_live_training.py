@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from visualize.test_training import record, run
 
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.run_folder import Record
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.run.run_folder import Record
 from ttkit.visualize import live_training
 
 

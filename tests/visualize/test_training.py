@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from ttkit.train.config import Settings, TrainingConfig
-from ttkit.train.run_folder import Record
+from ttkit.train.config.settings import Settings, TrainingConfig
+from ttkit.train.run.run_folder import Record
 from ttkit.visualize import training
 
 

@@ -13,8 +13,8 @@ from ttkit.layouts.places import Machine, Place
 from ttkit.layouts.step import Job
 from ttkit.layouts.times import Times
 from ttkit.layouts.traffic import Traffic
-from ttkit.train.config import Settings
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # of a table

@@ -14,9 +14,9 @@ import numpy as np
 from ttkit import backend
 from ttkit.lessons.comparing import CheckFailed, device_difference, values_mean_something
 from ttkit.lessons.exercises import Run, parameters
-from ttkit.profiler import profile
-from ttkit.records import Record, last_name
+from ttkit.records import Reader, Record, last_name
 from ttkit.sim.mesh.mesh import opened_meshes
+from ttkit.sim.tape import tape
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.memory import bytes_of, padded
 from ttkit.words import counted
@@ -94,12 +94,12 @@ class OnMeshes:
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
         call = answer if self.call is None else partial(self.call, answer)
-        with profile() if backend.is_simulated() else nullcontext() as seen:
+        with tape() if backend.is_simulated() else nullcontext() as calls:
             result = call(mesh, *(array.copy() for array in arrays), *more)
+        records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
         where = ", ".join([f"on {mesh!r}", *more])
-        records = seen.records if seen else []
         return MeshRun((mesh, *arrays, *more), result, where, names, asks, shards, records)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
 
 TEXT = 512  # bytes of a call's description: small enough to be sent at once
-CALL, BINDING, BYTES, SOCKET = 30801, 30802, 30803, 30804  # message tags
+CALL, BINDING, SOCKET = 30801, 30802, 30803  # message tags
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3  # poll without sleeping so long, then sleep up to so long
 
 
