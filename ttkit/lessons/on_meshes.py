@@ -146,17 +146,18 @@ class MeshRun(Run):
         come = (r for r in self.records if r.kind == "host" and r.bytes_written)
         return [r for r in come if math.prod(r.results[0].shape) > 1]
 
-    def _wanted(self) -> str:
-        return " and ".join(f"{name} as {list(s)}" for name, s in self.shards.items() if s)
+    def _shapes(self) -> str:
+        """Return which shards each chip should get, and which it got."""
+        wanted = [f"{name} as {list(s)}" for name, s in self.shards.items() if s]
+        have = [str(list(r.results[0].shape)) for r in self._put()]
+        return f"each chip should get {' and '.join(wanted)}; yours got {' and '.join(have)}"
 
     def clue(self) -> str:
         """Say which shards the chips got, where they should have got others."""
-        have = [list(r.results[0].shape) for r in self._put()]
-        lean = [[n for n in shape if n != 1] for shape in have]
+        have = [[n for n in r.results[0].shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
-        if not have or all(shape in lean for shape in wanted):
-            return ""
-        return f"each chip should get {self._wanted()}; yours got {' and '.join(map(str, have))}"
+        fits = all(shape in have for shape in wanted)
+        return "" if fits or not have else self._shapes()
 
     def _bytes(self) -> tuple[int, int]:
         """Return how many bytes came to each chip, and how many its shards take."""
@@ -191,11 +192,10 @@ class MeshRun(Run):
             return wrong
         used, most = self._bytes()
         if most and not used:
-            return f", nothing was put on it: each chip should get {self._wanted()}"
+            return f", nothing was put on it: {self._shapes().partition(';')[0]}"
         if most and used > most:
             said = f"you put {used:,} bytes on each chip; the target is {most:,}"
-            have = " and ".join(str(list(r.results[0].shape)) for r in self._put())
-            return f", {said}: each chip should get {self._wanted()}; yours got {have}"
+            return f", {said}: {self._shapes()}"
         return ""
 
     def used(self, budget: Budget | None) -> str:
