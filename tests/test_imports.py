@@ -181,7 +181,7 @@ def test_the_rule_sees(where, source, target):
             "chips\nimport numpy",
         ),
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
-        ("train/plan.py", "def f():\n    from ttkit.visualize.training import tables"),
+        ("train/plan.py", "def f():\n    from ttkit.visualize.charts.training import tables"),
         ("backend.py", "from ttkit import __version__"),
         ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],
@@ -211,7 +211,7 @@ def test_protobuf_is_imported_by_descriptors_only():
 @pytest.mark.parametrize(
     "modules",
     [
-        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.descriptor",
+        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.machines",
         "ttkit.train.run.trainer, ttkit.train.config.files",
     ],
 )

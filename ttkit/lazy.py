@@ -42,7 +42,7 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
 
 def drawing(function: str) -> Callable[..., Any]:
     """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
-    module, name = function.split(".")
+    module, _, name = function.rpartition(".")
     return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
 
 

@@ -6,39 +6,95 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import OnMeshes
-from ttkit.visualize.drawing import Figure
-from ttkit.visualize.mesh import draw_chips, picture_of, system_picture
+from ttkit.visualize.cells import Cell, Cells, Grid
+from ttkit.visualize.drawing import BAD, Figure, tone
+from ttkit.visualize.mesh import grid_of, system_grid
 
 
+# ---------------------------------------------------------------- what opens
 def explore(
     system: str = "t3000", shape: Coordinate = (2, 4), offset: Coordinate = (0, 0)
-) -> list[Figure]:
-    """Return the pictures of a machine and of a mesh that opens on it. Nothing is opened.
+) -> Figure:
+    """Return the picture of a mesh that opens on a machine, or of ttnn's words that refuse it.
+
+    Nothing is opened. Chips of one row of the mesh have one colour.
 
     Args:
         system: what `ttkit.use_system` takes.
         shape: rows and columns of the mesh.
         offset: the coordinate of the machine at which it begins.
 
-    Raises:
-        TTKitError: such a mesh does not open.
-
     Example:
-        >>> explore("t3000", (2, 2), (0, 2))[1].title
-        'the mesh: ttnn.MeshShape(2, 2) at (0, 2)'
+        >>> explore("t3000", (2, 2), (0, 2))
+        a 2x2 mesh at (0, 2) of a t3000
+          row 0: devices 2, 6
+          row 1: devices 3, 7
     """
     machine = system_named(system)
-    places = device_order(machine, shape, offset, f"a mesh of {shape} on a {machine.name}")
+    size, corner = "x".join(map(str, shape)), tuple(offset)
+    title = f"a {size} mesh at {corner} of a {machine.name}"
+    given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
+    asked = f"open_mesh_device({given}) on a {machine.name}"
+    whole = system_grid(machine)
+    try:
+        places = list(device_order(machine, shape, corner, asked))
+    except TTKitError as error:
+        drawing = _draw(whole, {})
+        _outline(drawing, shape, corner)
+        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
+        return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
-    title = f"the mesh: ttnn.MeshShape{tuple(shape)} at {tuple(offset)}"
-    mesh = picture_of(title, shape, devices, machine)
-    return [draw_chips(system_picture(machine)), draw_chips(mesh)]
+    mesh = grid_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
+    at = dict(zip(devices, np.ndindex(*shape)))
+    ids = np.reshape(devices, shape)
+    rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
+    notes = [
+        *_said(shape, corner, places),
+        "In a chip: its device id, and its coordinate in the mesh. One colour: one row of it.",
+    ]
+    return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
+
+
+def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
+    """Return what is special about the places in the machine that a mesh takes."""
+    if 1 < len(places) == max(shape):
+        return ["One row or one column is a line: it follows the cables."]
+    if len(places) == 1 or places[1][0] == places[0][0]:
+        return []
+    moved = " ttnn then ignores the offset." if places[0] != corner else ""
+    return [f"It opens transposed: a row of the mesh is a column of the machine.{moved}"]
+
+
+def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
+    """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
+    cells = []
+    for device in grid.devices:
+        name, where = f"device {device}", at.get(device)
+        if where is None:
+            cells.append(Cell(name, [""], "none", "not opened", dashed=True))
+        else:
+            cells.append(Cell(name, [str(where)], tone(int(where[0]))))
+    return Cells(grid, cells, frame="", gap=(14, 24))
+
+
+def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
+    """Draw the rectangle that was refused, up to a little way out of the machine."""
+    (top, left), (rows, columns) = corner, shape
+    across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
+    x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
+    w = (min(left + columns, 8) - left) * across - drawing.gap_x + 12
+    h = (min(top + rows, 9) - top) * down - drawing.gap_y + 12
+    drawing.width = max(drawing.width, x + w + 3)
+    drawing.height = max(drawing.height, y + h + 3)
+    hover = f"refused: {rows}x{columns} at {corner}"
+    drawing.box(x, y, w, h, edge=BAD, round=8, dash="7 4", hover=hover, stroke_width=2.5)
 
 
 # ---------------------------------------------------------------- exercises
@@ -162,6 +218,9 @@ exercise(
         "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
             _cabled(system, device, (True, True))
         ),
+        "these are coordinates; device ids are asked for": lambda system, device: {
+            system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
+        },
     },
     praise="no cable missing, none invented, wrap-around included",
     hints=[

@@ -10,7 +10,7 @@ import numpy as np
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.chart import GREY, Chart, entitle
+from ttkit.visualize.charts import GREY, Chart, entitle
 from ttkit.words import counted
 
 

@@ -10,7 +10,7 @@ from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.train.config.layout import zigzag
-from ttkit.visualize.chart import Chart, entitle
+from ttkit.visualize.charts import Chart, entitle
 
 
 class CausalWork(Chart):

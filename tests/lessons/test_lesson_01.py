@@ -1,10 +1,14 @@
-"""Lesson 01: its exercises with right and with wrong answers."""
+"""Lesson 01: the picture to play with, and its exercises with right and with wrong answers."""
 
+import numpy as np
 import pytest
 from answers import both
 from machine import strict_with_fabric
 
+import ttkit
+from course.lesson_01 import explore
 from ttkit import ttnn
+from ttkit.hardware import SYSTEMS
 
 
 @pytest.fixture(autouse=True)
@@ -12,6 +16,71 @@ def as_in_a_lesson():
     with strict_with_fabric():
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # nothing is sent in lesson 01
         yield
+
+
+# ---------------------------------------------------------------- the picture
+SHAPES = [(1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (2, 4), (4, 2), (1, 8), (3, 3), (4, 8)]
+OFFSETS = [(0, 0), (0, 1), (0, 3), (1, 0), (1, 1), (7, 0)]
+
+
+@pytest.mark.parametrize("system", ["t3000", "galaxy", "galaxy_torus", "n300"])
+def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
+    ttkit.use_system(system)
+    for shape in SHAPES:
+        for offset in OFFSETS:
+            picture = explore(system, shape, offset)
+            try:
+                mesh = ttnn.open_mesh_device(
+                    ttnn.MeshShape(*shape), offset=ttnn.MeshCoordinate(*offset)
+                )
+            except RuntimeError as error:
+                assert picture.alarm == str(error) and len(picture.drawings) == 1
+                assert repr(picture).endswith(f"refused: {error}")
+                (drawing,) = picture.drawings
+                size = "x".join(map(str, shape))
+                assert f"<title>refused: {size} at {offset}</title>" in drawing.svg()
+                assert drawing.width <= 760
+                continue
+            with mesh:
+                ids = np.reshape(mesh.get_device_ids(), shape)
+            rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
+            assert repr(picture).splitlines()[1:] == [f"  {row}" for row in rows]
+            assert not picture.alarm
+            whole, part = ({c.name: c.lines[0] for c in d.cells} for d in picture.drawings)
+            opened = {f"device {id}": f"({r}, {c})" for (r, c), id in np.ndenumerate(ids)}
+            assert list(part.items()) == list(opened.items())
+            assert {name: at for name, at in whole.items() if at} == opened
+            assert len(whole) == SYSTEMS[system].num_devices
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("t3000", (2, 4), (0, 0)), ""),
+        (("t3000", (2, 2), (0, 2)), ""),
+        (("t3000", (4, 2), (0, 0)), "It opens transposed: a row of the mesh is a column of the"),
+        (("galaxy", (2, 5), (1, 1)), "machine. ttnn then ignores the offset."),
+        (("t3000", (1, 4), (1, 0)), "it follows the cables"),
+        (("t3000", (2, 1), (0, 1)), "it follows the cables"),  # along the row
+    ],
+)
+def test_the_picture_says_what_is_special(asked, said):
+    notes = " ".join(explore(*asked).notes)
+    assert said in notes
+    assert said or ("transposed" not in notes and "cables" not in notes)
+
+
+def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
+    for drawing in explore("t3000", (4, 2)).drawings:
+        colour = {int(cell.name.split()[1]): cell.fill for cell in drawing.cells}
+        rows = [(4, 5), (0, 1), (2, 3), (6, 7)]
+        assert [colour[a] == colour[b] for a, b in rows] == [True] * 4
+        assert len(set(colour.values())) == 4
+
+
+def test_a_machine_that_is_not_known_is_refused():
+    with pytest.raises(ttkit.TTKitError, match="no system has that name"):
+        explore("t4000")
 
 
 # ---------------------------------------------------------------- the exercises
@@ -93,6 +162,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "one axis for the other": lambda s, d: neighbours(s, d, s.wraps[::-1]),
                 "you closed rows and columns": lambda s, d: neighbours(s, d, (True, True)),
                 "is no neighbour of itself": lambda s, d: neighbours(s, d) | {d},
+                "device ids are asked for": lambda s, d: [
+                    s.coordinate_of[other] for other in neighbours(s, d)
+                ],
             },
         ),
     }

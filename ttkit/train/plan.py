@@ -228,7 +228,7 @@ class TrainingPlan(Tables):
 
     def reports(self) -> list[Any]:
         """Return the tables: parameters, memory, communication, times."""
-        from ttkit.visualize.training import tables
+        from ttkit.visualize.charts.training import tables
 
         return tables(self)
 

@@ -248,7 +248,9 @@ class Trainer:
         Returns:
             The records of these steps; a notebook shows them in five lines.
         """
-        from ttkit.visualize.live_training import progress  # an object that is asked to draw itself
+        from ttkit.visualize.widgets.live_training import (
+            progress,
+        )  # an object that is asked to draw itself
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)

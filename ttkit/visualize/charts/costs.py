@@ -6,19 +6,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttkit.errors import check_counts, fail
 from ttkit.plans import Plan, cost, crossover
-from ttkit.visualize.chart import BLUE, INK, Chart, entitle
-from ttkit.visualize.charts import COLOURS, DASHES
+from ttkit.visualize.charts import INK, Bars, Curves
 from ttkit.visualize.drawing import size_text
+from ttkit.visualize.steps import title_of
 from ttkit.words import counted
 
 SIZES = tuple(64 << n for n in range(17))  # bytes: 64 to 4 MiB
 MOST = 16  # ways from chip to chip with a bar of their own
-DOTS = "os^D"  # a shape for each curve
 
 
 def _micro(seconds: float) -> str:
@@ -26,26 +25,23 @@ def _micro(seconds: float) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class CostCurves(Chart):
+class CostCurves(Curves):
     """Curves of modelled seconds over bytes, on logarithmic axes, and where the fastest changes.
 
     Args:
-        curves: name -> (bytes of a shard, seconds) points.
         size: bytes at which the seconds are read off.
         at: name -> the seconds there.
-        crossings: (bytes, name that is faster below, name that is faster from there on).
+        crossings: (bytes, seconds, name that is faster below, name that is faster from there on).
     """
 
-    title: str
-    curves: Mapping[str, tuple[tuple[int, float], ...]]
-    size: int
-    at: Mapping[str, float]
-    crossings: tuple[tuple[int, str, str], ...]
+    size: int = 0
+    at: Mapping[str, float] = field(default_factory=dict)
+    crossings: tuple[tuple[int, float, str, str], ...] = ()
 
     def __repr__(self) -> str:
         times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
         lines = [self.title, f"at {size_text(self.size)}: {times}"]
-        for size, below, above in self.crossings:
+        for size, _, below, above in self.crossings:
             lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
         return "\n  ".join(lines)
 
@@ -58,28 +54,19 @@ class CostCurves(Chart):
         """Draw the curves, a line at the size, and a cross at each cross-over."""
         from matplotlib.ticker import FuncFormatter, LogLocator
 
+        named = {f"{name}: {_micro(self.at[name])}": self.curves[name] for name in self.curves}
+        Curves(f"{self.title} · at {size_text(self.size)}", named, over=self.over).draw(ax)
         ax.set(xscale="log", yscale="log")
-        for i, (name, points) in enumerate(self.curves.items()):
-            colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-            label = f"{name}: {_micro(self.at[name])}"
-            dot = DOTS[i % len(DOTS)]
-            ax.plot(*zip(*points), color=colour, linestyle=dash, marker=dot, ms=4, label=label)
-            ax.plot(self.size, self.at[name], color=INK, marker=dot, ms=7, fillstyle="none")
         ax.axvline(self.size, color=INK, linewidth=0.8, linestyle=":")
-        low = min(seconds for points in self.curves.values() for _, seconds in points)
-        for size, below, above in self.crossings:
-            there = next(y for x, y in self.curves[below] if x >= size)
+        for size, there, below, above in self.crossings:
             ax.plot(size, there, color=INK, marker="x", ms=9, mew=2)
             text = f"cross-over at {size_text(size)}:\n{below} below, {above} from there on"
             ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
-        ax.set_ylim(bottom=low / 4)
+        ax.set_ylim(bottom=min(y for points in self.curves.values() for _, y in points) / 4)
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
         ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))
-        ax.set_xlabel("bytes of the shard of each chip")
-        ax.grid()
-        entitle(ax, f"{self.title} · at {size_text(self.size)}")
 
 
 def cost_curves(
@@ -112,45 +99,14 @@ def cost_curves(
     for below, above in itertools.pairwise(best):
         if below != above:
             found = crossover(algorithms[below], algorithms[above])
-            crossings += [(found, below, above)] if found else []
+            if found:
+                crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
     at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-    return CostCurves(title, curves, size, at, tuple(crossings))
+    over = "bytes of the shard of each chip"
+    return CostCurves(title, curves, 3, over, size, at, tuple(crossings))
 
 
-@dataclass(frozen=True, repr=False)
-class LinkChart(Chart):
-    """A bar for each of the busiest ways from chip to chip, and sentences about the others.
-
-    Args:
-        bars: (way, bytes, how busy it is), the busiest first.
-    """
-
-    title: str
-    bars: tuple[tuple[str, int, str], ...]
-    foot: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        bars = (f"{name}: {words}" for name, _, words in self.bars)
-        return "\n".join([self.title, *bars, *self.foot])
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 0.9 + 0.22 * len(self.bars) + 0.15 * len(self.foot)
-
-    def draw(self, ax: Any) -> None:
-        """Draw the bars, the busiest on top."""
-        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
-        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, words, padding=5)
-        ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
-        ax.margins(y=0.01)
-        ax.invert_yaxis()
-        ax.set_xlabel("\n".join(self.foot), loc="left")
-        entitle(ax, self.title)
-
-
-def link_chart(plan: Any) -> LinkChart:
+def link_chart(plan: Any) -> Bars:
     """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
 
     A pair is two linked chips. Of its bytes each link that a transfer uses carries an equal part.
@@ -160,11 +116,9 @@ def link_chart(plan: Any) -> LinkChart:
         >>> link_chart(broadcast(topology("n300"), 4096))
         broadcast on n300 1x2, both ways
         bytes of each pair of chips, one way, over 2 links together
-        0 → 1: 4 KiB, busy in 1 of 1 steps
-        Without bytes: 1 way.
+          0 → 1: 4 KiB, busy in 1 of 1 steps
+          Without bytes: 1 way.
     """
-    from ttkit.visualize.steps import title_of
-
     steps: Counter[tuple[int, int]] = Counter()
     for step in plan.steps:
         steps.update({(t.source, t.destination) for t in step if t.bytes})
@@ -182,4 +136,4 @@ def link_chart(plan: Any) -> LinkChart:
     if idle := len(pairs) - len(ways):
         foot.append(f"Without bytes: {counted(idle, 'way')}.")
     over = f"bytes of each pair of chips, one way, over {counted(plan.links, 'link')} together"
-    return LinkChart(f"{title_of(plan)}\n{over}", tuple(bars), tuple(foot))
+    return Bars(f"{title_of(plan)}\n{over}", bars, foot)

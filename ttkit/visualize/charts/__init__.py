@@ -1,17 +1,28 @@
-"""Charts of losses over steps, of the chips' memory, and of bars in parts."""
+"""Charts by matplotlib: losses, memory, bars; and how a notebook shows them."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from textwrap import fill
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.chart import BLUE, GREY, INK, ORANGE, Chart, entitle, leave_empty
+from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 from ttkit.words import short
 
+WIDTH = 6.4  # inches, 614 px on a page; the smallest text is 8 points, which is 10.7 px
+SMALL, DOTS_PER_INCH = 8, 192
+ROW, LABEL, LETTER = 390, 34, 5  # points: a legend's row, what a label takes, and its letters
+# Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
+LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
+INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
+GREY = "#7a828c"  # which stands out from both pages
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
@@ -19,6 +30,96 @@ LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, w
 DOTS = 20  # up to so many points, each has a dot
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
 Points = Sequence[tuple[float, float]]
+LOOK = {
+    "svg.fonttype": "none",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlesize": 9.5,
+    "font.size": 8.5,
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.parse_math": False,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "grid.color": FRAME,
+    "grid.linewidth": 0.6,
+    "path.simplify_threshold": 1.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+class Chart:
+    """Data that matplotlib draws: into your Axes by `plot(ax)`, as a picture in a notebook.
+
+    `repr` has the same data in rounded numbers. Pages without pictures show it, screen readers read
+    it, and tests of notebooks compare it: the SVG's bytes depend on the CPU and on matplotlib.
+    """
+
+    title: str
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 3.0
+
+    def draw(self, ax: Any) -> None:
+        """Draw into a matplotlib Axes."""
+        raise NotImplementedError
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw into a matplotlib Axes, by default one in a new figure, and return it."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(figsize=(WIDTH, self.height), layout="constrained")[1]
+        self.draw(ax)
+        return ax
+
+    def _repr_html_(self) -> str:
+        """Return the chart as an image of its own, in which no style and no id meets the page's."""
+        from matplotlib import style
+        from matplotlib.figure import Figure
+
+        text, page = repr(self), io.BytesIO()
+        with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
+            figure = Figure((WIDTH, self.height), layout="constrained")
+            self.draw(figure.subplots())
+            # a date and a version would differ from run to run
+            unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
+        image = b64encode(page.getvalue()).decode()
+        wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
+        return on_page(
+            f'<img class="ttkit-chart" alt="{escape(text)}" style="min-width:{least:.0f}px" '
+            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">'
+        )
+
+
+def entitle(ax: Any, title: str) -> None:
+    """Set a title; below it, above the Axes, a legend where something has a label."""
+    labels = ax.get_legend_handles_labels()[1]
+    title = "\n".join(fill(line, 68) for line in title.split("\n"))
+    if not labels:
+        ax.set_title(title)
+    else:
+        rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
+        columns = math.ceil(len(labels) / rows)
+        ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
+
+
+def leave_empty(ax: Any, text: str) -> None:
+    """Write into an empty Axes why it is empty."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
+    ax.set(xticks=[], yticks=[])
 
 
 def percent(part: float) -> str:
@@ -259,6 +360,56 @@ class Stacks(Chart):
             how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
             ax.annotate(self._text(size), (at, row), (4, 0), **how)
         ax.set_xlim(0, 1.12 * max([*sums, self.room]))
+
+
+@dataclass(frozen=True, repr=False)
+class Bars(Chart):
+    """Bars with words beside them, the first on top.
+
+    Args:
+        bars: (name, length, words).
+        foot: sentences below the axis.
+        ticks: (length, words) of the marks of a logarithmic axis; without any the axis is linear.
+
+    Example:
+        >>> Bars("sent", [("0 to 1", 4096, "4 KiB")])
+        sent
+          0 to 1: 4 KiB
+    """
+
+    title: str
+    bars: Sequence[tuple[str, float, str]]
+    foot: Sequence[str] = ()
+    ticks: Sequence[tuple[float, str]] = ()
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {words}" for name, _, words in self.bars]
+        return "\n  ".join([self.title, *lines, *self.foot])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.0 + 0.26 * len(self.bars) + 0.15 * len(self.foot)
+
+    def draw(self, ax: Any) -> None:
+        """Draw the bars, their names and their words."""
+        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
+        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
+        ax.bar_label(drawn, words, padding=5)
+        ax.invert_yaxis()
+        ax.margins(y=0.01)
+        ax.tick_params(axis="y", length=0)
+        if self.ticks:
+            ax.set_xscale("log")
+            places, labels = zip(*self.ticks)
+            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.9)
+            ax.set_xticks(places, labels)
+            ax.minorticks_off()
+            ax.grid(axis="x")
+        else:
+            ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
+        ax.set_xlabel("\n".join(self.foot), loc="left")
+        entitle(ax, self.title)
 
 
 class MemoryBars(Stacks):

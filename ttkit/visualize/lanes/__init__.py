@@ -1,4 +1,6 @@
-"""Lanes: rows of bars on one axis of time. Pipeline schedules and timelines are drawn with them."""
+"""Lanes: rows of bars on one axis of time, and arrows from row to row.
+
+Pipeline schedules, timelines and messages between ranks are drawn with them."""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, width_of
+from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, tone, width_of
 from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # px of the names, and of the bars
@@ -69,6 +71,17 @@ class Lane:
     never: Sequence[Bar] = field(default=())
 
 
+class Arrow(NamedTuple):
+    """An arrow from a time on one lane to a time on another, both lanes by number."""
+
+    lane: int
+    start: float
+    to: int
+    end: float
+    text: str = ""
+    hover: str = ""
+
+
 def draw_lanes(
     lanes: Sequence[Lane],
     looks: Mapping[str, Look],
@@ -79,6 +92,7 @@ def draw_lanes(
     axis: str,
     unit: str = "",
     until: float = 0.0,
+    arrows: Sequence[Arrow] = (),
 ) -> Drawing:
     """Return the drawing of lanes, the first on top, on one axis that begins at 0.
 
@@ -88,7 +102,7 @@ def draw_lanes(
         looks: of each kind, in the order of the legend.
         end: when the last bar ends.
         title: the text alternative.
-        idle: what the legend says of the time without bars.
+        idle: what the legend says of the time without bars; "" says nothing.
         axis: what the axis says.
         unit: of the times, "" where they are counted.
         until: where the axis ends, if not at `end`: pictures that are compared share it.
@@ -119,33 +133,46 @@ def draw_lanes(
         drawing.words(0, top + 14, lane.name, size=SIZE, anchor="start", bold=True)
         drawing.words(0, top + 29, lane.about, size=SIZE, anchor="start", colour="var(--soft)")
         drawing.box(LEFT, top + 2, empty, BOX, fill="var(--empty)", edge="none", round=0)
+        areas = [
+            (LEFT + b.start * scale, top + 2, (b.end - b.start) * scale, BOX) for b in lane.bars
+        ]
         if len(bars) > MANY:
-            _shapes(drawing, top, lane.bars, used, scale)
+            _shapes(drawing, areas, lane.bars, used)
             continue
-        for bar in lane.bars:
-            look, area = used[bar.kind], _area(bar, top, scale)
-            _box(drawing, area, bar.fill or look.fill, bar.hover, bar.more)
+        for bar, area in zip(lane.bars, areas):
+            look = used[bar.kind]
+            _box(drawing, area, bar.fill or look.fill, bar)
             drawing.hatch([area] if bar.kind in hatched else [], look.lines)
-        for bar in lane.bars:  # above all boxes
+        for bar, area in zip(lane.bars, areas):  # above all boxes
             if _fits(bar, scale):
-                area = _area(bar, top, scale)
                 _name(drawing, bar, area, used[bar.kind], bar.kind in hatched)
         for i, bar in enumerate(lane.never):
-            x = LEFT + WIDTH - later + LATER * i + 1
+            place = LEFT + WIDTH - later + LATER * i + 1.0, top + 2.0, LATER - 2.0, float(BOX)
             edge = BAD if i == 0 else "var(--edge)"
-            more = (*bar.more, ("stroke_dasharray", "4 3"), ("stroke", edge))
-            _box(drawing, (x, top + 2, LATER - 2, BOX), "var(--page)", bar.hover, more)
-            _text(drawing, (x, top + 2, LATER - 2, BOX), bar.text, "var(--ink)")
+            _box(drawing, place, "var(--page)", bar, edge=edge, dash="4 3")
+            _text(drawing, place, bar.text, "var(--ink)")
+    for arrow in arrows:
+        _arrow(drawing, arrow, scale)
     _axis(drawing, HEAD + LANE * len(lanes), scale, max(end, until), axis, unit)
     return drawing
 
 
+def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
+    """Draw an arrow with a dot at its start; its text stands near the start, and may be touched."""
+    (x1, y1), (x2, y2) = (
+        (LEFT + time * scale, HEAD + lane * LANE + 2 + BOX / 2)
+        for lane, time in ((arrow.lane, arrow.start), (arrow.to, arrow.end))
+    )
+    fill = tone(arrow.lane)
+    drawing.arrow((x1 + 4, y1), (x2 - 2, y2), width=1.8, colour="var(--link)", head=9)
+    drawing.add("circle", hover=arrow.hover, cx=x1 + 4, cy=y1, r=5, fill=fill, stroke=INK)
+    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14  # away from words of short arrows
+    x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
+    drawing.words(x + 6, y + 3, arrow.text, size=SIZE, halo=True, anchor="start")
+
+
 def _fits(bar: Bar, scale: float) -> bool:
     return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= (bar.end - bar.start) * scale
-
-
-def _area(bar: Bar, top: float, scale: float) -> Rectangle:
-    return LEFT + bar.start * scale, top + 2, (bar.end - bar.start) * scale, BOX
 
 
 def _name(drawing: Drawing, bar: Bar, area: Rectangle, look: Look, hatched: bool) -> None:
@@ -160,41 +187,38 @@ def _name(drawing: Drawing, bar: Bar, area: Rectangle, look: Look, hatched: bool
 
 
 def _box(
-    drawing: Drawing, area: Rectangle, fill: str, hover: str, more: Sequence[tuple[str, str]]
+    drawing: Drawing, area: Rectangle, fill: str, bar: Bar, edge: str = INK, dash: str = ""
 ) -> None:
-    x, y, w, h = area
-    box: dict[str, Any] = {"x": x, "y": y, "width": w, "height": h}
-    look = {"fill": fill, "stroke": INK, "stroke_width": 0.7}
-    drawing.add("rect", hover=hover, **{**box, **look, **dict(more)})
+    look: dict[str, Any] = {"fill": fill, "edge": edge, "dash": dash, "hover": bar.hover}
+    look |= dict(bar.more)
+    drawing.box(*area, round=0, stroke_width=0.7, **look)
 
 
 def _text(drawing: Drawing, area: Rectangle, text: str, colour: str) -> None:
-    """Write into the middle of a box; the mouse reaches the box below."""
     x, y, w, h = area
-    look = {"fill": colour, "text_anchor": "middle", "pointer_events": "none"}
-    drawing.add("text", text, x=x + w / 2, y=y + h / 2 + 4.5, font_size=SIZE, **look)
+    drawing.words(x + w / 2, y + h / 2 + 4.5, text, size=SIZE, colour=colour)
 
 
 def _shapes(
-    drawing: Drawing, top: float, bars: Sequence[Bar], looks: Mapping[str, Look], scale: float
+    drawing: Drawing, areas: Sequence[Rectangle], bars: Sequence[Bar], looks: Mapping[str, Look]
 ) -> None:
     """Draw very many bars as one shape for each look; slivers that touch become one."""
     groups: dict[tuple[str, str], list[Rectangle]] = {}
-    for bar in bars:
-        areas = groups.setdefault((bar.kind, bar.fill or looks[bar.kind].fill), [])
-        x, y, w, h = _area(bar, top, scale)
-        if areas and w < 1 and x - sum(areas[-1][::2]) < 0.5:
-            start = areas.pop()[0]
+    for bar, (x, y, w, h) in zip(bars, areas):
+        same = groups.setdefault((bar.kind, bar.fill or looks[bar.kind].fill), [])
+        if same and w < 1 and x - sum(same[-1][::2]) < 0.5:
+            start = same.pop()[0]
             x, w = start, x + w - start
-        areas.append((x, y, w, h))
-    for (kind, fill), areas in groups.items():
-        drawing.blocks(areas, fill=fill, edge=INK, width=0.4)
-        drawing.hatch(areas, looks[kind].lines)
+        same.append((x, y, w, h))
+    for (kind, fill), joined in groups.items():
+        drawing.blocks(joined, fill=fill, edge=INK, width=0.4)
+        drawing.hatch(joined, looks[kind].lines)
 
 
 def _legend(drawing: Drawing, looks: Mapping[str, Look], hatched: set[str], idle: str) -> None:
     x = float(LEFT)
-    for kind, look in {**looks, "": Look(idle, "var(--empty)")}.items():
+    shown = {**looks, "": Look(idle, "var(--empty)")} if idle else looks
+    for kind, look in shown.items():
         area = (x, 2.0, 20.0, 16.0)
         drawing.box(*area, fill=look.fill, edge=INK if kind else "var(--edge)", round=0)
         if kind in hatched:
@@ -208,6 +232,8 @@ def _legend(drawing: Drawing, looks: Mapping[str, Look], hatched: set[str], idle
 def _axis(drawing: Drawing, top: float, scale: float, end: float, words: str, unit: str) -> None:
     ten = 10 ** math.floor(math.log10(end / 4)) if end else 1
     step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= end)
+    if not unit:
+        step = max(step, 1)
     for i in range(int(end / step * (1 + 1e-9)) + 1):
         time, x = i * step, LEFT + i * step * scale
         drawing.line((x, top - 4), (x, top), colour="var(--edge)", width=1)

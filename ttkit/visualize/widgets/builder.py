@@ -10,7 +10,7 @@ from ttkit import plans
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Plan, Step, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
+from ttkit.visualize.plan import step_cells
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
 from ttkit.words import counted, in_notebook
 
@@ -187,7 +187,8 @@ class PlanBuilder:
         """
         collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = ClickableStep(step, self._new, self._chunk) if clickable else StepDrawing(step)
+        glides = self._new if clickable else None
+        drawing = step_cells(step, glides=glides, clickable=clickable, chunk=self._chunk)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
@@ -232,7 +233,7 @@ class PlanBuilder:
 
     def show(self) -> None:
         """Show the picture: click a cable, or go there with Tab and press Enter."""
-        from ttkit.visualize.live import live, touchable
+        from ttkit.visualize.widgets.live import live, touchable
 
         if in_notebook():
             live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())

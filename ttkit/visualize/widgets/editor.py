@@ -8,7 +8,7 @@ from ttkit.errors import fail
 from ttkit.plans import Action, Schedule
 from ttkit.visualize import _show
 from ttkit.visualize.drawing import Figure
-from ttkit.visualize.schedule import schedule_picture
+from ttkit.visualize.lanes.schedule import schedule_picture
 from ttkit.words import in_notebook
 
 KEYS = "Drag a box onto another of its stage; or Tab to a box, then the left and right arrow keys."
@@ -109,7 +109,7 @@ class ScheduleEditor:
         if not in_notebook():
             _show(self.figure())
             return
-        from ttkit.visualize.live import live, touchable
+        from ttkit.visualize.widgets.live import live, touchable
 
         widget = touchable(self.figure()._repr_html_(), self.act)
         live(widget, "Run this cell to drag the schedule's actions.", self.figure())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.visualize.chart import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
+from ttkit.visualize.charts import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.hardware import System, current_system
-from ttkit.visualize.chart import BLUE, GREY, INK, ORANGE, Chart, entitle
+from ttkit.visualize.charts import Bars
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
 
 GBIT = 8  # bits of a byte: 100 Gbit/s are 12.5 GB/s
-LOOK = {"chip": (BLUE, ""), "chips": (BLUE, "//"), "hosts": (ORANGE, ""), "network": (GREY, "xx")}
 # powers of ten, in milliseconds
 MARKS = {-3: "1 us", -2: "10 us", -1: "0.1 ms", 0: "1 ms", 1: "10 ms", 2: "0.1 s", 3: "1 s"}
 MARKS |= {4: "10 s", 5: "100 s"}
@@ -21,7 +21,6 @@ class Way(NamedTuple):
     """One way for data; `gb_per_s` is what one chip gets while all chips of its host use it."""
 
     name: str
-    kind: str  # of `LOOK`
     gb_per_s: float
     source: str
 
@@ -31,48 +30,14 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Ways(Chart):
+class Ways(Bars):
     """Bars of the times that the same bytes take on each way, on an axis by powers of ten."""
 
-    title: str
-    nbytes: float
-    ways: tuple[Way, ...]
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 1.3 + 0.42 * len(self.ways)
-
-    def __repr__(self) -> str:
-        return "\n  ".join([self.title, *(f"{way.name}: {self._words(way)}" for way in self.ways)])
-
-    def _words(self, way: Way) -> str:
-        ms = way.ms(self.nbytes)
-        time = f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
-        return f"{time} at {way.gb_per_s:.3g} GB/s ({way.source})"
+    ways: Sequence[Way] = ()
 
     def slower(self, first: int = 0, last: int = -1) -> float:
         """Return how many times longer one way takes than another."""
         return self.ways[first].gb_per_s / self.ways[last].gb_per_s
-
-    def draw(self, ax: Any) -> None:
-        """Draw a bar for each way, its time and its source beside it."""
-        entitle(ax, self.title)
-        times = [way.ms(self.nbytes) for way in self.ways]
-        low = 10.0 ** min(MARKS)
-        for i, (way, time) in enumerate(zip(self.ways, times, strict=True)):
-            colour, hatch = LOOK[way.kind]
-            ax.barh(i, time - low, 0.62, left=low, color=colour, hatch=hatch, edgecolor="black")
-            words = self._words(way).replace(" (", "\n")[:-1]
-            ax.text(time * 1.25, i, words, va="center", size=8.5, color=INK)
-        ax.set_yticks(range(len(self.ways)), [way.name for way in self.ways])
-        ax.tick_params(axis="y", length=0)
-        ax.set_xscale("log")
-        ax.set(xlim=(low, 10 ** (max(MARKS) + 2.5)), ylim=(len(self.ways) - 0.4, -0.6))
-        ax.set_xticks([10.0**mark for mark in MARKS], list(MARKS.values()))
-        ax.minorticks_off()
-        ax.set_xlabel("time; each mark is ten times the one before; latency is left out")
-        ax.grid(axis="x")
 
 
 def ways_out(
@@ -98,19 +63,26 @@ def ways_out(
           to a linked chip, 2 links: 2.85 ms at 23.6 GB/s (measured by Tenstorrent)
           to the other host, 2 chip links: 22.8 ms at 2.94 GB/s (measured, shared by 8 chips)
           to the other host, network: 42.9 ms at 1.56 GB/s (assumed 100 Gbit/s, shared by 8 chips)
+          Each mark is ten times the one before; latency is left out.
     """
     system = system or current_system()
     chip, chips, links = system.chip, system.num_devices, system.links_per_pair
     link = chip.link.rates[0].gb_per_s  # a message along a line
     shared = f"shared by {counted(chips, 'chip')}"
-    ways = [Way("its own DRAM", "chip", chip.dram_bandwidth.value, "published")]
+    ways = [Way("its own DRAM", chip.dram_bandwidth.value, "published")]
     if links:
         name = f"to a linked chip, {counted(links, 'link')}"
-        ways.append(Way(name, "chips", links * link, "measured by Tenstorrent"))
+        ways.append(Way(name, links * link, "measured by Tenstorrent"))
     name = f"to the other host, {counted(links_between_hosts, 'chip link')}"
-    ways.append(Way(name, "hosts", links_between_hosts * link / chips, f"measured, {shared}"))
+    ways.append(Way(name, links_between_hosts * link / chips, f"measured, {shared}"))
     gb_per_s = network_gbit_per_s / GBIT / chips
     source = f"assumed {network_gbit_per_s:g} Gbit/s, {shared}"
-    ways.append(Way("to the other host, network", "network", gb_per_s, source))
+    ways.append(Way("to the other host, network", gb_per_s, source))
     title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
-    return Ways(title, mib_a_chip * 2**20, tuple(ways))
+    bars = []
+    for way in ways:
+        ms = way.ms(mib_a_chip * 2**20)
+        time = f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
+        bars.append((way.name, ms, f"{time} at {way.gb_per_s:.3g} GB/s ({way.source})"))
+    foot = ["Each mark is ten times the one before; latency is left out."]
+    return Ways(title, bars, foot, [(10.0**mark, text) for mark, text in MARKS.items()], ways)

@@ -12,9 +12,9 @@ from html import escape
 from typing import Any
 
 from ttkit.errors import Interrupted
+from ttkit.visualize.charts.training import loss_curves, words
 from ttkit.visualize.drawing import Drawing, on_page
-from ttkit.visualize.live import buttons, show_widget
-from ttkit.visualize.training import loss_curves, words
+from ttkit.visualize.widgets.live import buttons, show_widget
 from ttkit.words import in_notebook, shows_progress
 
 RECENT = 10  # steps whose speed is shown
