@@ -124,7 +124,7 @@ class Status:
 
     def _card(self, card: Card) -> str:
         from ttkit.visualize.mesh import draw_share
-        from ttkit.visualize.widgets.live_training import small_curve
+        from ttkit.visualize.widgets.live_training import curve
 
         look = CARD.format(
             width=2 if card.state == "busy" else 1,
@@ -137,7 +137,8 @@ class Status:
             parts.append(share.svg())
         parts += [f"<div>{escape(fact)}</div>" for fact in card.facts()]
         if card.state == "busy" and card.report.losses:
-            parts.append(small_curve(card.report.losses).svg())
+            losses = card.report.losses
+            parts.append(curve(losses, len(losses), 166, 36).svg())
         if card.prints and shows_progress():
             parts.append(f'<div style="{PRINTS}">{escape(chr(10).join(card.prints))}</div>')
         name = f'role="group" aria-label="rank {card.rank}, {card.state}"'

@@ -12,6 +12,7 @@ from ttkit.plans import Plan, Step, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.plan import step_cells
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
+from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
 UNFINISHED = "after the last step"  # how a plan says that nothing is wrong so far
@@ -205,16 +206,9 @@ class PlanBuilder:
         steps += _button("anew" if any_step else "", "Start anew")
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
-        cell = '<td style="padding:2px 14px 2px 0;text-align:left">'
-        head = ("", "your plan", f"best known ({self.best.algorithm})")
-        rows = "".join(
-            "<tr>" + "".join(cell + escape(text) + "</td>" for text in row) + "</tr>"
-            for row in (head, *self.score)
-        )
-        table = (
-            f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
-        )
-        send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
+        head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
+        table = Report("", head, self.score)._repr_html_()
+        send = f'<div class="ttkit-note">Send {sends}</div><div>{steps}</div>'
         return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
 
     def act(self, what: str) -> str:
@@ -247,12 +241,6 @@ def _steps(steps: list[list[Transfer]]) -> tuple[Step, ...]:
 
 def _button(act: str, text: str, pressed: bool = False) -> str:
     """Return a button; one without an act is disabled."""
-    look = "border:1px solid var(--edge);border-radius:5px;display:inline-block;font-size:12px;"
-    look += f"margin:3px;padding:3px 9px;font-weight:{600 if pressed else 400};"
-    look += f"color:var(--{'ink' if act or pressed else 'soft'});"
-    look += f"background:var(--{'frame' if pressed else 'chip'})"
-    state = f'role="button" aria-pressed="{str(pressed).lower()}"'
-    if not act:
-        return f'<span {state} aria-disabled="true" style="{look}">{escape(text)}</span>'
-    use = f'tabindex="0" data-act="{act}"'
-    return f'<span {state} {use} style="cursor:pointer;{look}">{escape(text)}</span>'
+    use = f'tabindex="0" data-act="{act}"' if act else 'aria-disabled="true"'
+    state = f'class="ttkit-button" role="button" aria-pressed="{str(pressed).lower()}"'
+    return f"<span {state} {use}>{escape(text)}</span>"
