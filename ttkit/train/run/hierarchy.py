@@ -197,11 +197,11 @@ class RemoteOptimizer(Optimizer):
     ):
         super().__init__(parameters, SGDConfig(lr=0.0))  # the rate is that of the optimizer's rank
         self.aggregator_rank, self.running = aggregator_rank, True
-        self._exchange = Exchange(parameters, aggregator_rank, socket_type)
+        self.exchange = Exchange(parameters, aggregator_rank, socket_type)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
-        return list(self._exchange.parameters)
+        return list(self.exchange.parameters)
 
     def step(self, loss: float = 0.0) -> None:
         """Send the gradients, and receive the updated weights.
@@ -214,8 +214,8 @@ class RemoteOptimizer(Optimizer):
 
     def send_gradients(self, loss: float = 0.0) -> None:
         """Send the gradients to the aggregator."""
-        grads = map(by_group, self._exchange.parameters)
-        self._exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
+        grads = map(by_group, self.exchange.parameters)
+        self.exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
 
     def receive_weights(self) -> None:
         """Receive the aggregator's weights.
@@ -223,7 +223,7 @@ class RemoteOptimizer(Optimizer):
         Raises:
             TTKitError: they did not come in time.
         """
-        exchange = self._exchange
+        exchange = self.exchange
         steps, running, arrays = exchange.receive("weights", self.aggregator_rank)
         for parameter, array in zip(exchange.parameters, arrays):
             parameter.place(array)

@@ -28,6 +28,7 @@ COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
 DOTS = 20  # up to so many points, each has a dot
+BESIDE = 40  # letters of a line beside a bar
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
 Points = Sequence[tuple[float, float]]
 LOOK = {
@@ -367,20 +368,21 @@ class Bars(Chart):
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.0 + 0.26 * len(self.bars) + 0.15 * len(self.foot)
+        lines = sum(fill(words, BESIDE).count("\n") for _, _, words in self.bars)
+        return 1.0 + 0.26 * len(self.bars) + 0.15 * (len(self.foot) + lines)
 
     def draw(self, ax: Any) -> None:
         """Draw the bars, their names and their words."""
         names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
         drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, words, padding=5)
+        ax.bar_label(drawn, [fill(text, BESIDE) for text in words], padding=5)
         ax.invert_yaxis()
         ax.margins(y=0.01)
         ax.tick_params(axis="y", length=0)
         if self.ticks:
             ax.set_xscale("log")
             places, labels = zip(*self.ticks)
-            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.9)
+            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.4)
             ax.set_xticks(places, labels)
             ax.minorticks_off()
             ax.grid(axis="x")

@@ -22,7 +22,7 @@ class PlanBuilder:
     """A plan in the making, by clicks on a picture or by calls.
 
     Args:
-        collective: "all_gather", "broadcast" or "reduce_scatter".
+        collective: "all_gather" or "broadcast".
         topology: chips and cables.
         shard_bytes, axis, root: as of a `Plan`.
         names: of the chips, in the order of the mesh, such as "abcd".
@@ -48,7 +48,7 @@ class PlanBuilder:
         names: str = "",
     ):
         start: dict[str, Any] = {} if root is None else {"root": root}
-        known = ("all_gather", "broadcast", "reduce_scatter")
+        known = ("all_gather", "broadcast")
         if collective not in known:
             fail(f"PlanBuilder({collective!r}, ...)", f"it can build {', '.join(known)}")
         make = getattr(plans, collective)
@@ -83,7 +83,7 @@ class PlanBuilder:
             TTKitError: the plan cannot have it; the message is the plan's own.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
-        new = Transfer(source, destination, chosen, reduce=self._empty.adds)
+        new = Transfer(source, destination, chosen)
         before = self._steps
         self._steps = [*before[:-1], [*before[-1], new]]
         try:
@@ -128,21 +128,14 @@ class PlanBuilder:
         """Return the chunk that a transfer most likely means; of none, one that a plan refuses."""
         if self._chunk is not None:
             return self._chunk
-        states, there = list(self._whole.states()), self._empty.topology
-        if not {source, destination} <= set(there.chips):
+        states = list(self._whole.states())
+        if not {source, destination} <= set(self._empty.topology.chips):
             return 0
         held, known = states[-2][source], states[-1][destination]
-        if not self._empty.adds:  # what came last goes on
-            age = {c: sum(c in state[source] for state in states) for c in held}
-            fresh = (c for c in held if c not in known)
-            return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
-
-        def way(chunk: int, chip: int) -> int:
-            return len(there.route(chip, there.chips[chunk]))
-
-        nearer = (c for c in held if way(c, destination) < way(c, source))
-        wanted = [c for c in nearer if not held[c] & known[c]]  # the farthest home comes first
-        return max(wanted, key=lambda c: way(c, source), default=min(held))
+        # What came last goes on.
+        age = {c: sum(c in state[source] for state in states) for c in held}
+        fresh = (c for c in held if c not in known)
+        return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
 
     # ------------------------------------------------------------ what there is
     @property
