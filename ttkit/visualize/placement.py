@@ -233,7 +233,7 @@ def _chips(made: _Made) -> Cells:
         hover = f"device {device} at {place.coordinate}: {slice_text(ranges, whole)}"
         held = map_of(made.picture, ranges)
         cells.append(Cell(f"device {device}", lines, tone(place.group or 0), hover, map=held))
-    return Cells(grid, cells, frame="", gap=(5, 20), size=10, map_side=16, beside=True)
+    return Cells(grid, cells, frame="", gap=(5, 20), map_side=16, beside=True)
 
 
 def _shard(made: _Made, padding: float) -> Drawing:
