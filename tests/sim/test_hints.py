@@ -7,7 +7,7 @@ import pytest
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.dialect import DialectWarning, _warned
+from ttkit.errors import DialectWarning, _warned
 from ttkit.sim.hints import EVERY, FIELDS, NEEDED
 from ttkit.sim.ops.operation import OPERATIONS
 

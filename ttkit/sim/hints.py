@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from ttkit.dialect import older_form
-from ttkit.errors import fail
+from ttkit.errors import fail, older_form
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.cores import CoreCoord, CoreRangeSet
 from ttkit.sim.ranks.part_of_mesh import visible

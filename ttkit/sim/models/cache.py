@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
+from ttkit.errors import is_strict
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.ops.operands import Operands, spread
 from ttkit.sim.ops.operation import operation

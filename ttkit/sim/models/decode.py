@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
+from ttkit.errors import is_strict
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.models.attention import NEVER, F, attend, check_tiles, hidden
 from ttkit.sim.models.cache import INT32, by_pages, numbers

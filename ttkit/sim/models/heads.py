@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ttkit.dialect import is_strict
+from ttkit.errors import is_strict
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product

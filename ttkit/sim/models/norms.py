@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
-from ttkit.errors import fail
+from ttkit.errors import fail, is_strict
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operands import Operands

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
-from ttkit.errors import fail
+from ttkit.errors import fail, is_strict
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import TensorTopology
 from ttkit.sim.tensor.types import Placement, PlacementReplicate, PlacementShard
