@@ -28,8 +28,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 from typing_extensions import TypedDict
 
-from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
+from ttkit.files import Where, did_you_mean
 from ttkit.plans.pipelines import SCHEDULES
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
