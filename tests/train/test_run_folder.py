@@ -184,11 +184,6 @@ def test_it_is_a_list_of_records():
     history = History(given, Path("ck"))
     assert history == given and given == history and history != given[:4]
     assert len(history) == 5 and history[-1].loss == 6 / 5 and [*history] == given
-    assert isinstance(history[1:3], History) and history[1:3] == given[1:3]
-    assert history[1:3].checkpoint is None  # which is that of the last step
-    both = history + History(records(6, 7), Path("other"))
-    assert isinstance(both, History) and both == records(1, 7) and both.checkpoint == Path("other")
-    assert history + [given[0]] == [*given, given[0]]
     for same in (pickle.loads(pickle.dumps(history)), copy.deepcopy(history)):
         assert same == history and same.checkpoint == Path("ck")
 
@@ -218,7 +213,7 @@ def test_fit_returns_it_with_its_checkpoint(tmp_path):
         first = trainer.fit(2, show=False)
         path = tmp_path / "step_00000002.safetensors"
         assert first.checkpoint == path and path.exists()
-        assert first + trainer.fit(1, show=False) == trainer.history
+        assert [*first, *trainer.fit(1, show=False)] == trainer.history
         assert isinstance(trainer.history, History)
     with tiny_trainer(checkpoint_dir=str(tmp_path)) as trainer:
         assert isinstance(trainer.history, History) and len(trainer.history) == 3

@@ -17,8 +17,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
-from ttkit.plans.actions import Message
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd.tensor import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait

@@ -17,9 +17,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Action, Task
-from ttkit.plans.schedule import Schedule
-from ttkit.plans.timetable import Slot, Timetable
+from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
 from ttkit.train.autograd.tensor import no_grad
 from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks
@@ -165,7 +163,7 @@ class PipelineTrainer(Trainer):
         if self.comm is None:
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
-        stages = self.comm.Split(self.part, self.rank)  # of our pipeline
+        stages = self.comm.Split(self.part, self.rank)  # The ranks of this pipeline.
         fabric = self.settings.multihost_config.socket_type == "fabric"
         routes = fabric_routes(self.schedule) if fabric else ()
         self.transport = MPITransport(stages, self.layout, routes, chunks)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Message, Place
+from ttkit.plans.schedule import Message, Place
 from ttkit.train.autograd.tensor import Value
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout

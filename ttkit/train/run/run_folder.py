@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, NoReturn, SupportsIndex, overload
+from typing import Any, NoReturn
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -23,7 +23,12 @@ from ttkit.train.run import checkpoint
 from ttkit.words import counted, short, shows_progress
 
 LOG = "log.jsonl"
-META = {"optimizer_steps", "settings", "step", "tokenizer"}  # beside a checkpoint's tensors
+META = {
+    "optimizer_steps",
+    "settings",
+    "step",
+    "tokenizer",
+}  # What a checkpoint holds beside tensors.
 # settings of a model that a resumed run may change, or whose change the shapes show
 FREE = {
     "balance_loss",
@@ -63,24 +68,13 @@ class History(list[Record]):
         >>> history
         2 steps, 1 to 2
         loss 4.2 at first, 3.1 at last
-        >>> history[-1].loss, len(history + history[:1])
-        (3.1, 3)
+        >>> history[-1].loss, len(history)
+        (3.1, 2)
     """
 
     def __init__(self, records: Iterable[Record] = (), checkpoint: Path | None = None):
         super().__init__(records)
         self.checkpoint = checkpoint
-
-    @overload
-    def __getitem__(self, at: SupportsIndex) -> Record: ...
-    @overload
-    def __getitem__(self, at: slice) -> History: ...
-    def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        return History(found) if isinstance(at, slice) else found
-
-    def __add__(self, other: list[Any]) -> History:  # type: ignore[override]
-        return History(super().__add__(other), getattr(other, "checkpoint", None))
 
     def lines(self) -> list[str]:
         """Return what is shown; without what was measured where outputs are compared."""
@@ -150,7 +144,7 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self._has_log = False
-        self._step: int | None = None  # to go on from
+        self._step: int | None = None  # The step to go on from, if one was asked for.
 
     def saved(self, step: int | None) -> Saved | None:
         """Return the checkpoint of a step, or the newest; None if there is none to choose from.

@@ -21,7 +21,7 @@ RECENT = 10  # steps whose speed is shown
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
 STOP = "Stop after this step"
-POINTS, FEW_POINTS = 300, 30  # of the curve, and of the small one of a rank, at most
+POINTS = 300  # of the curve, at most
 BAR = (
     '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
     'aria-valuenow="{now}" style="border:1px solid var(--edge);border-radius:4px;height:10px;'
@@ -64,9 +64,8 @@ class View:
 class Lines(View):
     """Prints now and then: for logs, and for each of several ranks."""
 
-    # the figures of the run that goes on in this process, and its losses; an engine reports them
+    # How far the run is that goes on in this process; an engine reports it.
     now = ""
-    losses: tuple[float, ...] = ()
 
     def __init__(self, trainer: Any, end: int):
         super().__init__(trainer, end)
@@ -78,14 +77,12 @@ class Lines(View):
         due = record.step % self.every == 0 or record.step == self.end
         if not self.silent:
             Lines.now = self.figures(record)
-            shown = thinned(self.trainer.history, FEW_POINTS)
-            Lines.losses = tuple(round(float(each.loss), 4) for each in shown)
             if due or record.validation_loss is not None:
                 print(words(record, self.end), flush=True)
 
     def close(self) -> None:
         """Report no longer."""
-        Lines.now, Lines.losses = "", ()
+        Lines.now = ""
 
 
 class Bar(View):
