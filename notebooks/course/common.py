@@ -50,7 +50,8 @@ def changed(settings: Settings, **values: Any) -> Settings:
     sections: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         homes = [f.name for f in fields(Settings) if key in asdict(settings)[f.name]]
-        home = homes[0] if homes else "training_config"  # which refuses a key that nobody has
+        # This section then refuses a key that no section has.
+        home = homes[0] if homes else "training_config"
         sections.setdefault(home, {})[key] = value
     new = {name: replace(getattr(settings, name), **keys) for name, keys in sections.items()}
     return replace(settings, **new)

@@ -20,10 +20,11 @@ from ttkit.cluster.launch.command import rank_environment
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 
-HOSTS = Path(__file__).with_name("hosts")  # the files of both exercises
+HOSTS = Path(__file__).with_name("hosts")  # The folder has the files of both exercises.
 BINDINGS = "rank_bindings.yaml"
 ALL = "0,1,2,3"
-WANTED = {  # host -> what its ranks must be given: mesh, place among the mesh's hosts, cards
+# Each host maps to what its ranks must be given: mesh, rank among the mesh's hosts, cards.
+WANTED = {
     "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
     "node-2": {("2", "0", ALL)},
     "node-3": {("2", "1", ALL)},
@@ -58,7 +59,8 @@ def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
 
 
 # ---------------------------------------------------------------- exercises
-Given = tuple[str, str, str]  # to a rank: mesh, place among the mesh's hosts, cards
+# A rank is given its mesh, its rank among the mesh's hosts, its cards.
+Given = tuple[str, str, str]
 
 
 def _given(exercise: str, texts: Mapping[str, str]) -> list[Given]:
@@ -77,7 +79,7 @@ def _given(exercise: str, texts: Mapping[str, str]) -> list[Given]:
         bindings = read_bindings(path / BINDINGS)
         ranks = [rank_environment(rank, bindings) for rank in bindings.rank_bindings]
     found = []
-    for rank in ranks:  # one without a list of devices sees all
+    for rank in ranks:  # A rank without a list of devices sees all cards of its host.
         cards = sorted(rank.get("TT_VISIBLE_DEVICES", ALL).replace(" ", "").split(","))
         found.append((rank["TT_MESH_ID"], rank.get("TT_MESH_HOST_RANK", "0"), ",".join(cards)))
     return found

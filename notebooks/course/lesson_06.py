@@ -38,7 +38,8 @@ def _along(axis: int) -> Callable[..., list[np.ndarray]]:
 
 
 def _samples(rows: int, columns: int) -> list[Any]:
-    n, own = rows * columns, 32 if rows > 1 else 96  # rows of a device: not alike
+    # The rows of a device differ between the meshes, so that an answer cannot use a constant.
+    n, own = rows * columns, 32 if rows > 1 else 96
     x, w, y = numbers(own * n, 32), numbers(32, 64), numbers(own * n, 64)
     return [(x, (own, 32)), (w, w.shape), (y, (own, 64))]
 
@@ -116,7 +117,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 06.bucket
-Gradients = list[list[np.ndarray]]  # of each rank
+Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
 
 
 def _means(values: Gradients, factor: float = 1) -> Gradients:

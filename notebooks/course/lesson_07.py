@@ -88,7 +88,8 @@ def _parts(mesh: Any, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
 
 def _three_matrices(rows: int, columns: int) -> list[Any]:
     n = rows * columns
-    width, out = 32 * (5 - n), 96 * (5 - n)  # not the same on each mesh
+    # The sizes differ from mesh to mesh, so that an answer cannot use constants.
+    width, out = 32 * (5 - n), 96 * (5 - n)
     x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8
     shards = [x.shape, (width, 32), (width, 32), (32, out)]
     return list(zip([x, gate, up, numbers(32 * n, out) / 8], shards))

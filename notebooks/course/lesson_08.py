@@ -15,8 +15,9 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
 from ttkit.train import training_plan
 from ttkit.train.config.settings import DeviceConfig, Settings
 
-HEADROOM = 0.1  # of a chip's DRAM stays free
-ERROR = 0.1  # of modelled speeds: shapes that are no further apart are equally good
+HEADROOM = 0.1  # So much of a chip's DRAM must stay free.
+# Modelled speeds have this relative error, so shapes no further apart are equally good.
+ERROR = 0.1
 
 
 # ---------------------------------------------------------------- 08.gradient
@@ -45,7 +46,8 @@ def _of_groups(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[l
 
 
 def _sizes(groups: int, parts: int) -> list[Any]:
-    # rows of a group, features, columns of a part: not the same on each mesh
+    # The rows of a data-parallel replica, the features, and the columns of a tensor-parallel rank
+    # differ from mesh to mesh.
     rows, width, out = 32 * (groups + parts - 4), 32 * (parts + 1), 16 * groups
     arrays = [(rows * groups, width), (width, out * parts), (rows * groups, out * parts)]
     shards = [(rows, width), (width, out), (rows, out)]
@@ -92,18 +94,19 @@ exercise(
 
 # ---------------------------------------------------------------- 08.choose
 Shape = tuple[int, int]
-SHAPES = {  # in which a machine can be opened
+SHAPES = {  # A machine can be opened in these shapes.
     "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
 RUNS: tuple[tuple[int, int, int, Any, str, Any], ...] = (
-    # embedding, blocks, heads, precision, machine, how blocks run
-    (768, 40, 48, "bfloat16", "t3000", "default"),  # in float32 nothing fits
-    (2048, 22, 16, "float32", "t3000", "memory_efficient"),  # the fastest leaves too little free
-    (768, 24, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
+    # Each row has embedding, blocks, heads, precision, machine, and how blocks run.
+    (768, 40, 48, "bfloat16", "t3000", "default"),  # In float32 no shape would fit.
+    # The fastest shape leaves too little free.
+    (2048, 22, 16, "float32", "t3000", "memory_efficient"),
+    (768, 24, 12, "float32", "t3000", "default"),  # Eight chips cannot share twelve heads.
     (2560, 32, 32, "float32", "t3000", "memory_efficient"),
-    (1280, 22, 20, "float32", "t3000", "default"),  # fits, but leaves too little free
-    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # too large for chips of 12 GB
+    (1280, 22, 20, "float32", "t3000", "default"),  # A shape fits, but leaves too little free.
+    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # The model needs chips above 12 GB.
 )
 
 

@@ -12,8 +12,9 @@ from ttkit.lessons.exercises import exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.train import PipelineTrainer
 
-STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
-FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, which the last one has, too
+# These are the sizes and limits of the exercise 09.budget.
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4
+FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
 BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
 
 

@@ -32,7 +32,7 @@ from ttkit.train import (
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 
-_folder: TemporaryDirectory[str] | None = None  # it goes when the kernel stops
+_folder: TemporaryDirectory[str] | None = None  # The folder is deleted when the kernel stops.
 
 
 def new_folder() -> None:
@@ -55,7 +55,7 @@ GIVEN = small_gpt(
     max_sequence_length=64,
     tokenizer_type="char",
 )
-MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
+MEMORY, TIME = 1 / 2, 1.3  # An answer may take these fractions of what the given settings take.
 
 
 def _takes(settings: Settings) -> tuple[int, float]:
@@ -112,7 +112,7 @@ STEPS = 3
 TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
-    # its step is not proportional to the gradient
+    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
     "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
 }
 

@@ -30,9 +30,9 @@ PRODUCTS = {
     ("Replicate", "Shard(1)"): "Shard(1)",
     ("Shard(0)", "Replicate"): "Shard(0)",
     ("Shard(1)", "Shard(0)"): "Partial",
-    ("Replicate", "Shard(0)"): "Partial",  # each device takes its columns of the replica
+    ("Replicate", "Shard(0)"): "Partial",  # Each device takes its columns of the replica.
     ("Shard(1)", "Replicate"): "Partial",
-    ("Partial", "Replicate"): "Partial",  # the sum of the products is the product of the sum
+    ("Partial", "Replicate"): "Partial",  # A matmul of a sum is the sum of the matmuls.
     ("Replicate", "Partial"): "Partial",
 }
 PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
@@ -86,7 +86,9 @@ PAIRS = [
     ("Partial", "Shard(0)"),
     ("Partial", "Shard(1)"),
 ]
-DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # partial sums are placed one below the other
+# Addends of a partial sum lie one below the other on the host, so dimension 0 gives each device
+# one.
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
 
 
 def _redistributed(answer: Any, mesh: Any, addends: np.ndarray, source: str, target: str) -> Any:
@@ -98,7 +100,8 @@ def _redistributed(answer: Any, mesh: Any, addends: np.ndarray, source: str, tar
 def _enough(mesh: Any, addends: np.ndarray, source: str, target: str) -> int:
     """Return the bytes over links of the cheapest way."""
     n, size = mesh.get_num_devices(), addends[0].nbytes
-    once = (n - 1) * size  # an all_gather or a reduce_scatter; an all_reduce is both
+    # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
+    once = (n - 1) * size
     if source == "Replicate":
         return 0
     return 2 * once if (source, target) == ("Partial", "Replicate") else once

@@ -80,15 +80,15 @@ exercise(
     reference=_largest,
     cases=[
         (512, 16, 8, 1024, 8),
-        (4096, 32, 8, 14336, 32),  # Llama-8B on a Galaxy: 8 heads of keys and values
-        (2048, 32, 32, 5632, 32),  # 5632 is 176 tiles: not over 32 chips
+        (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
+        (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
         (512, 16, 2, 1024, 8),
-        (96, 6, 6, 192, 8),  # 3 chips fit the model and do not divide 8
-        (768, 12, 6, 3072, 18),  # 6: no power of two, and not 18 halved
-        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, and do not divide them
-        (2080, 64, 64, 8192, 64),  # 65 tiles: 64 chips have one each, and one is left
-        (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
-        (1024, 12, 8, 4096, 8),  # no model has fewer whole heads of both kinds
+        (96, 6, 6, 192, 8),  # 3 chips fit the model but do not divide 8.
+        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
+        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
+        (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
+        (4544, 71, 1, 18176, 8),  # Falcon-7B has one KV head.
+        (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],
     mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
     | {

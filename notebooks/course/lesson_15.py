@@ -13,7 +13,7 @@ from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
 
 # ---------------------------------------------------------------- 15.step
-SHAPE = (256, 512)  # of the weight on a chip
+SHAPE = (256, 512)  # The weight on a chip has this shape.
 RATE = 0.1
 
 
@@ -32,7 +32,7 @@ def _given(rows: int, columns: int) -> list[Any]:
 def _step(answer: Any, mesh: Any, w: np.ndarray, grads: np.ndarray) -> Any:
     """Call an answer with tensors, the axis, and an optimizer that looks at its shard's size."""
     ttnn, n = backend.load(), mesh.shape[_axis(mesh)]
-    moments = 8 * SHAPE[0] * SHAPE[1]  # two numbers for each weight
+    moments = 8 * SHAPE[0] * SHAPE[1]  # AdamW keeps two float32 moments for each weight.
 
     def update(w: Any, grad: Any) -> Any:
         if (nbytes := 8 * w.logical_volume()) * n != moments:
@@ -108,7 +108,8 @@ exercise(
 
 
 # ---------------------------------------------------------------- 15.smallest
-BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}  # of weight, gradient, AdamW's state
+# A parameter takes these bytes: weight, gradient, AdamW's state.
+BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
 
 
 def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
@@ -135,7 +136,7 @@ exercise(
         (7_500_000_000, 64, 1, "bfloat16", 16e9),
         (8_030_261_248, 4, 8, "float32", 10e9),
         (8_030_261_248, 4, 8, "float32", 11e9),
-        (1_000_000_000, 8, 1, "float32", 16e9),  # 16 bytes each: stage 0 fits exactly
+        (1_000_000_000, 8, 1, "float32", 16e9),  # At 16 bytes a parameter, stage 0 fits exactly.
         (1_100_000_000, 8, 1, "bfloat16", 7e9),
         (70_000_000_000, 4, 8, "bfloat16", 12e9),
         (1_000_000_000, 1, 8, "bfloat16", 1.5e9),

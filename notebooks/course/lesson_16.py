@@ -28,9 +28,9 @@ class CausalWork(Chart):
     def __init__(self, chips: int = 8):
         self.chips, chunks = chips, np.arange(2 * chips)
         self.title = f"causal attention on {chips} chips: who needs which keys"
-        # a chip has two chunks after one another
+        # Each chip has two neighbouring entries of the order.
         self.orders = {"plain order": chunks, "zig-zag order": zigzag(2 * chips, chips)}
-        # a chunk of queries needs the chunks before it whole, and half of its own
+        # A chunk of queries needs all keys of earlier chunks and half of those of its own.
         work = {
             name: (2 * order + 1).reshape(chips, 2).sum(1) for name, order in self.orders.items()
         }
@@ -73,7 +73,7 @@ def _uneven(order: Any, length: int, chips: int) -> str:
         return f"position {missing[0]} is missing; each belongs to one chip"
     if found.size != length:
         return f"{length} positions are asked for, there are {found.size}"
-    work = (found.reshape(chips, -1) + 1).sum(1)  # position p sees p + 1 keys
+    work = (found.reshape(chips, -1) + 1).sum(1)  # The query at position p sees p + 1 keys.
     most, least = int(work.argmax()), int(work.argmin())
     if work[most] == work[least]:
         return ""
@@ -99,7 +99,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 16.merge
-Part = tuple[np.ndarray, ...]  # out, max, sum
+Part = tuple[np.ndarray, ...]  # It has the output, the maximum and the sum.
 UNLIKE = "exponentials are added that have different max subtracted"
 
 
@@ -112,7 +112,8 @@ def _part(scores: np.ndarray, values: np.ndarray) -> Part:
 def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Part:
     """Return two parts of scores up to 8 times a height; a mask hides the second of some."""
     scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
-    scores[0, :9] -= 16 * height  # the second part is far higher
+    # In query 0 the second part has far higher scores, in query 1 the first.
+    scores[0, :9] -= 16 * height
     scores[1, 9:] -= 16 * height
     one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
     for array, empty in zip(two, (0, -np.inf, 0)):
@@ -144,7 +145,7 @@ exercise(
     reference=_merged,
     cases=[
         _parts(4, 8, 1),
-        _parts(6, 5, 120),  # scores up to 960
+        _parts(6, 5, 120),  # Scores go up to 960, where exp overflows.
         _parts(6, 5, 120, slice(2, 4)),
         _parts(6, 5, 120, slice(None)),
     ],

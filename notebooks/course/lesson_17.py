@@ -61,8 +61,10 @@ exercise(
 
 
 # ---------------------------------------------------------------- 17.place
-BUDGET = 0.7  # of what the busiest pair carries in the order of the experts' numbers
-TOKEN_BYTES = 2 * 4096  # Mixtral's width in bfloat16
+# The busiest pair may carry this part of what it carries with experts in the order of their
+# numbers.
+BUDGET = 0.7
+TOKEN_BYTES = 2 * 4096  # A token has Mixtral's width, in bfloat16.
 
 
 def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:

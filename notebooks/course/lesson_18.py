@@ -28,8 +28,9 @@ exercise(
     reference=_batch,
     cases=[
         (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
-        (8_000_000_000, 80, 32, 60.0e12, 12.5e9),  # 116.25: rounded it would be too few
-        (2**30, 1024, 4, 2**44, 2**33),  # exactly 3
+        # The exact result is 116.25; rounding it gives too few.
+        (8_000_000_000, 80, 32, 60.0e12, 12.5e9),
+        (2**30, 1024, 4, 2**44, 2**33),  # The exact result is 3, which must not be rounded up.
         (1_000_000_000, 4096, 1, 16.0e12, 8.0e9),
     ],
     mistakes={

@@ -19,10 +19,11 @@ from ttkit.lessons.comparing import unlike
 from ttkit.lessons.exercises import Run
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
-LIMIT_S = 2.5  # how long one message of an answer may take
+LIMIT_S = 2.5  # One message of an answer may take so long.
 POLL_S = 0.0005
-SHOWN = 2  # numbers of a message that a picture shows
-_pending: list[Any] = []  # requests that nobody completes: MPI still knows their buffers
+SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
+# MPI still holds the buffers of requests that never complete, so they must stay alive.
+_pending: list[Any] = []
 
 
 # ---------------------------------------------------------------- on a rank
@@ -103,7 +104,7 @@ class Watched:
                 _pending.extend([*requests, buf, into])
                 raise Stuck
             time.sleep(POLL_S)
-        if source == ANY:  # now it is known
+        if source == ANY:  # The status names the rank that sent the message.
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
 
 
@@ -169,7 +170,8 @@ def _run(
     comm, mine = kind(own, limit_s), arguments
     if values is not None:
         mine = (values[own.rank],)
-    own.Barrier()  # so that nobody waits for a rank that has not begun
+    # The barrier keeps a rank's time limit from running before the others have begun.
+    own.Barrier()
     try:
         result = function(comm, *mine)
     except NotDone as hint:

@@ -12,7 +12,7 @@ from ttkit import backend
 from ttkit.backend import to_numpy
 from ttkit.lessons.predicting import as_number, brief, shown
 
-LINE = 100  # characters: Jupyter breaks what is longer than its page, also inside words
+LINE = 100  # Jupyter breaks longer lines at its page's edge, even inside words.
 
 
 class CheckFailed(AssertionError):

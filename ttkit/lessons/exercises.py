@@ -176,7 +176,7 @@ class Exercise:
 
 _DECLARED: dict[str, Exercise] = {}
 _HINTS: dict[str, tuple[str, ...]] = {}
-_shown: dict[str, int] = {}  # hints that were given, by exercise
+_shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 
 def exercise(

@@ -222,8 +222,8 @@ def _opened(shape: tuple[int, int], fabric: bool) -> Iterator[Any]:
     try:
         yield ttnn.open_mesh_device(ttnn.MeshShape(*shape))
     finally:
-        for mesh in list(opened_meshes):  # an answer may have opened some, too
+        for mesh in list(opened_meshes):  # The answer may have opened meshes, too.
             if mesh not in before:
                 mesh.close()
-        if not opened_meshes:  # closing the last one switched it off
+        if not opened_meshes:  # Closing the last mesh resets the fabric.
             ttnn.set_fabric_config(found)

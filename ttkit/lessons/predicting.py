@@ -31,7 +31,8 @@ def as_number(value: Any) -> int | float | None:
         >>> [as_number(value) for value in (np.int64(3), np.array(384.0), 0.5, True, "4")]
         [3, 384, 0.5, None, None]
     """
-    if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
+    # NumPy and torch wrap a number in an array without dimensions.
+    if getattr(value, "ndim", None) == 0:
         value = value.item()
     real: Any = Real
     if isinstance(value, bool) or not isinstance(value, real) or not math.isfinite(value):
@@ -105,7 +106,7 @@ def verdict(guess: Guess, actual: Any) -> str:
     if fact is None:
         return "right" if plain(guess) == plain(actual) else "not it"
     if isinstance(guess, str):
-        number = read_guess(guess.replace(",", "."))  # a decimal comma
+        number = read_guess(guess.replace(",", "."))  # Some learners write a decimal comma.
         return verdict(number, fact) if isinstance(number, (int, float)) else "not it"
     if guess == fact:
         return "right"

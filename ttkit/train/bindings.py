@@ -44,7 +44,7 @@ def synchronize_gradients(parameters: Any, cluster_axes: Any = None) -> None:
     distributed.synchronize_gradients(parameters, cluster_axes)
 
 
-synchronize_parameters = synchronize_gradients  # its name in ttml of December 2025
+synchronize_parameters = synchronize_gradients  # It has this name in ttml of December 2025.
 
 
 def empty_like(tensor: Tensor) -> Tensor:

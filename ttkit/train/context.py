@@ -166,7 +166,7 @@ class AutoContext:
     def __init__(self) -> None:
         self._seed = 5489
         self._device: Any = None
-        self._own_fabric = False  # whether open_device enabled it, so that close_device disables it
+        self._own_fabric = False  # If open_device enabled the fabric, close_device disables it.
         self._ranks: DistributedContext | None = None
         self._parallelism: ParallelismContext | None = None
 
@@ -415,8 +415,10 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
 
 def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
-    if not path or not Path(path).is_file():  # ttnn reports what is wrong with it
+    # If the path is wrong, ttnn reports it when it opens the mesh.
+    if not path or not Path(path).is_file():
         return False
-    from ttkit.descriptors import read_descriptor  # imports protobuf
+    # This import loads protobuf, which few programs need.
+    from ttkit.descriptors import read_descriptor
 
     return len(read_descriptor(path).meshes) > 1

@@ -15,17 +15,21 @@ from typing import Any
 from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
-Pair = tuple[int, int]  # of indices of cells
+Pair = tuple[int, int]  # It has the indices of two cells.
 Size = tuple[float, float]
 
-NAME, SIZE, STEP = 12, 11, 13  # sizes of a cell's name and lines, and from line to line
-HEAD, PAD = 20, 5  # above what follows a name, and at the sides of a cell
-MAP, SLIVER = 40, 2.5  # side of the small map, and the least of it that is seen
-GAPS = (20.0, 30.0)  # between cells, across and down
-LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of cells
-OUTLINE = 8  # between a cell and the outline around it, at most
-SHEET = 15  # between two sheets that lie over one another
-EMPTY, PAPER = "var(--empty)", "#dde2ea"  # a box without contents; the unfilled part of a box
+# A cell's name and lines have these sizes in px; lines are STEP px apart.
+NAME, SIZE, STEP = 12, 11, 13
+HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
+# The small map is MAP px wide; a thinner part than SLIVER px would not be visible.
+MAP, SLIVER = 40, 2.5
+GAPS = (20.0, 30.0)  # Cells are so many px apart, across and down.
+# The links of one pair of cells are so many px apart: straight ones, and the tops of arcs.
+LINK_STEP, CURVE_STEP = 5, 3
+OUTLINE = 8  # The outline of a card is at most so many px away from its chips.
+SHEET = 15  # Sheets that lie over one another are shifted by so many px.
+# EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
+EMPTY, PAPER = "var(--empty)", "#dde2ea"
 STRIPES = "rgba(255,255,255,.45)"
 # A box that is new glides from where it was; one that is added glides and disappears.
 MOTION = (
@@ -257,10 +261,12 @@ class Cells(Drawing):
         (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.grid.drawn
-        if r1 == r2 and c2 - c1 > 1:  # above the row; over a lone row it rises with its length
+        # This arc runs above its row; above a single row, a longer arc rises higher, so that arcs
+        # do not overlap.
+        if r1 == r2 and c2 - c1 > 1:
             rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
             return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
-        if c1 == c2 and r2 - r1 > 1:  # right of the column
+        if c1 == c2 and r2 - r1 > 1:  # This arc runs to the right of its column.
             rise = out + (12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x)
             x = x1 + self.w
             return (x, y1 + self.h * 0.8 - out), (x, y2 + self.h * 0.2 + out), (rise, 0)

@@ -15,8 +15,8 @@ from ttkit.visualize.drawing import Figure, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
-WIDE, TALL = 300, 170  # px of each of the three matrices
-SHEETS = 8  # the most that are drawn
+WIDE, TALL = 300, 170  # Each of the three matrices takes at most so many px.
+SHEETS = 8  # Of more sheets some are left out.
 CUTS = ("samples", "columns", "rows", "both", "nothing")
 
 
@@ -169,7 +169,8 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     shape = (math.prod(left.whole[:-1]), left.whole[-1], right.whole[-1])
     for part in parts:
         if part.inner[1] - part.inner[0] != part.inner_w[1] - part.inner_w[0]:
-            backend.load().matmul(x, w)  # it says why it cannot
+            # The matmul itself raises and explains why the shapes do not fit.
+            backend.load().matmul(x, w)
     found = Product(shape, tuple(parts), reduced)
     return replace(found, reduced=reduced or _added(found, result))
 
@@ -186,7 +187,8 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
 
 def _added(product: Product, result: Any) -> bool:
     """Return whether the chips of each block hold the same values."""
-    if not product.partial or not hasattr(result, "shards"):  # on a card: reduced=True
+    # Values on a card are not read; there the caller passes reduced=True.
+    if not product.partial or not hasattr(result, "shards"):
         return False
     import numpy as np
 

@@ -17,9 +17,9 @@ from ttkit.words import counted
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
 LAYOUTS = ("TILE", "ROW_MAJOR")
-TILE = 32  # rows and columns of a tile
-WIDE, TALL, LARGEST = 360, 260, 40  # px: at most so large are a shard, and one tile
-FINEST = 4  # px: smaller tiles are drawn without their edges
+TILE = 32  # A tile has 32 rows and 32 columns.
+WIDE, TALL, LARGEST = 360, 260, 40  # A shard takes at most WIDE x TALL px, a tile LARGEST.
+FINEST = 4  # Tiles of fewer px are drawn without their edges.
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
@@ -143,7 +143,7 @@ def _placed(
     from ttkit.sim import ttnn as simulated
     from ttkit.sim.mesh.opening import beside
 
-    ttnn: Any = simulated  # also where the program itself runs on cards
+    ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
     replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
     kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
     with beside(system_named(system), tuple(mesh_shape)) as mesh:

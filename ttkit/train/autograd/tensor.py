@@ -247,7 +247,8 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
     """Go from the root to the leaves; each tensor passes its gradient on once all operations that
     used it have added theirs.
     """
-    waits: Counter[Tensor] = Counter()  # how many uses have not yet added their gradient
+    # It counts the uses of a tensor that have not yet added their gradient.
+    waits: Counter[Tensor] = Counter()
     todo = [root]
     while todo:
         node = todo.pop()._node
@@ -269,7 +270,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
         tensor = ready.pop()
         grad = grads.pop(tensor, None)
         node = tensor._node
-        assert node is not None  # leaves never wait here
+        assert node is not None  # A leaf has no node and never becomes ready.
         parts: Sequence[Value | None] = [None] * len(node.inputs)
         if grad is not None:
             parts = node.backward(grad)
@@ -328,7 +329,8 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end.backward()
         return [start.get_grad(), None]
 
-    # in place of the weights in the function, which want gradients even if x does not
+    # This input requires a gradient, so that backward runs for the function's weights even if x
+    # requires none.
     weights = Tensor(x.get_value())
     return recorded("recompute", value, [x, weights], backward)
 

@@ -33,14 +33,16 @@ from ttkit.files import Where, did_you_mean
 from ttkit.plans.pipelines import SCHEDULES
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
-TAGS = ("AdamW", "SGD", "[key]")  # what pydantic adds to a place
-ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}  # ttml's name in C++; the 3-tier guide's
-MOST = 2**31 - 1  # The largest count.
+IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
+# Pydantic adds these to a fault's location; no key of a file has these names.
+TAGS = ("AdamW", "SGD", "[key]")
+# In a file, ttml (C++) names dropout_prob "dropout", the 3-tier guide max_steps "steps".
+ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}
+MOST = 2**31 - 1  # A larger count does not fit a signed 32-bit integer.
 
 
 def _number(value: Any) -> Any:
-    """3e-4 is text to YAML 1.1."""
+    """Return a number that YAML 1.1 reads as text, such as 3e-4, as a float."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -62,7 +64,8 @@ class Section:
     @classmethod
     def _checked(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
         names = [field.name for field in fields(cls)]
-        if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):  # name each argument
+        # Positional arguments get their names.
+        if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):
             value = ArgsKwargs((), dict(zip(names, value.args)) | (value.kwargs or {}))
         try:
             return handler(value)
@@ -118,18 +121,18 @@ class DeviceConfig(Section):
     device_ids: tuple[Natural, ...] | None = None
     enable_ddp: StrictBool = False
     enable_tp: StrictBool = False
-    enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
+    enable_pp: StrictBool = False  # Stages are on ranks, so it takes no axis of the mesh.
     enable_cp: StrictBool = False
 
 
 @dataclass(frozen=True)
 class LayoutConfig(Section):
-    """What the chips along the strategies' axes share beside; a section of this kit's own."""
+    """What else is sharded along the strategies' axes; ttml has no such section."""
 
-    zero: Literal[0, 1, 2, 3] = 0  # along the data-parallel axis
-    sequence_parallel: StrictBool = False  # along the tensor-parallel axis
-    expert_parallel: StrictBool = False  # along the data-parallel axis
-    bucket_mb: Rate = 0.0  # gradients are sent together up to so many MB; 0: each alone
+    zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the data-parallel axis.
+    sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
+    expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
+    bucket_mb: Rate = 0.0  # A bucket of gradients has at most so many MB; 0 sends each alone.
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class TransformerConfig(Section):
         default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
     )
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
-    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # float32 counts exactly up to 2^24.
+    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # Float32 counts exactly up to 2^24.
     max_sequence_length: Count = 128
     positional_embedding_type: str = "trainable"
     bias: StrictBool = True  # GPT's linear layers have biases; Llama's have none.
@@ -164,10 +167,11 @@ class TransformerConfig(Section):
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
-    num_experts: Natural = 0  # 0: the MLP is dense; these four keys are this kit's own
+    # With 0 the MLP is dense. ttml does not have this key and the three below.
+    num_experts: Natural = 0
     experts_per_token: Count = 2
-    capacity_factor: Above0 = 1.25  # An expert has so many times its even share of places.
-    balance_loss: Rate = 0.01  # the weight of Switch's balance loss
+    capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.
+    balance_loss: Rate = 0.01  # It weighs Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -213,11 +217,11 @@ class TrainingConfig(Section):
     project_name: str = "tt_train_nano_gpt"
     seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
     batch_size: Count = 64
-    validation_batch_size: Count | None = None  # half of batch_size, at least 1
+    validation_batch_size: Count | None = None  # None means half of batch_size, at least 1.
     max_steps: Natural = Field(default=1000, validation_alias=AliasChoices("max_steps", "steps"))
     num_epochs: Count = 1
-    eval_every: Natural = 200  # 0 for never
-    model_save_interval: Natural = 500  # 0 for at the end only
+    eval_every: Natural = 200  # With 0 the run never evaluates.
+    model_save_interval: Natural = 500  # With 0 only the end of the run saves.
     gradient_accumulation_steps: Count = 1
     learning_rate: Rate = 3e-4
     beta1: Share = 0.9
@@ -236,7 +240,7 @@ class TrainingConfig(Section):
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
-    model_config: str | None = None  # a file
+    model_config: str | None = None  # It is the path of a YAML file.
     transformer_config: TransformerConfig | None = None
 
 
@@ -260,7 +264,7 @@ class PipelineParallelConfig(Section):
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
     schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
-    chunks_per_rank: Count = 1  # above 1 for the interleaved schedule
+    chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         reached, block.dropout.calls = block.dropout.calls, first
         y = block(x)
-        # other micro-batches may have been here since
+        # Other micro-batches may have advanced the counter since the first call, so it must not go
+        # back.
         block.dropout.calls = max(reached, block.dropout.calls)
         return y
 
@@ -278,7 +279,8 @@ class GPT(Transformer):
         if cache:
             here = cache.row(here)
         elif length < most or self.layout.cp > 1:
-            # rows are chosen by a product with ones and zeros
+            # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own
+            # positions.
             rows = np.eye(length, most, dtype=np.float32)[None, None]
             here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
         return self.dropout(self.vocabulary.embed(ids) + local_part(here, self.layout))

@@ -15,7 +15,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.parallel.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-EXPERTS = 1  # the dimension of [1, experts, out, in]
+EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
 
 
 def uniform(fan_in: int) -> Initializer:

@@ -49,7 +49,8 @@ def average_gradients(
             ZeRO shards, of experts, or whose size is no multiple of 32 are always sent alone.
     """
     fit: list[Parameter] = []
-    # the backward makes the last layer's gradients first, so they can be sent first, under the rest
+    # Backward computes the last layer's gradients first, so sending these first can overlap the
+    # communication with the rest of the backward pass.
     for parameter in reversed(list(parameters.values())):
         grad = parameter.get_grad()
         if grad is None:

@@ -26,8 +26,8 @@ from ttkit.train.pipeline.mesh_sockets import Sockets
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
-AHEAD = 2  # receives that are posted before their turn, so that data arrives during computation
-Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
+AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
+Route = tuple[str, int, int]  # It has the kind of message and the two ranks, in any order.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
@@ -83,7 +83,7 @@ class Transport:
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
         """Let others work: no awaited message has arrived since `start` (`time.monotonic()`)."""
-        raise RuntimeError(f"nobody sends {list(awaited)}")  # such schedules do not validate
+        raise RuntimeError(f"nobody sends {list(awaited)}")  # A valid schedule never comes here.
 
     def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for a message and return its array."""
@@ -154,7 +154,8 @@ class MPITransport(Transport):
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
         self._sockets: dict[tuple[str, int], Sockets] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
-        # both ends make theirs in the same order
+        # Both ranks make their sockets in the same order, since each connects to the next one of
+        # its peer.
         for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
             if comm.rank in (low, high):
                 peer = low + high - comm.rank

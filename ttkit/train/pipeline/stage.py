@@ -61,7 +61,7 @@ class Stage:
         """
         part, (x, y) = self.parts[action.chunk], batch
         for dropout in part.dropouts():
-            # a block has two places
+            # A block calls its dropout twice, the model's own dropout is called once.
             dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
         start = None if part.is_first else Tensor(given)
         end = part(self.layout.tokens(x) if start is None else start)

@@ -31,7 +31,8 @@ from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.run_folder import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
-Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
+# It maps a micro-batch to its tokens and targets.
+Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
 class PipelineTrainer(Trainer):
@@ -233,7 +234,8 @@ class PipelineTrainer(Trainer):
             value = out.get_value()
         else:
             value = stage.backward(action, given, 1 / self.schedule.micro_batches)
-        ttnn.synchronize_device(layout.device)  # so that the times are those of the work
+        # Wait for the device, so that the times include the work.
+        ttnn.synchronize_device(layout.device)
         if task.send:
             self.transport.send(task.send, value, layout)
         if keep:

@@ -22,10 +22,10 @@ import safetensors.numpy
 
 from ttkit.errors import TTKitError, fail
 
-MARK = "ttkit_checkpoint"  # the entry of the header that names the format
-FORMAT = "1"  # another number if an older ttkit could not read what `save` writes
+MARK = "ttkit_checkpoint"  # This entry of the header names the format.
+FORMAT = "1"  # It changes when an older ttkit cannot read what `save` writes.
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
-SHOWN = 3  # names in a message
+SHOWN = 3  # A message lists at most so many names.
 
 
 class DamagedCheckpoint(TTKitError):
@@ -82,7 +82,7 @@ def save(
             beside.unlink(missing_ok=True)
         directory = os.open(target.parent, os.O_RDONLY)
         try:
-            os.fsync(directory)  # the new name is on the disk before an old file is removed
+            os.fsync(directory)  # The new name must be on the disk before an old file is removed.
         finally:
             os.close(directory)
         for path in [path for path in checkpoints(folder) if path != target][keep - 1 :]:
@@ -168,7 +168,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             marks = whole.metadata() or {}
             if marks.get(MARK) == FORMAT:
                 tensors = {name: whole.get_tensor(name) for name in whole.keys()}
-    except Exception as error:  # the library raises many kinds for a header that is wrong
+    except Exception as error:  # The library raises many types of errors for a wrong header.
         damaged(f"its {size:,} bytes were cut short or are no safetensors file: {error}")
     if MARK not in marks:
         cure = "safetensors.numpy.load_file(path) for the tensors alone"

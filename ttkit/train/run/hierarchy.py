@@ -55,7 +55,7 @@ class Exchange:
     """
 
     def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
-        from mpi4py import MPI  # after ttnn, as the real library requires
+        from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
         self.layout, self.num_workers = self.parameters[0].layout, num_workers
@@ -74,7 +74,9 @@ class Exchange:
             if rank != num_workers and socket_type == "fabric"
         ]
         self.transport = MPITransport(comm, self.layout, routes, describe=describe)
-        if self.rank != num_workers:  # it waits longer than the aggregator, which names the culprit
+        # The others wait longer than the aggregator, so that its error, which names the missing
+        # rank, comes first.
+        if self.rank != num_workers:
             self.transport.patience = 2
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
@@ -116,7 +118,7 @@ class Exchange:
         """
         layout, workers = self.layout, self.num_workers
         loss, sums = 0.0, dict[int, Value]()
-        for worker in range(workers):  # always in this order, so that a sum is always the same
+        for worker in range(workers):  # A fixed order of addition makes runs reproducible.
             part, _, arrays = self.receive("weight gradients", worker, layout.dp)
             loss += part / workers
             for number, array in enumerate(arrays):
@@ -195,7 +197,8 @@ class RemoteOptimizer(Optimizer):
         aggregator_rank: int,
         socket_type: str = "mpi",
     ):
-        super().__init__(parameters, SGDConfig(lr=0.0))  # the rate is that of the optimizer's rank
+        # The learning rate is set on the optimizer's rank.
+        super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
         self.exchange = Exchange(parameters, aggregator_rank, socket_type)
 
@@ -324,6 +327,6 @@ class HierarchicalTrainer(Trainer):
         self.exchange.transport.flush()
 
     def __exit__(self, *what: object) -> None:
-        if what[0] is None:  # otherwise they are stopped, as this rank is
+        if what[0] is None:  # After an error the workers are stopped with this rank.
             self.end()
         self.close()

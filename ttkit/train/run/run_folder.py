@@ -29,7 +29,7 @@ META = {
     "step",
     "tokenizer",
 }  # What a checkpoint holds beside tensors.
-# settings of a model that a resumed run may change, or whose change the shapes show
+# A resumed run may change these settings of the model, or the shapes of tensors show the change.
 FREE = {
     "balance_loss",
     "capacity_factor",
@@ -44,8 +44,8 @@ FREE = {
 class Record:
     """The result of one step: a line of the log."""
 
-    step: int  # how many steps are done
-    loss: float  # the mean over the global batch
+    step: int  # It counts the steps done.
+    loss: float  # It is the mean over the global batch.
     lr: float
     step_time_s: float
     tokens_per_s: float
@@ -181,7 +181,7 @@ class RunFolder:
         adapter, records = TypeAdapter(Record), dict[int, Record]()
         try:
             lines = (self.path / LOG).read_bytes().splitlines()
-        except OSError:  # the checkpoint was moved without it
+        except OSError:  # The checkpoint was moved without the log.
             return []
         for line in lines:
             with contextlib.suppress(ValidationError):

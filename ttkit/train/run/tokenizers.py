@@ -14,7 +14,7 @@ import tokenizers
 
 from ttkit.errors import fail
 
-# characters that the library encodes at once: it takes some 250 bytes for each of them
+# The library needs about 250 bytes of memory a character, so it encodes so many at once.
 PIECE = 1 << 16
 
 
@@ -115,7 +115,7 @@ class BPETokenizer:
     def __init__(self, text: str):
         try:
             self._inner = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises no narrower one
+        except Exception as error:  # The library raises plain Exception.
             rule = f"not a tokenizer of the tokenizers library: {error}"
             fail("make a BPETokenizer", rule, "a tokenizer.json, or BPETokenizer.train(text)")
         described = json.loads(text)

@@ -37,7 +37,7 @@ from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.run_folder import FREE, History, Record, RunFolder, Saved, described
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
-VALIDATION_BATCHES = 50  # at most, each time
+VALIDATION_BATCHES = 50  # A validation takes at most so many batches.
 
 
 class Trainer:
@@ -88,7 +88,7 @@ class Trainer:
             cure = "training_config.checkpoint_dir: the folder of that checkpoint"
             fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
-        # rank 0's checkpoint may not be on the other hosts
+        # Only rank 0 reads the checkpoint, since other hosts may not have it.
         saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
@@ -149,7 +149,7 @@ class Trainer:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        # the ranks with a replica each; which of how many parts of a batch is this one's
+        # By default there is one replica, which takes the whole batch: part 0 of 1.
         self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
             self.replicas, self.part, self.parts = self.comm, self.rank, self.world
@@ -161,7 +161,7 @@ class Trainer:
         config, start = self.settings.training_config, time.perf_counter()
         self.optimizer.zero_grad()
         loss = self.gradients()
-        if not np.isfinite(loss):  # the weights are unchanged
+        if not np.isfinite(loss):  # The weights are still those of the step before.
             again = self.run_folder.earlier() if self.run_folder else ""
             cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
             cure = f"{cure}; {again}" if again else cure
@@ -183,7 +183,8 @@ class Trainer:
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
-            # at most two places a block: the same elements after a resume
+            # Each forward calls a dropout at most twice; a count by step drops the same elements
+            # after a resume.
             dropout.calls = self.steps * 2 * parts
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
@@ -247,11 +248,11 @@ class Trainer:
         """
         from ttkit.visualize.widgets.live_training import (
             progress,
-        )  # an object that is asked to draw itself
+        )  # The import is local, since only a run that is shown needs pictures.
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
-        if folder:  # the log loses the steps after the checkpoint that the run goes on from
+        if folder:  # The log loses the steps above the checkpoint from which the run continues.
             of_rank_0(self.comm, lambda: folder.begin(self.history))
         view, saved = (progress(self, end) if show else None), None
         try:
@@ -314,7 +315,7 @@ class Trainer:
 
     def _restore(self, saved: Saved) -> None:
         now, then = asdict(self.model_config), saved.meta["settings"]["transformer_config"]
-        # shapes do not show all: how many heads share a width
+        # The shapes of tensors do not show all settings, such as the number of heads.
         saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
         shapes = {name: parameter.global_shape for name, parameter in self.parameters.items()}

@@ -16,20 +16,22 @@ from ttkit import backend
 from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 from ttkit.words import short
 
-WIDTH = 6.4  # inches, 614 px on a page; the smallest text is 8 points, which is 10.7 px
+# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
+WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-ROW, LABEL, LETTER = 390, 34, 5  # points: a legend's row, what a label takes, and its letters
+# In points: a row of the legend has ROW, a label takes LABEL and LETTER more for each letter.
+ROW, LABEL, LETTER = 390, 34, 5
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
-GREY = "#7a828c"  # which stands out from both pages
+GREY = "#7a828c"  # This grey stands out from light and dark pages.
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
-DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
-LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
-DOTS = 20  # up to so many points, each has a dot
-BESIDE = 40  # letters of a line beside a bar
-NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
+DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
+LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
+DOTS = 20  # Each point of a curve has a dot if there are at most so many.
+BESIDE = 40  # The words beside a bar break after so many letters.
+NOT_KNOWN = math.nan  # NaN makes the difference of two reports "not known", too.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",
@@ -93,7 +95,7 @@ class Chart:
         with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), layout="constrained")
             self.draw(figure.subplots())
-            # a date and a version would differ from run to run
+            # A date and a version in the file would make saved pictures differ from run to run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
@@ -173,7 +175,8 @@ class Curves(Chart):
             return
         for i, (name, points) in enumerate(self.curves.items()):
             dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
-            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)  # those below have rims
+            # Lower curves are wider, so that they stay visible below the upper ones.
+            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "o" if len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())

@@ -11,8 +11,9 @@ from ttkit.visualize.charts import Bars
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
 
-GBIT = 8  # bits of a byte: 100 Gbit/s are 12.5 GB/s
-MARKS = {-3: "1 us", -1: "0.1 ms", 1: "10 ms", 3: "1 s", 5: "100 s"}  # powers of ten, in ms
+GBIT = 8  # A byte has 8 bits, so 100 Gbit/s are 12.5 GB/s.
+# Keys are powers of ten of a millisecond.
+MARKS = {-3: "1 us", -1: "0.1 ms", 1: "10 ms", 3: "1 s", 5: "100 s"}
 
 
 class Way(NamedTuple):
@@ -65,7 +66,7 @@ def ways_out(
     """
     system = system or current_system()
     chip, chips, links = system.chip, system.num_devices, system.links_per_pair
-    link = chip.link.rates[0].gb_per_s  # a message along a line
+    link = chip.link.rates[0].gb_per_s  # The first rate is that of a message along a line of chips.
     shared = f"shared by {counted(chips, 'chip')}"
     ways = [Way("its own DRAM", chip.dram_bandwidth.value, "published")]
     if links:

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, tone, width_of
 from ttkit.words import short
 
-LEFT, WIDTH = 158, 540  # px of the names, and of the bars
-LANE, BOX, HEAD = 40, 30, 26  # px: heights of a lane, of a bar, and of the legend
-LATER = 30  # px of a bar that never starts
-SIZE = 12.5  # of the letters: 10 px where a drawing shrinks most
-MANY = 600  # bars: more are drawn as a few shapes, without texts
+LEFT, WIDTH = 158, 540  # Names take LEFT px, bars WIDTH px.
+LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and the legend.
+LATER = 30  # A bar that never starts has so many px.
+SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
+# More bars than this are merged into a few shapes without texts, so that the page stays small.
+MANY = 600
 
 
 class Look(NamedTuple):
@@ -160,7 +161,8 @@ def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
     fill = tone(arrow.lane)
     drawing.arrow((x1 + 4, y1), (x2 - 2, y2), width=1.8, colour="var(--link)", head=9)
     drawing.add("circle", hover=arrow.hover, cx=x1 + 4, cy=y1, r=5, fill=fill, stroke=INK)
-    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14  # away from words of short arrows
+    # The text of a long arrow stands near its start, away from the texts of short arrows.
+    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
     x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
     drawing.words(x + 6, y + 3, arrow.text, size=SIZE, halo=True, anchor="start")
 

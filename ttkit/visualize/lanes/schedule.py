@@ -19,7 +19,7 @@ from ttkit.words import short
 LINES = {"F": "", "B": "/", "I": "-", "W": "|"}
 FILLS = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
 LOOKS = {kind: Look(name, FILLS[kind], LINES[kind]) for kind, name in KINDS.items()}
-COLUMNS = 100  # of a terminal, for the lanes
+COLUMNS = 100  # Lanes take so many columns of a terminal.
 Measured = Iterable[tuple[int, Action | str, float, float]]
 Row = tuple[str, tuple[Slot, ...], str]
 Touch = Callable[[int, Action], Mapping[str, str]]

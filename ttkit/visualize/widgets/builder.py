@@ -15,7 +15,7 @@ from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
-UNFINISHED = "after the last step"  # how a plan says that nothing is wrong so far
+UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
 
 
 class PlanBuilder:
@@ -89,7 +89,7 @@ class PlanBuilder:
         try:
             wrong = problem_of(self.plan)[0]
             if wrong and UNFINISHED not in wrong:
-                self.plan.validate()  # which raises
+                self.plan.validate()  # This call raises the error.
         except TTKitError:
             self._steps = before
             raise

@@ -17,11 +17,11 @@ from ttkit.visualize.drawing import Drawing, on_page
 from ttkit.visualize.widgets.live import buttons, show_widget
 from ttkit.words import in_notebook, shows_progress
 
-RECENT = 10  # steps whose speed is shown
-LINES = 20  # printed in a whole run where there is neither terminal nor notebook
-EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
+RECENT = 10  # The speed shown is that of so many last steps.
+LINES = 20  # In a log, a whole run prints about so many lines.
+EVERY_S = 0.25  # Updates are so many seconds apart; one takes about 1 ms.
 STOP = "Stop after this step"
-POINTS = 300  # of the curve, at most
+POINTS = 300  # A curve has at most so many points.
 BAR = (
     '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
     'aria-valuenow="{now}" style="border:1px solid var(--edge);border-radius:4px;height:10px;'
@@ -114,7 +114,8 @@ class Page(View):
     def __init__(self, trainer: Any, end: int):
         super().__init__(trainer, end)
         self.drawn = time.monotonic()
-        self.handle: Any = None  # of what IPython displayed
+        # IPython's display handle, through which the page is updated, is None until there is one.
+        self.handle: Any = None
         self.button: Any = None
         if shows_progress():
             from IPython.display import display
@@ -162,7 +163,8 @@ class Page(View):
 
 def progress(trainer: Any, end: int) -> View:
     """Return what shows a run where this one runs."""
-    launched = "OMPI_COMM_WORLD_RANK" in os.environ  # an engine, whose output others show
+    # The notebook shows the output of an engine, so an engine must not draw a page.
+    launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
         return Page(trainer, end)
     terminal = sys.stderr.isatty() and sys.stdout.isatty()
