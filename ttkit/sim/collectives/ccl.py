@@ -274,11 +274,7 @@ def run(call: Call) -> Any:
 
 
 # ---------------------------------------------------------------- the collectives
-SHORT = "memory_config subdevice_id"
-TUNING = f"{SHORT} chunks_per_sync num_workers_per_link num_buffers_per_channel"
-
-
-@operation("all_gather", "collective", hints=f"{TUNING} sub_core_grids")
+@operation("all_gather", "collective")
 def all_gather(
     input_tensor: Tensor,
     dim: int,
@@ -310,7 +306,6 @@ def all_gather(
 @operation(
     "reduce_scatter",
     "collective",
-    hints=f"{TUNING} intermediate_memory_config compute_kernel_config",
 )
 def reduce_scatter(
     input_tensor: Tensor,
@@ -335,7 +330,7 @@ def reduce_scatter(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("all_reduce", "collective", hints=SHORT)
+@operation("all_reduce", "collective")
 def all_reduce(
     input_tensor: Tensor,
     *,

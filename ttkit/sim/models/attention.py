@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import describe
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
 from ttkit.sim.ops.operands import Operands
@@ -54,9 +54,7 @@ def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: in
         fail(describe(name, (tensor,)), rule, f"a head size that is a multiple of {size}")
 
 
-@operation(
-    "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
-)
+@operation("softmax", flops=each_element(5))
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     """Return exp(x) over its sum along `dim` of each shard, without overflow.
 
@@ -99,7 +97,6 @@ def _masked(
 @operation(
     "scale_mask_softmax_in_place",
     flops=each_element(7),
-    hints="program_config is_causal_mask compute_kernel_config numeric_stable",
 )
 def scale_mask_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
@@ -115,33 +112,22 @@ def scale_mask_softmax_in_place(
 @operation(
     "scale_causal_mask_hw_dims_softmax_in_place",
     flops=each_element(7),
-    hints="compute_kernel_config numeric_stable",
 )
 def scale_causal_mask_hw_dims_softmax_in_place(
-    input_tensor: Tensor,
-    scale: float | None = None,
-    mask: Tensor | None = None,
-    *,
-    program_config: Any = None,
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """Write softmax(scale * x + mask) into the tensor; one mask serves all batches and heads.
 
     Args:
         mask: [1, 1, s, n].
-        program_config: the one of sharded inputs; the strict dialect refuses another.
     """
     name = "scale_causal_mask_hw_dims_softmax_in_place"
-    plain = is_strict() and program_config is None
-    rule = "Scale causal mask HW dims softmax not supported in default program config"
-    cure = "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"
-    check(describe(name, (input_tensor, scale, mask)), (plain, rule, cure))
     return _masked(name, input_tensor, scale, mask, True)
 
 
 @operation(
     "transformer.attention_softmax_",
     flops=each_element(7),
-    hints="program_config causal_mask memory_config",
 )
 def attention_softmax_(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
@@ -170,7 +156,6 @@ def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int
 @operation(
     "transformer.scaled_dot_product_attention",
     flops=_attention_flops,
-    hints="memory_config program_config compute_kernel_config",
 )
 def scaled_dot_product_attention(
     input_tensor_q: Tensor,

@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.ops.operands import Operands, spread
 from ttkit.sim.ops.operation import operation
 from ttkit.sim.tensor.dtypes import convert
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integers
 
 Array = np.ndarray
-IN_TILES = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-INT32 = "dtype=ttnn.int32"
-HINTS = "compute_kernel_config"
 
 
 # ---------------------------------------------------------------- each chip's own places
@@ -88,10 +83,8 @@ def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
 def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
     (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
-    tiles = {t.layout for t in on.tensors} == {Layout.TILE}
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
     on.check(
-        (not tiles, "Inputs to update_cache must be tilized", IN_TILES),
         (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
         (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
         (heads != own, rule, "shard the heads of both over the same chips"),
@@ -107,13 +100,10 @@ def fill_cache(
     user, first = integers((batch_idx, update_idx), on.asked, 0)
     _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
-    other = cache_tensor.dtype is not input_tensor.dtype
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
     on.check(
-        (other, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
         (user >= users, few),
-        (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
         (first + height > length, f"{rule} height ({length})", "a longer cache"),
     )
 
@@ -131,7 +121,7 @@ def fill_cache_for_user_(
     return fill_cache(cache, input, batch_index, update_idx=update_idx)
 
 
-@operation("update_cache", "store", moves="part", hints=HINTS)
+@operation("update_cache", "store", moves="part")
 def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
@@ -166,7 +156,7 @@ def update_cache_for_token_(
 
 
 # ---------------------------------------------------------------- a position for each user
-@operation("experimental.paged_update_cache", "store", moves="part", hints=HINTS)
+@operation("experimental.paged_update_cache", "store", moves="part")
 def paged_update_cache(
     cache_tensor: Tensor,
     input_tensor: Tensor,
@@ -194,17 +184,12 @@ def paged_update_cache(
     if table is None:  # each user has one page
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
-    loose = is_strict() and not input_tensor.is_sharded()
-    other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     on.check(
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
-        (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (batch_offset, "batch_offset must be 0"),
-        (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
-        (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
         (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
@@ -230,7 +215,7 @@ def paged_fused_update_cache(
     return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
 
 
-@operation("experimental.paged_fill_cache", "store", moves="part", hints=HINTS)
+@operation("experimental.paged_fill_cache", "store", moves="part")
 def paged_fill_cache(
     cache_tensor: Tensor,
     input_tensor: Tensor,
@@ -252,15 +237,10 @@ def paged_fill_cache(
     chosen = numbers(chosen, batch_idx, on.lead)
     (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
     (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
-    kept, kind = cache_tensor.dtype, input_tensor.dtype
-    differ = f"Input tensor dtype ({kind}) must match cache tensor dtype (DataType::{kept.name})"
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    other = page_table.dtype is not DataType.INT32
     on.check(
-        (other, "Expect page_table_tensor to have datatype INT32", INT32),
-        (kept is not kind, differ, "ttnn.typecast the input"),
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
         (count != many, batch, "batch_idx_tensor, a user for each prompt"),
         (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),

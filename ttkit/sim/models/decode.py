@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.models.attention import NEVER, F, attend, check_tiles, hidden
-from ttkit.sim.models.cache import INT32, by_pages, numbers
+from ttkit.sim.models.attention import NEVER, F, attend, hidden
+from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
 from ttkit.sim.ops.operands import Operands
 from ttkit.sim.ops.operation import operation
-from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-HINTS = "memory_config program_config compute_kernel_config"
 
 
 def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
@@ -40,8 +37,6 @@ def _operands(
     """
     on = Operands(name, *qkv, *more, table)
     pages = on.arrays.pop()
-    for tensor in qkv:
-        check_tiles("SDPA", tensor, FLOATS[is_strict() :])
     q, k, v = (t.shard_shape for t in qkv)
     users, heads = q[of]
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
@@ -54,11 +49,7 @@ def _operands(
     )
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        other = table.dtype is not DataType.INT32
-        on.check(
-            (other, "Page table must be int32: SDPA currently only supports INT32", INT32),
-            (table.shard_shape[0] != users, rule),
-        )
+        on.check((table.shard_shape[0] != users, rule))
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     return on
 
@@ -125,7 +116,7 @@ def _decode(
     return on.result(values)
 
 
-@operation("transformer.scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
+@operation("transformer.scaled_dot_product_attention_decode", flops=_flops)
 @keywords_of(_decode)
 def scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
@@ -152,7 +143,7 @@ def scaled_dot_product_attention_decode(
     return _decode(name, qkv, None, cur_pos, share_cache, **how)
 
 
-@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
+@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops)
 @keywords_of(_decode)
 def paged_scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
@@ -172,7 +163,7 @@ def paged_scaled_dot_product_attention_decode(
     return _decode(name, qkv, page_table_tensor, **how)
 
 
-@operation("transformer.chunked_scaled_dot_product_attention", flops=_flops, hints=HINTS)
+@operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
 def chunked_scaled_dot_product_attention(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -230,7 +221,4 @@ def group_attn_matmul(
 
 
 for _name in ("attn_matmul", "group_attn_matmul"):
-    _hints = "memory_config compute_kernel_config"
-    operation(f"experimental.{_name}", "product", flops=product_flops, hints=_hints)(
-        group_attn_matmul
-    )
+    operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)

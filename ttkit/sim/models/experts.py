@@ -10,7 +10,6 @@ import numpy as np
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
-    SHORT,
     Call,
     Collective,
     all_gather,
@@ -24,7 +23,7 @@ from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operands import Operands
 from ttkit.sim.ops.operation import each_element, operation
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -68,7 +67,7 @@ COLLECTIVES |= {
 }
 
 
-@operation("all_to_all_dispatch", "collective", hints=SHORT)
+@operation("all_to_all_dispatch", "collective")
 def all_to_all_dispatch(
     input_tensor: Tensor,
     expert_indices_tensor: Tensor,
@@ -101,7 +100,7 @@ def all_to_all_dispatch(
     return [sent, chosen]
 
 
-@operation("all_to_all_combine", "collective", hints=SHORT)
+@operation("all_to_all_combine", "collective")
 def all_to_all_combine(
     input_tensor: Tensor,
     expert_metadata_tensor: Tensor,
@@ -128,7 +127,7 @@ def all_to_all_combine(
 
 
 # ---------------------------------------------------------------- routing
-@operation("moe", flops=each_element(7), hints="memory_config")
+@operation("moe", flops=each_element(7))
 def moe(
     input_tensor: Tensor,
     expert_mask_tensor: Tensor,
@@ -150,7 +149,6 @@ def moe(
     rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
     on.check(
         (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
-        (width < 64 or width & (width - 1), f"Input shape inner dim {width} must be a power of 2"),
         (mask != (1, 1, 1, width), rule),
     )
     x, experts, best = on.arrays
@@ -161,7 +159,7 @@ def moe(
     return on.result(weight, output=output_tensor)
 
 
-@operation("moe_expert_token_remap", "arrange", hints="memory_config")
+@operation("moe_expert_token_remap", "arrange")
 def moe_expert_token_remap(
     topk_tensor: Tensor,
     expert_mapping_tensor: Tensor,
@@ -196,7 +194,7 @@ def moe_expert_token_remap(
     return [on.result(mapped), on.result(any_of.astype(np.float32), DataType.UINT16)]
 
 
-@operation("moe_routing_remap", "arrange", hints="memory_config")
+@operation("moe_routing_remap", "arrange")
 def moe_routing_remap(
     routing_weights_tensor: Tensor,
     non_zero_weight_size: int,
@@ -220,7 +218,6 @@ def moe_routing_remap(
     whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
     on.check(
-        (like.layout is not Layout.ROW_MAJOR, "input tensor expected to be row major"),
         (experts % size, even),
         (like.mesh.shape[axis] != size, whole),
         (count % size, many),
@@ -235,7 +232,6 @@ def moe_routing_remap(
     "sparse_matmul",
     "product",
     flops=product_flops,
-    hints="memory_config compute_kernel_config core_grid output_tile global_cb sub_device_id",
 )
 def sparse_matmul(
     input_tensor_a: Tensor,

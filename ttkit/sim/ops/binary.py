@@ -158,10 +158,6 @@ def _binary(
     )
 
 
-HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
-BY_PARTS = ("maximum", "minimum", "hypot", "rsub", "pow", "atan2")  # of several operations in ttnn
-
-
 def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Give a division the keyword `rounding_mode`."""
 
@@ -211,9 +207,8 @@ def _enter(name: str, function: Function) -> None:
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
-    hints = "memory_config" if name in BY_PARTS else HINTS
-    operation(name, dtypes=takes, hints=hints)(call)
+        operation(f"{name}_", dtypes=takes)(in_place)
+    operation(name, dtypes=takes)(call)
 
 
 for _name, _function in FUNCTIONS.items():
@@ -221,7 +216,7 @@ for _name, _function in FUNCTIONS.items():
 
 
 # ---------------------------------------------------------------- three operands
-@operation("clamp", dtypes=TAKES["maximum"], hints="memory_config")
+@operation("clamp", dtypes=TAKES["maximum"])
 def clamp(
     input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Tensor:
@@ -239,7 +234,7 @@ def clamp(
     return input_tensor
 
 
-@operation("where", hints="memory_config sub_core_grids")
+@operation("where")
 def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | float) -> Tensor:
     """Return `true_value` where the predicate is not zero, `false_value` elsewhere."""
     operands = (predicate, true_value, false_value)
@@ -277,14 +272,14 @@ def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> Non
         return result(like, values, dtype=input_a.dtype, topology=topology)
 
     call.__doc__ = f"Return a + value * b {what} c."
-    operation(name, hints="memory_config")(call)
+    operation(name)(call)
 
 
 _enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
 _enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
 
 
-@operation("bcast", hints="memory_config")
+@operation("bcast")
 def bcast(
     input_a: Tensor,
     input_b: Tensor,
@@ -306,7 +301,6 @@ def bcast(
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     check(
         describe("bcast", (input_a, input_b, math_op, dim)),
-        (input_a.dtype not in FLOATS, "Unsupported data format", "ttnn.typecast"),
         (rows != (32 if down else height), tall),
         (columns != (32 if over else width), f"{wide} for height broadcast"),
     )

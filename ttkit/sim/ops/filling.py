@@ -193,7 +193,7 @@ def rand(
     return tensor_from(values, dtype, mesh_mapper=mapper, asked=asked, **how)
 
 
-@operation("experimental.dropout", hints="memory_config")
+@operation("experimental.dropout")
 def dropout(
     input_tensor: Tensor,
     probability: float,
@@ -208,19 +208,9 @@ def dropout(
 
     Args:
         use_per_device_seed: each chip drops other places; without it all chips drop the same.
-
-    Raises:
-        TTKitError: a tensor that is not bfloat16 in tiles.
     """
     on_mesh("dropout", input_tensor)
     asked = describe("dropout", (input_tensor, probability, scale, seed))
-    if input_tensor.dtype is not DataType.BFLOAT16:
-        rule = "Dropout operation requires input and output data types to match. Input data"
-        rule += f" type: {input_tensor.dtype.name}, output data type: BFLOAT16"
-        fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
-    if input_tensor.layout is not Layout.TILE:
-        rule = "Dropout operation requires tensor to be in Tile layout when working with"
-        fail(asked, f"{rule} non-sharded input tensor", "ttnn.to_layout")
     seed, grid, shape = integer(seed, asked, 0), input_tensor.grid, input_tensor.shard_shape
     lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
     kept = np.empty((math.prod(lead), *shape), bool)

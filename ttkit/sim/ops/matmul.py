@@ -186,11 +186,7 @@ def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     return 2 * math.prod(shape(results[0])) * k
 
 
-HINTS = "memory_config program_config compute_kernel_config core_grid output_tile global_cb"
-HINTS += " sub_device_id"
-
-
-@operation("matmul", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("matmul", "product", dtypes=FLOATS, flops=product_flops)
 def matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -214,7 +210,7 @@ def matmul(
     return _matmul("matmul", operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("linear", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("linear", "product", dtypes=FLOATS, flops=product_flops)
 def linear(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -232,7 +228,7 @@ def linear(
     return _matmul("linear", operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("addmm", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("addmm", "product", dtypes=FLOATS, flops=product_flops)
 def addmm(
     input_tensor: Tensor,
     mat1_tensor: Tensor,

@@ -27,7 +27,7 @@ from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
-@operation("to_device", "write", hints="queue_id")
+@operation("to_device", "write")
 def to_device(
     tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
 ) -> Tensor:
@@ -50,7 +50,7 @@ def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[Any, Gri
     return *onto_device(device, tensor.array, tensor.grid, asked), tensor.topology
 
 
-@operation("from_device", "read", hints="queue_id")
+@operation("from_device", "read")
 def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
     """Return the tensor on the host, its shards kept apart."""
     if tensor.mesh is None:
@@ -128,7 +128,7 @@ def _same_place(
     return made
 
 
-@operation("typecast", "store", hints="memory_config sub_core_grids")
+@operation("typecast", "store")
 def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     """Return the same values in another element type."""
     layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else input_tensor.layout
@@ -158,7 +158,7 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     return typecast(tensor, dtype)
 
 
-@operation("tilize", "store", hints="memory_config use_multicore use_low_perf sub_core_grids")
+@operation("tilize", "store")
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
     on_mesh("tilize", input_tensor)
@@ -172,7 +172,7 @@ def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
-@operation("untilize", "store", hints="memory_config use_multicore sub_core_grids")
+@operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
     on_mesh("untilize", input_tensor)
@@ -183,7 +183,7 @@ def untilize(input_tensor: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- copies
-@operation("clone", "store", hints="memory_config compute_kernel_config")
+@operation("clone", "store")
 def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a copy in a buffer of its own."""
     on_mesh("clone", input)
@@ -197,7 +197,7 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     return result(input_a, input_a.array, owned=False, output=input_b)
 
 
-@operation("assign", "store", hints="memory_config")
+@operation("assign", "store")
 def assign(
     input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
 ) -> Tensor:

@@ -93,22 +93,16 @@ def operation(
     dtypes: Any = None,
     flops: Flops | None = None,
     moves: Moves = "all",
-    hints: str = "",
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
-    Args:
-        hints: keywords that change no value, by blanks; a `memory_config` is kept by the result.
+    Every operation takes the hints of `ttkit.sim.hints`; a result keeps its `memory_config`.
     """
 
     def enter(function: F) -> F:
         # those of tables are made by functions that have other names
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        computes = kind not in ("write", "read")
-        # products write to DRAM when no memory is named; so does dot-product attention
-        inherits = computes and kind != "product" and "dot_product" not in name
-        own = frozenset(hints.split())
-        call = _guarded(name, function, watchers, own, own | hardware.EVERY, inherits, computes)
+        call = _guarded(name, function, watchers, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
@@ -161,20 +155,23 @@ def _guarded(
     name: str,
     function: F,
     seen_by: list[Watcher],
-    hints: frozenset[str] = frozenset(),
-    accepted: frozenset[str] = frozenset(),
-    inherits: bool = False,
-    compiles: bool = False,
+    kind: Kind | None = None,
 ) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
-    errors become the kit's own. With `inherits`, results lie where the first operand does; with
-    `compiles`, the call counts as a program of the mesh.
+    errors become the kit's own.
+
+    Args:
+        kind: of an operation; other functions take no hints.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     names = tuple(inspect.signature(function).parameters)
-    every = accepted - set(names)
+    accepted = (hardware.EVERY if kind else frozenset()) - set(names)
+    compiles = kind not in (None, "write", "read")  # the call counts as a program of the mesh
+    # Results lie where the first operand does. Products write to DRAM when no memory is named; so
+    # does dot-product attention.
+    inherits = compiles and kind != "product" and "dot_product" not in name
     inherits = inherits and "memory_config" not in names
 
     @functools.wraps(function)
@@ -182,13 +179,13 @@ def _guarded(
         if seen_by and not _inside[0]:
             return _watched(seen_by, name, call, args, kwargs)
         hint = None
-        if kwargs and not every.isdisjoint(kwargs):
-            given = {key: value for key, value in kwargs.items() if key in every}
+        if kwargs and not accepted.isdisjoint(kwargs):
+            given = {key: value for key, value in kwargs.items() if key in accepted}
             hint = given.get("memory_config")
-            kwargs = {key: value for key, value in kwargs.items() if key not in every}
+            kwargs = {key: value for key, value in kwargs.items() if key not in accepted}
             operands = dict(zip(names, args, strict=False)) | kwargs
             asked = describe(name, args, kwargs)
-            kwargs |= hardware.check(name, hints, asked, given, operands)
+            kwargs |= hardware.check(asked, given, operands)
         if not classes:
             classes.append(classes_of(function))
         expected = classes[0]
@@ -215,8 +212,9 @@ def _guarded(
             made.mesh.programs.add((name, *map(_kind, values)))
         return result
 
-    if hints:
-        signature = with_hints(inspect.signature(function), hints)
+    if kind:
+        shown = accepted & (hardware.OF_PRODUCTS if kind == "product" else hardware.OF_ALL)
+        signature = with_hints(inspect.signature(function), shown)
         call.__signature__ = signature  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 

@@ -54,7 +54,6 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int
     "var": (_variance, FLOATS[:3], 4),  # add up; subtract, square, add up
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), FLOATS[:3], 4),
 }
-HINTS = "memory_config compute_kernel_config sub_core_grids fast_and_approximate_mode"
 
 
 def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
@@ -85,15 +84,14 @@ def _enter(name: str) -> None:
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.
     """
-    hints = "memory_config" if name == "prod" else HINTS
-    operation(name, dtypes=takes, flops=each_element(flops), hints=hints)(call)
+    operation(name, dtypes=takes, flops=each_element(flops))(call)
 
 
 for _name in FOLDS:
     _enter(_name)
 
 
-@operation("cumsum", flops=each_element(1), hints="memory_config")
+@operation("cumsum", flops=each_element(1))
 def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
     """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
     array, lead, asked = shards("cumsum", input, dim)
@@ -102,7 +100,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
 
 
 # ---------------------------------------------------------------- where the largest are
-@operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
+@operation("argmax", flops=each_element(1))
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return where the largest element is along `dim` of each shard: uint32, row-major."""
     array, lead, asked = shards("argmax", input_tensor, dim)
@@ -116,17 +114,15 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
-@operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
+@operation("topk")
 def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
     """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
-    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
+    on = Operands("topk", input_tensor)
     axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
     (array,) = on.arrays
     size = array.shape[axis]
-    on.check(
-        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
-        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
-    )
+    rule = f"K cannot be larger than the dimension size! K={k}, dimension size={size}"
+    on.check((k > size, rule))
     # Unsigned numbers have no negatives to sort by.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
@@ -137,7 +133,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
 
 
 # ---------------------------------------------------------------- sums of other forms
-@operation("experimental.fast_reduce_nc", flops=each_element(1), hints=HINTS)
+@operation("experimental.fast_reduce_nc", flops=each_element(1))
 def fast_reduce_nc(
     input: Tensor, *, dims: Sequence[int] = (), output: Tensor | None = None
 ) -> Tensor:
@@ -149,7 +145,6 @@ def fast_reduce_nc(
     rest = [d for d in dims if d not in outer]
     rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
     on.check(
-        (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
         (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
@@ -160,7 +155,6 @@ def fast_reduce_nc(
 @operation(
     "experimental.deepseek_moe_fast_reduce_nc",
     flops=each_element(1),
-    hints="output_memory_config compute_kernel_config",
 )
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
@@ -171,7 +165,7 @@ def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: i
     return split(whole, split_size, -1)
 
 
-@operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
+@operation("scatter_add", flops=each_element(1))
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return `input` plus each element of `src` at its index along `dim`, as torch does.
 

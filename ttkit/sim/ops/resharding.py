@@ -74,7 +74,7 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 
 
 # ---------------------------------------------------------------- interleaved and sharded
-@operation("interleaved_to_sharded", "store", hints="keep_l1_aligned")
+@operation("interleaved_to_sharded", "store")
 def interleaved_to_sharded(
     input_tensor: Tensor,
     grid: Any = None,

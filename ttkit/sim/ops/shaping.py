@@ -58,7 +58,6 @@ def shards(
     "reshape",
     "arrange",
     moves="shape",
-    hints="memory_config pad_value reshape_tile_mode sub_core_grids skip_padding_fill",
 )
 def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
@@ -89,7 +88,7 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
-@operation("permute", "arrange", hints="memory_config")
+@operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead, asked = shards("permute", input_tensor, dims)
@@ -101,7 +100,7 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
-@operation("transpose", "arrange", hints="memory_config")
+@operation("transpose", "arrange")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
     """Swap two dimensions; placements keep their numbers, as in ttnn."""
     array, lead, asked = shards("transpose", input_tensor, dim1, dim2)
@@ -109,7 +108,7 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0
     return moved(input_tensor, array.swapaxes(lead + first, lead + second))
 
 
-@operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
+@operation("pad", "arrange")
 def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead, asked = shards("pad", input_tensor, padding, value)
@@ -130,7 +129,7 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     return moved(input_tensor, np.pad(array, widths, constant_values=border))
 
 
-@operation("repeat", "arrange", hints="memory_config")
+@operation("repeat", "arrange")
 def repeat(
     input_tensor: Tensor,
     repeat_dims: Sequence[int],
@@ -149,7 +148,7 @@ def repeat(
     return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
-@operation("repeat_interleave", "arrange", hints="memory_config")
+@operation("repeat_interleave", "arrange")
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
     """Repeat each slice along `dim` that often, one after the other."""
     array, lead, asked = shards("repeat_interleave", input_tensor, repeats, dim)
@@ -187,7 +186,7 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
-@operation("expand", "arrange", hints="memory_config")
+@operation("expand", "arrange")
 def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
     asked = describe("expand", (input_tensor, output_shape))
@@ -210,7 +209,7 @@ def _enter(name: str, keep: Any, side: str) -> None:
         return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
 
     call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
-    operation(name, "arrange", hints="memory_config")(call)
+    operation(name, "arrange")(call)
 
 
 _enter("tril", np.tril, "below")
@@ -218,7 +217,7 @@ _enter("triu", np.triu, "above")
 
 
 # ---------------------------------------------------------------- join and cut
-@operation("concat", "arrange", hints="memory_config groups sub_core_grids")
+@operation("concat", "arrange")
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along `dim`, on each chip its own shards.
 
@@ -259,7 +258,6 @@ def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
     "slice",
     "arrange",
     moves="part",
-    hints="memory_config pad_value sub_core_grids",
 )
 def slice_(
     input_tensor: Tensor,
@@ -319,7 +317,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     return reshape(picked, [picked.shard_shape[dim] for dim in kept])
 
 
-@operation("split", "arrange", hints="memory_config")
+@operation("split", "arrange")
 def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
     array, lead, asked = shards("split", input_tensor, split_size, dim)

@@ -154,11 +154,6 @@ TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
 TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
 TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
 
-HINTS = "memory_config sub_core_grids"
-# A card has a fast and an accurate form of these, which do not differ here.
-FAST = {"exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "erf", "mish", "tanh"}
-MORE_HINTS = dict.fromkeys(FAST, " fast_and_approximate_mode") | {"sigmoid": " vector_mode mode"}
-
 
 def _unary(
     name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
@@ -179,14 +174,14 @@ def _enter(name: str, function: Function) -> None:
 
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
+    operation(name, kind, dtypes=takes)(call)
 
 
 for _name, _function in UNARY.items():
     _enter(_name, _function)
 
 
-@operation("gelu", dtypes=dtypes.FLOATS, hints=HINTS)
+@operation("gelu", dtypes=dtypes.FLOATS)
 def gelu(
     input_tensor: Tensor,
     *,
@@ -233,19 +228,19 @@ def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> 
     return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
 
 
-@operation("relu_bw", hints="memory_config")
+@operation("relu_bw")
 def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
     """Return [gradient of ReLU's input]."""
     return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
 
 
-@operation("silu_bw", hints="memory_config")
+@operation("silu_bw")
 def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
     """Return [gradient of SiLU's input]."""
     return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative)
 
 
-@operation("gelu_bw", hints="memory_config")
+@operation("gelu_bw")
 def gelu_bw(
     grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
 ) -> list[Tensor]:

@@ -131,10 +131,7 @@ def onto_device(
     return restricted(array, grid, there), there
 
 
-HINTS = "tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"
-
-
-@operation("from_torch", "write", hints=HINTS)
+@operation("from_torch", "write")
 def from_torch(
     tensor: Any,
     dtype: DataType | None = None,
