@@ -81,20 +81,20 @@ class Trained(NamedTuple):
 
     shape: tuple[int, int]
     axes: dict[str, int]
-    shares: dict[str, Any] = {}  # noqa: RUF012  # fields of a MeshLayout
+    shares: dict[str, Any] = {}  # noqa: RUF012  # fields of a Layout
     model: dict[str, int] = GPT
     experts: int = 0
     peer: str = "jax_gpt.py"
 
 
 TRAINED = {
-    "dp8": Trained((8, 1), {"ddp": 0}),
+    "dp8": Trained((8, 1), {"dp": 0}),
     "tp8": Trained((1, 8), {"tp": 1}),
-    "dp2tp4": Trained((2, 4), {"ddp": 0, "tp": 1}),
-    "zero2": Trained((8, 1), {"ddp": 0}, {"zero": 2}, peer="jax_layouts.py"),
+    "dp2tp4": Trained((2, 4), {"dp": 0, "tp": 1}),
+    "zero2": Trained((8, 1), {"dp": 0}, {"zero": 2}, peer="jax_layouts.py"),
     "sp8": Trained((1, 8), {"tp": 1}, {"sequence_parallel": True}, peer="jax_layouts.py"),
     "cp8": Trained((1, 8), {"cp": 1}, model=LONG, peer="jax_ring.py"),
-    "ep8": Trained((8, 1), {"ddp": 0}, {"ep": True}, experts=EXPERTS, peer="jax_experts.py"),
+    "ep8": Trained((8, 1), {"dp": 0}, {"ep": 8}, experts=EXPERTS, peer="jax_experts.py"),
 }
 
 

@@ -32,8 +32,8 @@ MAY_IMPORT = {
     "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
     "layouts": {"hardware", "plans", "roofline", "train"},
     "roofline": {"hardware"},
-    "records": {"sim"},
-    "profiler": {"backend", "plans", "records", "roofline", "sim", "visualize"},
+    "records": {"plans", "roofline", "sim", "visualize"},
+    "profiler": {"backend", "records", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: bytes in use, which no object carries; the tables of a training plan; an

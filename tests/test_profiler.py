@@ -16,7 +16,7 @@ from ttkit import backend, ttnn
 from ttkit.plans import all_gather, all_reduce, cost, topology
 from ttkit.profiler import Profile
 from ttkit.roofline import roofline
-from ttkit.sim.ops.operation import watchers
+from ttkit.sim.tape import running
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train.autograd import Tensor
 from ttkit.train.distributed import ring_shift
@@ -31,7 +31,7 @@ def fabric():
     yield
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttkit.use_system(None)
-    assert not watchers
+    assert not running
 
 
 @pytest.fixture(params=MESHES, ids=lambda m: "x".join(map(str, m[1])))
@@ -396,7 +396,7 @@ def test_nested_profiles_and_an_exception(mesh):
             raise ZeroDivisionError
         ttnn.exp(x)
     ttnn.exp(x)
-    assert len(outer.records) == 3 and len(inner.records) == 1 and not watchers
+    assert len(outer.records) == 3 and len(inner.records) == 1 and not running
     assert "1 operations" in repr(inner) and len(inner.timeline(join=True).lanes) == 1
 
 
@@ -638,13 +638,13 @@ def test_what_a_call_waits_for(mesh):
         ttnn.exp(ttnn.get_device_tensors(flat)[1])  # 8: a shard in the memory of 7
         ttnn.add(a, a, output_tensor=x)  # 9: overwrites what 1 read
         host = ttnn.from_device(x)  # 10
-        ttnn.copy_host_to_device_tensor(host, y)  # 11: overwrites what 6 read, with 9's values
+        ttnn.copy_host_to_device_tensor(host, y)  # 11: overwrites what 6 read, with those of 10
         ttnn.mul(y, y)  # 12
         ttnn.deallocate(y)  # 13
         ttnn.exp(put(mesh, (64, 64)))  # 14 writes it, 15
     waits = [r.after for r in prof.records]
     assert waits[:7] == [(), (1,), (1,), (1,), (3,), (1, 2, 3, 4), (6,)]
-    assert waits[7:] == [(7,), (1, 6), (9,), (6, 9, 10), (11,), (11,), (), (14,)]
+    assert waits[7:] == [(7,), (1, 6), (9,), (6, 10), (11,), (11,), (), (14,)]
 
 
 def test_calls_of_a_replayed_trace_wait_for_each_other(mesh):

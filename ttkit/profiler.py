@@ -16,24 +16,18 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.plans import cost
-from ttkit.plans.recorded import last_plan
 from ttkit.records import (
     HOST,
-    Order,
+    Reader,
     Record,
-    Shard,
     bound_text,
     chips_text,
     last_name,
-    nothing_done,
     shapes_text,
-    stored_bytes,
     time_text,
 )
-from ttkit.roofline import default_fidelity, known_fidelity, roofline
-from ttkit.sim.mesh.trace import tensors_in
-from ttkit.sim.ops.operation import OPERATIONS, watchers
+from ttkit.roofline import known_fidelity
+from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import Bar
 from ttkit.visualize.tables import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
@@ -47,12 +41,10 @@ BY_OPERATION = tuple(
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
 ANY = -1  # a chip that took no part in a call waits for all that did
-# The kinds of operations that do not compute, in a profile.
-KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 class Profile:
-    """The records of a `ttkit.profile()` block, in order; all times are modelled.
+    """The calls of a `ttkit.profile()` block, in order; all times are modelled.
 
     A chip does one thing after the other, in the program's order, and each when its operands are
     there. A collective begins when the last of its chips is ready. See `overlapped`, too.
@@ -60,70 +52,13 @@ class Profile:
 
     _model = ""  # what the title says of it
 
-    def __init__(self, fidelity: str | None = None):
-        self.records: list[Record] = []
-        self._fidelity = fidelity
-        self._meshes: list[Any] = []  # in the order of their first calls
-        self._chip = ""
-        self._order = Order()
+    def __init__(self, tape: Tape | None = None, fidelity: str | None = None):
+        self._reader = Reader(tape or Tape(), fidelity)
 
-    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Do nothing: a call that fails is not in the profile."""
-
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Record a call, unless it concerns the host alone."""
-        operation = OPERATIONS[name]
-        bound = operation.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        given = bound.arguments
-        results, operands = tensors_in(result), tensors_in(list(given.values()))
-        like = next((t for t in (*results, *operands) if t.mesh is not None), None)
-        if like is None:
-            return
-        chip = like.mesh.system.chip
-        kind = KINDS.get(operation.kind, COMPUTE)
-        asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
-        configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
-        known = asked is not None and asked.name != "Invalid"
-        fidelity = known_fidelity(asked, name) if known else self._fidelity
-        dtypes = [t.dtype.name for t in operands]
-        fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
-        count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
-        socket = given.get("mesh_socket")  # of a send, which has no result
-        sent = getattr(socket, "shift", None) is not None and not results
-        idle = not sent and nothing_done(operation, operands, results)
-        if not idle:
-            outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read
-            read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
-            if operation.moves == "part":  # of the table or tensor as much as it writes
-                others = operands[:-1] if operation.name == "embedding" else []
-                read = min(read, written + stored_bytes(others))
-            count = operation.flops(given, operands, results, lambda t: t.shard_shape)
-            if kind == COMMUNICATION and read:  # an empty tensor has no plan
-                plan = last_plan()
-                on_links, price = plan.total_bytes, (cost(plan).time_s, "links")
-            elif kind == COMPUTE:
-                tiles = operation.flops(given, operands, results, lambda t: t.padded)
-                price = roofline(chip, tiles, read + written, fidelity)
-        self._chip = chip.name
-        if not any(like.mesh is mesh for mesh in self._meshes):
-            self._meshes.append(like.mesh)
-        number = next(i for i, mesh in enumerate(self._meshes, 1) if mesh is like.mesh)
-        ids = tuple(like.mesh.id_at(c) for c in like.grid.coords)
-        moved = (fidelity, read, written, on_links, *price)
-        had, made = (
-            tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
-            for tensors in (operands, results)
-        )
-        same = list(map(id, operands)) == list(map(id, results))
-        unchanged = idle and same and socket is None
-        # copy_host_to_device_tensor returns nothing and writes its second operand
-        new = [] if unchanged else results or operands[1:]
-        way = [] if socket is None else [socket._queue]  # both ends of a socket have it
-        read_too, made_too = (way, []) if results else ([], way)
-        here = len(self.records) + 1
-        after = self._order.enter(here, [*operands, *read_too], [*new, *made_too])
-        self.records.append(Record(name, kind, number, ids, had, made, count, *moved, after))
+    @property
+    def records(self) -> list[Record]:
+        """The calls so far, in order."""
+        return self._reader.records
 
     def overlapped(self) -> Profile:
         """Return the same calls, modelled with communication beside compute.
@@ -235,8 +170,10 @@ class Profile:
         return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
-        chip = f", {self._chip}s at their published peaks" if self._chip else ""
-        return f"{what}: {short(self.time_s, 's')} modelled end to end{self._model}{chip}"
+        time = short(self.time_s, "s")  # reads the records, and so the meshes
+        chips = [mesh.system.chip.name for mesh in self._reader.meshes]
+        chip = f", {chips[-1]}s at their published peaks" if chips else ""
+        return f"{what}: {time} modelled end to end{self._model}{chip}"
 
     def timeline(self, *, join: bool = False) -> Timeline:
         """Return when each chip computes and communicates, in modelled time: a lane for each chip.
@@ -244,9 +181,10 @@ class Profile:
         Args:
             join: one lane for chips that do the same at the same time.
         """
-        chips = [chip for mesh in self._meshes for chip in mesh.get_device_ids()]
+        spans = list(self.spans())
+        chips = [chip for mesh in self._reader.meshes for chip in mesh.get_device_ids()]
         bars: dict[int, list[Bar]] = {chip: [] for chip in chips}
-        for record, start in self.spans():
+        for record, start in spans:
             for chip, begin in start.items():
                 name = last_name(record.name)
                 bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))
@@ -270,7 +208,7 @@ class Profile:
                 events.append(event | {"ts": begin * 1e6, "tid": len(queues) * chip + second})
         events.sort(key=lambda event: (event["ts"], event["pid"], event["tid"]))
         names = []
-        for number, mesh in enumerate(self._meshes, 1):
+        for number, mesh in enumerate(self._reader.meshes, 1):
             called = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
             names.append(_label("process_name", number, 0, called))
             for chip in sorted(mesh.get_device_ids()):
@@ -311,12 +249,9 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
         rule = "times are modelled on the simulator only, and a card's are measured"
         cure = "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times"
         fail("ttkit.profile", rule, cure)
-    recorder = Profile(None if fidelity is None else known_fidelity(fidelity, "ttkit.profile"))
-    watchers.append(recorder)
-    try:
-        yield recorder
-    finally:
-        watchers.remove(recorder)
+    name = None if fidelity is None else known_fidelity(fidelity, "ttkit.profile")
+    with tape() as calls:
+        yield Profile(calls, name)
 
 
 def _event(record: Record) -> dict[str, Any]:

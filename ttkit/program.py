@@ -7,7 +7,8 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,7 @@ from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiler import Profile
 from ttkit.sim import ttnn
-from ttkit.sim.mesh.trace import tensors_in
-from ttkit.sim.ops.operation import watchers
-from ttkit.sim.tensor import memory
+from ttkit.sim.tape import Event, Tape, tape
 from ttkit.sim.tensor.types import PlacementShard
 from ttkit.words import short
 
@@ -84,50 +83,44 @@ def python(words: Sequence[str]) -> int:
     if asked.strict:
         dialect.strict()
     install_as_ttnn()
-    used = _Report()
-    if asked.report:
-        watchers.append(used)
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
+    run: Any = runpy.run_module if asked.m else runpy.run_path
     try:
-        run = runpy.run_module if asked.m else runpy.run_path
-        run(sys.argv[0], run_name="__main__")  # type: ignore[operator]
+        with tape() if asked.report else nullcontext() as calls:
+            run(sys.argv[0], run_name="__main__")
     except Exception as error:
         shown = traceback.TracebackException.from_exception(error)
         shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
         print(*shown.format(), sep="", end="", file=sys.stderr)
         return 1
     finally:
-        if asked.report:
-            print(used, file=sys.stderr)
+        if calls:
+            print(report(calls), file=sys.stderr)
     return 0
 
 
-class _Report(Profile):
-    """A profile that also knows the memory that was in use, and shards that are not whole tiles."""
+def report(calls: Tape) -> str:
+    """Return what ran: chips, memory, shards that are not whole tiles, and a profile."""
+    profile, system = Profile(calls), current_system()
+    chips = sorted({chip for record in profile.records for chip in record.chips})
+    most = max((event.in_use for event in calls.events), default=0)
+    found = dict.fromkeys(text for event in calls.events for text in partial_tiles(event))
+    warnings = [f"warning: {text}\n" for text in found]
+    return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}
+{len(chips)} chips used: {", ".join(map(str, chips))}
+memory: at most {short(most, "B")} of a chip's {system.chip.dram.value:g} GB
+{"".join(warnings)}{profile.summary()!r}"""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.peak, self.warnings = 0, dict[str, None]()
 
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Record a call."""
-        super().after(name, args, kwargs, result)
-        self.peak = max([self.peak, *memory.bytes_in_use().values()])
-        for tensor in tensors_in(result):
-            shape, stored = tensor.shard_shape, tensor.padded
-            for placement in tensor.topology.placements():
-                if not isinstance(placement, PlacementShard):
-                    continue
-                at = placement.dim % len(shape) - len(shape)
-                if shape[at] != stored[at]:
-                    text = f"{name}: shards of {list(shape)} are stored as {list(stored)}"
-                    self.warnings[f"{text}: dim {at} does not divide into whole tiles"] = None
-
-    def __str__(self) -> str:
-        system, chips = current_system(), {chip for r in self.records for chip in r.chips}
-        warnings = "".join(f"warning: {text}\n" for text in self.warnings)
-        return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {self!r}
-{len(chips)} chips used: {", ".join(map(str, sorted(chips)))}
-memory: at most {short(self.peak, "B")} of a chip's {system.chip.dram.value:g} GB
-{warnings}{self.summary()!r}"""
+def partial_tiles(event: Event) -> Iterator[str]:
+    """Yield a warning for each sharded dimension of a result that does not divide into tiles."""
+    for tensor in event.results:
+        shape, stored = tensor.shard_shape, tensor.padded
+        for placement in tensor.topology.placements():
+            if not isinstance(placement, PlacementShard):
+                continue
+            at = placement.dim % len(shape) - len(shape)
+            if shape[at] != stored[at]:
+                text = f"{event.name}: shards of {list(shape)} are stored as {list(stored)}"
+                yield f"{text}: dim {at} does not divide into whole tiles"

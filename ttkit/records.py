@@ -1,16 +1,23 @@
-"""What a profile knows of a call, in numbers and in words, and which calls it waits for."""
+"""Records of calls, read from a tape: in numbers, in words, and what each call waits for."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from weakref import ref
 
-from ttkit.sim.tensor.memory import bytes_of
+from ttkit.plans import cost
+from ttkit.plans.recorded import plan_of
+from ttkit.roofline import default_fidelity, known_fidelity, roofline
+from ttkit.sim.ops.operation import OPERATIONS, Operation
+from ttkit.sim.tape import Event, Tape, stored_bytes
+from ttkit.visualize.timeline import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
 HOST = "host"
+# The kinds of operations that do not compute.
+KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 class Shard(NamedTuple):
@@ -18,6 +25,11 @@ class Shard(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+
+    @classmethod
+    def of(cls, tensor: Any) -> Shard:
+        """Return what a record says of a described tensor."""
+        return cls(tuple(tensor.shard_shape), tensor.dtype.name.lower())
 
 
 @dataclass(frozen=True)
@@ -55,10 +67,98 @@ class Record:
     after: tuple[int, ...]
 
 
-# ---------------------------------------------------------------- reading a call
-def stored_bytes(tensors: Any) -> int:
-    """Return the bytes of tensors on a chip, as the memory accounting counts them."""
-    return sum(bytes_of(t.padded, t.dtype) for t in tensors)
+# ---------------------------------------------------------------- reading a tape
+class Reader:
+    """Reads the events of a tape as records; events that come later are read later.
+
+    Args:
+        fidelity: of calls without a compute_kernel_config; by default that of the element types.
+    """
+
+    def __init__(self, tape: Tape, fidelity: str | None = None):
+        self.tape, self.fidelity = tape, fidelity
+        self.meshes: list[Any] = []  # in the order of their first calls
+        self._records: list[Record] = []
+        self._seen = 0  # events that have been read
+        self._order = Order()
+
+    @property
+    def records(self) -> list[Record]:
+        """The calls that concern a mesh and did not fail, in order."""
+        for event in self.tape.events[self._seen :]:
+            self._seen += 1
+            if event.returned and event.name in OPERATIONS:
+                self._read(event, OPERATIONS[event.name])
+        return self._records
+
+    def _read(self, event: Event, operation: Operation) -> None:
+        operands, results = event.operands, event.results
+        like = next((t for t in (*results, *operands) if t.mesh is not None), None)
+        if like is None:
+            return
+        bound = operation.signature.bind(*event.args, **event.kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        chip = like.mesh.system.chip
+        kind = KINDS.get(operation.kind, COMPUTE)
+        asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
+        configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
+        known = asked is not None and asked.name != "Invalid"
+        fidelity = known_fidelity(asked, event.name) if known else self.fidelity
+        dtypes = [t.dtype.name for t in operands]
+        fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
+        count, read, written, on_links, time_s, bound_by = 0, 0, 0, 0, 0.0, ""
+        socket = given.get("mesh_socket")  # of a send, which has no result
+        sent = getattr(socket, "shift", None) is not None and not results
+        idle = not sent and nothing_done(operation, operands, results)
+        if not idle:
+            outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]  # not read
+            read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
+            if operation.moves == "part":  # of the table or tensor as much as it writes
+                others = operands[:-1] if operation.name == "embedding" else []
+                read = min(read, written + stored_bytes(others))
+            count = operation.flops(given, operands, results, lambda t: t.shard_shape)
+            if kind == COMMUNICATION and read:  # an empty tensor has no plan
+                plans = [plan_of(collective) for collective in event.sent]
+                on_links = sum(plan.total_bytes for plan in plans)
+                time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
+            elif kind == COMPUTE:
+                tiles = operation.flops(given, operands, results, lambda t: t.padded)
+                time_s, bound_by = roofline(chip, tiles, read + written, fidelity)
+        if not any(like.mesh is mesh for mesh in self.meshes):
+            self.meshes.append(like.mesh)
+        number = next(i for i, mesh in enumerate(self.meshes, 1) if mesh is like.mesh)
+        same = len(operands) == len(results) and all(map(is_same, operands, results))
+        unchanged = idle and same and socket is None
+        # copy_host_to_device_tensor returns nothing and writes its second operand
+        made = [] if unchanged else results or operands[1:]
+        reads, writes = list(map(Keys.of, operands)), list(map(Keys.of, made))
+        if socket is not None:  # a send writes its queue, a receive reads it
+            (reads if results else writes).append(Keys(id(socket._queue)))
+        after = self._order.enter(len(self._records) + 1, reads, writes)
+        self._records.append(
+            Record(
+                name=event.name,
+                kind=kind,
+                mesh=number,
+                chips=tuple(like.mesh.ids_over(like.grid)),
+                operands=tuple(map(Shard.of, operands)),
+                results=tuple(map(Shard.of, results)),
+                flops=count,
+                fidelity=fidelity,
+                bytes_read=read,
+                bytes_written=written,
+                bytes_on_links=on_links,
+                time_s=time_s,
+                bound=bound_by,
+                after=after,
+            )
+        )
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two descriptions are of the same tensor."""
+    return one.tensor is other.tensor  # type: ignore[no-any-return]
 
 
 def nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
@@ -67,9 +167,9 @@ def nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]
         return True
     if not operands:
         return False
-    if results[0] is operands[0] and not operation.name.endswith(("_", "_in_place")):
-        return True
     before, after = operands[0], results[0]
+    if is_same(before, after) and not operation.name.endswith(("_", "_in_place")):
+        return True
     same_layout = before.layout is after.layout
     return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
 
@@ -83,51 +183,54 @@ def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
 
 
 # ---------------------------------------------------------------- what a call waits for
-class Order:
-    """Which earlier calls a call waits for: those that made what it reads, or read what it writes.
+class Keys(NamedTuple):
+    """By what a tensor is known in several events: itself, its memory, its array.
 
-    A tensor is known by its identity, by its memory (the shards of `get_device_tensors` lie in it)
-    or by its array (which a replay of a trace puts into another tensor). None is kept alive.
+    The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array of
+    one tensor into another. The weak references of a tape stay, so their ids do not come again.
     """
 
-    def __init__(self) -> None:
-        # by id: the call that made the values (0: before the profile), then those that read them
-        self._known: dict[int, tuple[ref[Any], list[int]]] = {}
+    tensor: int
+    memory: int = 0
+    array: int = 0
 
-    def enter(self, number: int, operands: Sequence[Any], made: Sequence[Any]) -> tuple[int, ...]:
+    @classmethod
+    def of(cls, tensor: Any) -> Keys:
+        """Return the keys of a described tensor."""
+        references = (tensor.tensor, tensor.memory, tensor.array)
+        return cls(*(0 if each is None else id(each) for each in references))
+
+
+class Order:
+    """Which calls a call waits for: those that made what it reads, or read what it writes."""
+
+    def __init__(self) -> None:
+        # by key: the call that made the values (0: before the tape), then those that read them
+        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
+
+    def enter(self, number: int, reads: list[Keys], writes: list[Keys]) -> tuple[int, ...]:
         """Return the numbers of the calls that a call waits for, in order.
 
         Args:
-            operands: the tensors that it reads; of a receive the socket's queue too.
-            made: the tensors that it made or wrote, of a send the queue; one that is an operand,
-                too, was overwritten.
+            reads: what it reads.
+            writes: what it makes or writes; what it reads, too, is overwritten.
         """
-        waits = set()
-        for tensor in operands:
-            calls = self._calls(tensor)
-            waits.add(max(self._calls(thing)[0] for thing in _parts(tensor)))
-            if any(tensor is other for other in made):
+        waits, written = set(), {keys.tensor for keys in writes}
+        for keys in reads:
+            calls = self._calls[keys.tensor]
+            waits.add(max(self._calls[key][0] for key in keys if key))
+            if keys.tensor in written:
                 waits.update(calls)
             else:
                 calls.append(number)
-        for tensor in made:
-            for thing in _parts(tensor):
-                calls = self._calls(thing)
-                # an array may be an operand's
-                if thing is not getattr(tensor, "_array", None) or not calls[0]:
-                    calls[:] = [number]
+        for keys in writes:
+            for key in (keys.tensor, keys.memory):
+                if key:
+                    self._calls[key][:] = [number]
+            # an array may be an operand's, which another call has made
+            if keys.array and not self._calls[keys.array][0]:
+                self._calls[keys.array][:] = [number]
         return tuple(sorted(waits - {0}))
-
-    def _calls(self, thing: Any) -> list[int]:
-        known = self._known.get(id(thing))
-        if not known or known[0]() is not thing:  # an id is given again
-            known = self._known[id(thing)] = ref(thing), [0]
-        return known[1]
-
-
-def _parts(tensor: Any) -> list[Any]:
-    found = (getattr(tensor, name, None) for name in ("_allocation", "_array"))
-    return [tensor, *(thing for thing in found if thing is not None)]
 
 
 # ---------------------------------------------------------------- in words

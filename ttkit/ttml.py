@@ -19,8 +19,7 @@ from ttkit.lazy import attach
 # module of ttml, module of ttkit.train, names; `bindings` has what ttml has in another form
 _NAMES = """
 autograd                  autograd     Tensor
-autograd                  context      AutoContext GradMode
-autograd                  parallel     DistributedConfig ParallelismContext
+autograd                  context      AutoContext DistributedConfig GradMode ParallelismContext
 autograd                  bindings     DataType
 core                      bindings     clip_grad_norm empty_like ones_like zeros_like
 core.distributed          context      DistributedContext SocketType

@@ -304,13 +304,13 @@ def train(layout: str) -> Callable[[Any], None]:
         from ttkit.convert import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model
         from ttkit.train.config import TransformerConfig
-        from ttkit.train.parallel import MeshLayout
-        from ttkit.train.replicas import average_gradients
+        from ttkit.train.data_parallel import average_gradients
+        from ttkit.train.layout import Layout
 
         row = data.TRAINED[layout]
         gpt, mesh = row.model, opened(ttnn, *row.shape)
         bench.mark()
-        lies = MeshLayout.of(row.shape, row.axes, mesh, **row.shares)
+        lies = Layout(axes=tuple(row.axes.items()), **row.shares).on(mesh)
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],

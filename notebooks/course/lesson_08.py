@@ -45,7 +45,7 @@ def falcon_backward(x: np.ndarray) -> dict[str, Any]:
     down = RowParallelLinear(512, 128, has_bias=False)
     for layer in (up, down):
         layer.init_weights(42)
-    placed = current_layout().place(x, dtype=backend.load().float32, ddp_dim=0)
+    placed = current_layout().place(x, dtype=backend.load().float32, dp_dim=0)
     output = down(ops.gelu(up(Tensor(placed))))
     ops.mean(output * output).backward()
     return {"up": up.weight, "down": down.weight}

@@ -88,7 +88,7 @@ def by_ten(settings: Settings) -> np.ndarray:
 def next_logits(trainer: Any, text: str) -> dict[str, float]:
     """Return the model's logit of each character that may follow a text."""
     trainer.model.eval()
-    copies = trainer.layout.ddp_size  # a sequence for each group
+    copies = trainer.layout.dp  # a sequence for each group
     sampler = Sampler(trainer.model, copies)
     for position, token in enumerate(trainer.tokenizer.encode(text).tolist()):
         sampler.feed(position, [token] * copies)

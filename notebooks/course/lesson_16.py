@@ -13,10 +13,10 @@ from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.train import Trainer
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.data_parallel import average_gradients
 from ttkit.train.distributed import mean_over_groups
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
-from ttkit.train.replicas import average_gradients
 from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
@@ -24,7 +24,7 @@ VOCABULARY = 96
 
 
 # ---------------------------------------------------------------- what is run
-def opened(chips: int, axes: dict[str, int] | None = None, **more: Any) -> MeshLayout:
+def opened(chips: int, axes: dict[str, int] | None = None, **more: Any) -> Layout:
     """Close what is open, open a row of chips, and return its layout.
 
     Args:
@@ -36,10 +36,10 @@ def opened(chips: int, axes: dict[str, int] | None = None, **more: Any) -> MeshL
     # a ring's way back on a line goes through chips that lie between
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
-    return MeshLayout.of((1, chips), axes or {}, mesh, **more)
+    return Layout(axes=tuple((axes or {}).items()), **more).on(mesh)
 
 
-def _gpt(length: int, layout: MeshLayout, blocks: int) -> Any:
+def _gpt(length: int, layout: Layout, blocks: int) -> Any:
     sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": VOCABULARY}
     sizes |= {"num_blocks": blocks, "max_sequence_length": length, "dropout_prob": 0}
     model = create_model(TransformerConfig(**sizes), layout)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def _gpt(length: int, layout: MeshLayout, blocks: int) -> Any:
     return model
 
 
-def _kept(length: int, layout: MeshLayout, blocks: int) -> int:
+def _kept(length: int, layout: Layout, blocks: int) -> int:
     """Return the bytes on a chip that a forward pass leaves there; they are free afterwards."""
     model, tokens = _gpt(length, layout, blocks), np.zeros((1, 1, 1, length), int)
     before = max(ttkit.memory(layout.device).used.values())
@@ -55,19 +55,19 @@ def _kept(length: int, layout: MeshLayout, blocks: int) -> int:
     return int(max(ttkit.memory(layout.device).used.values()) - before)
 
 
-def block_bytes(length: int, layout: MeshLayout) -> int:
+def block_bytes(length: int, layout: Layout) -> int:
     """Return the bytes on a chip that a forward pass through one block leaves there."""
     return _kept(length, layout, 2) - _kept(length, layout, 1)
 
 
-def rates(layout: MeshLayout) -> tuple[float, float]:
+def rates(layout: Layout) -> tuple[float, float]:
     """Return the bytes that a block keeps for each token and for each pair of tokens, on a chip."""
     few, many = (block_bytes(length, layout) for length in (512, 1024))
     pair = (many - 2 * few) / (1024**2 - 2 * 512**2)
     return few / 512 - 512 * pair, pair
 
 
-def step(length: int, layout: MeshLayout) -> tuple[Any, dict[str, Any], tuple[Any, Any], Any]:
+def step(length: int, layout: Layout) -> tuple[Any, dict[str, Any], tuple[Any, Any], Any]:
     """Return a step's loss, all gradients, profiles of the passes and of averaging, the model."""
     model, draw = _gpt(length, layout, 2), np.random.default_rng(1)
     tokens, targets = map(layout.tokens, draw.integers(0, VOCABULARY, (2, 1, 1, 1, length)))
@@ -85,7 +85,7 @@ def wrong_ones(good: dict[str, Any], grads: dict[str, Any]) -> list[str]:
     return [name for name in good if difference(good[name], grads[name], 1e-3, 1e-5)]
 
 
-def compare(name: str, one: tuple[Any, ...], layout: MeshLayout) -> None:
+def compare(name: str, one: tuple[Any, ...], layout: Layout) -> None:
     """Print what a step has in common with one chip's, what it sends, and what a block keeps.
 
     Args:

@@ -4,48 +4,51 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ttkit.convert import to_numpy
 from ttkit.lessons.exercises import exercise
 from ttkit.plans import Topology, topology
 from ttkit.profiler import profile
-from ttkit.sim.ops.operation import watchers
+from ttkit.sim.tape import Tape, tape
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config import Settings, TrainingConfig
 from ttkit.visualize.charts import Stacks
 
 
 # ---------------------------------------------------------------- what pictures read
-class _Choices(list[np.ndarray]):
-    """Sees each top-k, which is a router's choice."""
+class Choices(Sequence[Any]):
+    """What routers chose on a tape, on one device: [B, S, E] of ones and zeros for each forward of
+    a layer.
+    """
 
-    def before(self, name: str, args: Any, kwargs: Any) -> None:
-        """Do nothing."""
+    def __init__(self, calls: Tape):
+        self._calls = calls
 
-    def after(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        """Note the choice."""
-        if name == "topk":
-            chosen = to_numpy(result[1])[:, 0].astype(int)
-            self.append(np.eye(args[0].shape[-1])[chosen].sum(2))
+    def _arrays(self) -> list[np.ndarray]:
+        found = []
+        for event in self._calls.events:
+            if event.name == "topk" and event.returned:
+                numbers = next(event.results[1].shards())[:, 0].astype(int)
+                found.append(np.eye(event.operands[0].shape[-1])[numbers].sum(2))
+        return found
+
+    def __len__(self) -> int:
+        return len(self._arrays())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._arrays()[index]
 
 
 @contextmanager
-def watched_choices() -> Iterator[list[np.ndarray]]:
-    """Collect what routers choose: [B, S, E] of ones and zeros for each forward of a layer, on one
-    device.
-    """
-    found = _Choices()
-    watchers.append(found)
-    try:
-        yield found
-    finally:
-        watchers.remove(found)
+def watched_choices() -> Iterator[Choices]:
+    """Collect what routers choose in the block; a router's choice is a top-k."""
+    with tape(keeps={"topk"}) as calls:
+        yield Choices(calls)
 
 
 PARTS = ("kept", "empty", "dropped")

@@ -17,9 +17,8 @@ from ttkit.layouts.search import evaluate, plan_layouts
 from ttkit.layouts.step import Job
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.folder import course
-from ttkit.profiler import profile
-from ttkit.sim.ops.operation import watchers
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.records import Reader
+from ttkit.sim.tape import Tape, tape
 from ttkit.train import read_settings
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.layout import Layout
@@ -100,39 +99,24 @@ def small_gpt() -> Settings:
     return Settings(DeviceConfig((1, 8)), training, transformer_config=model)
 
 
-class Peak:
-    """Watches, inside `with`, what the fullest chip holds after each operation: `most` bytes.
+def highest_memory(calls: Tape) -> int:
+    """Return the most bytes that a chip held after an operation.
 
     An operation's operands are alive when it returns, so nothing higher is missed.
     """
-
-    most = 0
-
-    def before(self, name: str, args: Any, kwargs: Any) -> None:
-        """Do nothing."""
-
-    def after(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        """Note what the fullest chip holds."""
-        self.most = max(self.most, *bytes_in_use().values(), 0)
-
-    def __enter__(self) -> Peak:
-        watchers.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        watchers.remove(self)
+    return max((event.in_use for event in calls.events), default=0)
 
 
 def counted_step(trainer: Any) -> tuple[int, Counter[str]]:
     """Train a step; return the highest memory of a chip, and bytes on links by collective."""
     trainer.step()  # the first one makes the optimizer's state
-    with Peak() as peak, profile() as run:
+    with tape() as calls:
         trainer.step()
     sent: Counter[str] = Counter()
-    for record in run.records:
+    for record in Reader(calls).records:
         if record.kind == "communication":
             sent[record.name.rpartition(".")[2]] += record.bytes_on_links
-    return peak.most, sent
+    return highest_memory(calls), sent
 
 
 def planned_bytes(candidate: Any) -> Counter[str]:

@@ -36,8 +36,9 @@ def left(base):
         owner.stdout.readline()
         (folder,) = base.iterdir()
         sweep()
-        assert folder.exists()  # its process lives
-        owner.kill()
+        kept = folder.exists()
+        owner.kill()  # Before the assertion: `with` waits for a process that would sleep on.
+    assert kept, "its process lives"
     return folder
 
 

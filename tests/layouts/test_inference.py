@@ -17,7 +17,8 @@ from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.inference import LAYER_S, SENT, WEIGHTS, plan_inference
 from ttkit.plans import all_reduce, cost, topology
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
 
 SMALL = TransformerConfig(
@@ -44,8 +45,7 @@ def plan(config=SMALL, dp=1, tp=1, system="t3000", batch=8, **more):
 def opened(dp, tp, dtype):
     """A mesh, and where a model lies on it."""
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(dp, tp))
-    strategies = DeviceConfig((dp, tp), enable_ddp=dp > 1, enable_tp=tp > 1)
-    return mesh, strategies.layout(mesh, getattr(ttnn, dtype))
+    return mesh, Layout(dp=dp, tp=tp, precision=dtype).on(mesh)
 
 
 # ---------------------------------------------------------------- memory, against the simulator
@@ -75,7 +75,7 @@ def test_bytes_of_the_cache_are_those_of_one(dp, tp, weights, context):
     mesh, layout = opened(dp, tp, WEIGHTS[weights][""])
     with mesh:
         empty = np.zeros((8, SMALL.num_groups, context, 32), np.float32)
-        kept = [layout.place(empty, tp_dim=1, ddp_dim=0) for _ in range(2 * SMALL.num_blocks)]
+        kept = [layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2 * SMALL.num_blocks)]
         (counted,) = set(bytes_in_use().values())
         del kept
     found = plan(dp=dp, tp=tp, weights=weights, context=context)

@@ -132,7 +132,7 @@ def test_the_yaml_runs_that_layout(gpt, tmp_path):
         file = tmp_path / "run.yaml"
         file.write_text(gpt.yaml(each))
         settings = read_settings(file)
-        assert Layout.of(settings) == each.layout
+        assert replace(Layout.of(settings), axes=None) == each.layout
         assert settings.training_config.batch_size == 16
         assert settings.transformer_config.embedding_dim == 1024
 
@@ -287,7 +287,8 @@ def test_a_planned_pipeline_is_planned_alike_by_train(hosts, tmp_path, capsys):
         file = tmp_path / "run.yaml"
         file.write_text(found.yaml(each))
         plan = training_plan(read_settings(file), "t3000")
-        assert plan.layout == each.layout and plan.memory == each.memory._asdict()
+        assert replace(plan.layout, axes=None) == each.layout
+        assert plan.memory == each.memory._asdict()
         assert plan.step_time_s == pytest.approx(each.times.total)
         assert sum(plan.times_s.values()) == pytest.approx(plan.step_time_s)
     assert cli.main(["train", "--plan", "--config", str(file), "--system", "t3000"]) == 0

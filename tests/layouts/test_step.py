@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import ttkit
-from course.lesson_18 import Peak
+from course.lesson_18 import highest_memory
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.dry_run import pass_of
@@ -17,6 +17,7 @@ from ttkit.layouts.step import Job, Stage
 from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
 from ttkit.plans import cost, topology
+from ttkit.sim.tape import tape
 from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
 from ttkit.train.config import (
     DeviceConfig,
@@ -52,7 +53,7 @@ def executed(settings):
     ttkit.use_system("galaxy")
     with Trainer(settings, text="a little text, " * 3000) as trainer:
         trainer.step()  # the first one makes the optimizer's state
-        with Peak() as peak:
+        with tape() as calls:
             trainer.step()
         with ttkit.profile() as profile:
             trainer.step()
@@ -67,12 +68,13 @@ def executed(settings):
             tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
             for v in trainer.optimizer.state.values()
         )
-        return trainer.model_config, peak.most, (weights, optimizer), sent
+        return trainer.model_config, highest_memory(calls), (weights, optimizer), sent
 
 
 def check(settings):
     config, most, state, sent = executed(settings)
     layout, training = Layout.of(settings), settings.training_config
+    axes, layout = dict(layout.axes), replace(layout, axes=None)
     length = config.max_sequence_length
     layout.check(config, training.batch_size, length)
     job = Job(config, training.batch_size, length, training, settings.layout.bucket_mb)
@@ -80,7 +82,6 @@ def check(settings):
     assert (planned.weights, planned.optimizer) == state
     assert planned.total == pytest.approx(most, rel=0.02)
     device = settings.device_config
-    axes = {"dp" if name == "ddp" else name: axis for name, axis in device.axes().items()}
     there, counted = topology("galaxy", device.mesh_shape), Counter()
     for each in traffic(job, layout, Stage(blocks=config.num_blocks), there, axes):
         counted[each.collective] += each.times * each.plan.total_bytes
@@ -148,13 +149,13 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout):
     meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:stages]
     with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
         trainer.step()
-        with Peak() as peak:
+        with tape() as calls:
             trainer.step()
         config = trainer.model_config
     ttnn.close_mesh_device(mesh)
     train = settings.training_config
     job = Job(config, train.batch_size, config.max_sequence_length, train)
-    assert memory(job, Layout.of(settings)).total == pytest.approx(peak.most, rel=0.02)
+    assert memory(job, Layout.of(settings)).total == pytest.approx(highest_memory(calls), rel=0.02)
 
 
 def drawn(seed):
@@ -175,7 +176,6 @@ def drawn(seed):
         training["precision"] = draw.choice(["float32", "bfloat16"])
         try:
             settings = run(on, shape, 8, layout, training, **sizes)
-            settings.mesh_layout()
             rule = Layout.of(settings).why_not(
                 settings.transformer_config, 8, sizes["max_sequence_length"]
             )

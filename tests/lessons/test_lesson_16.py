@@ -17,7 +17,7 @@ from course.lesson_16 import (
     wrong_ones,
 )
 from ttkit.lessons import tidy
-from ttkit.train.parallel import zigzag
+from ttkit.train.layout import zigzag
 
 
 # ---------------------------------------------------------------- what is run
@@ -33,7 +33,7 @@ def test_a_row_of_chips_is_opened_again_and_again(on_a_t3000):
     first = opened(8).device
     layout = opened(4, {"tp": 1}, sequence_parallel=True)
     assert not first.is_open and layout.device.is_open
-    assert (layout.tp_axis, layout.tp_size, layout.sequence_parallel) == (1, 4, True)
+    assert (layout.tp_axis, layout.tp, layout.sequence_parallel) == (1, 4, True)
 
 
 def test_a_block_keeps_vectors_of_tokens_and_numbers_of_pairs(on_a_t3000):

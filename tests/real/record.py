@@ -46,15 +46,15 @@ def lesson(path: pathlib.Path) -> list[dict]:
 # replicas, and devices that share the weights
 SEQUENCE = {"sequence_parallel": True}
 FORMS: dict[str, tuple] = {  # the mesh, the strategies' axes, what is shared beside
-    "data parallel 8": ((8, 1), {"ddp": 0}, {}),
+    "data parallel 8": ((8, 1), {"dp": 0}, {}),
     "tensor parallel 8": ((1, 8), {"tp": 1}, {}),
-    "data 2 x tensor 4": ((2, 4), {"ddp": 0, "tp": 1}, {}),
-    "ZeRO 1": ((2, 4), {"ddp": 0, "tp": 1}, {"zero": 1}),
-    "ZeRO 2": ((8, 1), {"ddp": 0}, {"zero": 2}),
-    "ZeRO 3, sequence parallel": ((2, 4), {"ddp": 0, "tp": 1}, {"zero": 3} | SEQUENCE),
+    "data 2 x tensor 4": ((2, 4), {"dp": 0, "tp": 1}, {}),
+    "ZeRO 1": ((2, 4), {"dp": 0, "tp": 1}, {"zero": 1}),
+    "ZeRO 2": ((8, 1), {"dp": 0}, {"zero": 2}),
+    "ZeRO 3, sequence parallel": ((2, 4), {"dp": 0, "tp": 1}, {"zero": 3} | SEQUENCE),
     "ring attention": ((1, 8), {"cp": 1}, {}),
     "ring attention x tensor": ((2, 4), {"cp": 0, "tp": 1}, {}),
-    "experts": ((2, 4), {"ddp": 0, "tp": 1}, {"ep": True}),
+    "experts": ((2, 4), {"dp": 0, "tp": 1}, {"ep": 2}),
 }
 
 
@@ -67,11 +67,11 @@ def training(kind: str, dtype: str, form: str) -> list[dict]:
     import ttkit
     from ttkit import ttnn
     from ttkit.train.config import TransformerConfig
+    from ttkit.train.data_parallel import average_gradients
     from ttkit.train.generation import Sampler
+    from ttkit.train.layout import Layout
     from ttkit.train.models import create_model
     from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
-    from ttkit.train.parallel import MeshLayout
-    from ttkit.train.replicas import average_gradients
 
     (shape, axes, shares), narrow = FORMS[form], dtype == "bfloat16"
     length = 1024 if "cp" in axes else 32 if shares else 20  # 20 fills no tile
@@ -93,19 +93,19 @@ def training(kind: str, dtype: str, form: str) -> list[dict]:
         fabric = ttnn.FabricConfig.FABRIC_2D if "cp" in axes else ttnn.FabricConfig.FABRIC_1D
         ttnn.set_fabric_config(fabric)
         with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
-            layout = MeshLayout.of(shape, axes, mesh, getattr(ttnn, dtype), **shares)
+            layout = Layout(precision=dtype, axes=tuple(axes.items()), **shares).on(mesh)
             model = create_model(config, layout)
             model.init_weights(0)
             parameters = model.parameters()
             optimizer = AdamW(parameters, AdamWConfig.make(1e-3, master_weights=narrow))
-            tokens = layout.tokens(np.zeros((2 * layout.ddp_size, 1, 1, length), int))
+            tokens = layout.tokens(np.zeros((2 * layout.dp, 1, 1, length), int))
             model.loss(model(tokens), tokens).backward()
             average_gradients(parameters)
             clip_grad_norm(parameters, 0.01)
             optimizer.step()
             if not shares and "cp" not in axes:
                 model.eval()
-                Sampler(model, layout.ddp_size).feed(3, [1] * layout.ddp_size)
+                Sampler(model, layout.dp).feed(3, [1] * layout.dp)
     ttkit.strict(False)
     return list(calls)
 

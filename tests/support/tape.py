@@ -1,4 +1,4 @@
-"""The call tape: each ttnn call of a program with its arguments and results, as plain data.
+"""The tape of a program as plain data: each ttnn call with its arguments and results.
 
 tests/real repeats the same calls on the real library.
 """
@@ -12,66 +12,64 @@ from typing import Any
 import numpy as np
 
 from ttkit.hardware import current_system
+from ttkit.sim import tape as calls
 from ttkit.sim.hints import Record, global_semaphore
 from ttkit.sim.mesh.cores import CoreCoord
 from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting
-from ttkit.sim.ops.operation import noted, watchers
 from ttkit.sim.ranks.sockets import MeshSocket
-from ttkit.sim.tensor.tensor import Tensor
 
 Call = dict[str, Any]
 
 
-class Tape(list[Call]):
-    """Calls in order, each a dict: operation, arguments, result, and the tensors in them."""
+class Machine:
+    """Notes for each event the machine and the fabric when the call began."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self.notes: list[dict[str, str]] = []
 
-    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record a call before it runs, so that a call which fails is recorded too."""
+    def __call__(self, event: calls.Event) -> None:
         system = current_system()
-        call = {
-            "system": f"{system.name} {'x'.join(map(str, system.shape))}",
-            "fabric": fabric_setting[0].name,
-            "operation": name,
-            "args": [self._written(value) for value in args],
-            "kwargs": {key: self._written(value) for key, value in kwargs.items()},
-            "result": None,
-            "returned": False,
+        shape = "x".join(map(str, system.shape))
+        self.notes.append({"system": f"{system.name} {shape}", "fabric": fabric_setting[0].name})
+
+
+class Writer:
+    """Writes events as dicts; tensors and meshes have numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def call(self, event: calls.Event) -> Call:
+        """Return an event: operation, arguments, result, and the tensors in them."""
+        return {
+            "operation": event.name,
+            "args": [self._written(value) for value in event.args],
+            "kwargs": {key: self._written(value) for key, value in event.kwargs.items()},
+            "result": self._written(event.result),
+            "returned": event.returned,
         }
-        self.append(call)
 
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Add the result to the last call."""
-        self[-1].update(result=self._written(result), returned=True)
-
-    def number(self, thing: Any) -> int:
-        """Return the number of a tensor or a mesh on the tape."""
-        if id(thing) not in self._numbers:
-            self._numbers[id(thing)] = len(self._numbers)
-            self._kept.append(thing)  # so that no other object gets its id
-        return self._numbers[id(thing)]
+    def _number(self, thing: Any) -> int:
+        return self._numbers.setdefault(id(thing), len(self._numbers))
 
     def _written(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            topology = value.tensor_topology()
+        if isinstance(value, calls.Held):
             return {
-                "tensor": self.number(value),
-                "shape": list(value.shape),
-                "padded": list(value.padded_shape),
+                "tensor": self._number(value.tensor),
+                "shape": list(value.shard_shape),
+                "padded": list(value.padded),
                 "dtype": value.dtype.name,
                 "layout": value.layout.name,
-                "storage": value.storage_type().name,
-                "mesh": None if value.mesh is None else self.number(value.mesh),
-                "placements": [repr(p) for p in topology.placements()],
-                "distribution": list(topology.distribution_shape()),
+                "storage": "HOST" if value.mesh is None else "DEVICE",
+                "mesh": None if value.mesh is None else self._number(value.mesh),
+                "placements": [repr(p) for p in value.topology.placements()],
+                "distribution": list(value.topology.distribution_shape()),
             }
+        if isinstance(value, calls.HostArray):
+            return {"array": list(value.shape), "dtype": value.dtype}
         if isinstance(value, MeshDevice):
             ids = value.get_device_ids()
-            return {"mesh": self.number(value), "shape": list(value.shape), "ids": ids}
+            return {"mesh": self._number(value), "shape": list(value.shape), "ids": ids}
         if isinstance(value, CoreCoord):
             return [value.x, value.y]
         if isinstance(value, (list, tuple)):
@@ -80,9 +78,6 @@ class Tape(list[Call]):
             return value
         if isinstance(value, np.integer):
             return int(value)
-        array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
-        if array and hasattr(value, "shape"):
-            return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
         if isinstance(value, global_semaphore):
             return {"semaphore": self._written(value.cores.bounding_box().end)}
         if isinstance(value, MeshSocket) and value.shift:
@@ -97,8 +92,8 @@ class Tape(list[Call]):
 
 
 @contextmanager
-def tape() -> Iterator[Tape]:
-    """Record every ttnn call made inside the block, on the simulator.
+def tape() -> Iterator[list[Call]]:
+    """Record every ttnn call made inside the block, on the simulator; the list is full at its end.
 
     Example:
         >>> from ttkit import ttnn
@@ -107,12 +102,10 @@ def tape() -> Iterator[Tape]:
         >>> calls[0]["operation"], calls[0]["result"]["shape"]
         ('zeros', [2, 2])
     """
-    recorder = Tape()
-    for watching in (watchers, noted):
-        watching.append(recorder)
-    try:
-        yield recorder
-    finally:
-        for watching in (watchers, noted):
-            # a tape around this one may be equal to it
-            watching[:] = [each for each in watching if each is not recorder]
+    machine, writer, found = Machine(), Writer(), list[Call]()
+    with calls.tape(before=machine) as recorded:
+        try:
+            yield found
+        finally:
+            for note, event in zip(machine.notes, recorded.events, strict=True):
+                found.append(note | writer.call(event))

@@ -9,9 +9,9 @@ import numpy as np
 import ttkit
 from ttkit import ttnn
 from ttkit.train.config import TransformerConfig
+from ttkit.train.data_parallel import average_gradients
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
-from ttkit.train.replicas import average_gradients
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,15 @@ class Form:
         return 1 if axis is None else self.shape[axis]
 
     def layout(self, mesh, dtype=None):
-        return MeshLayout(
-            mesh,
-            self.tp_axis,
-            self.size(self.tp_axis),
-            self.ddp_axis,
-            self.size(self.ddp_axis),
-            dtype,
-            self.cp_axis,
-            self.size(self.cp_axis),
-            self.zero,
-            self.sequence_parallel,
-            self.ep,
+        axes = {"dp": self.ddp_axis, "tp": self.tp_axis, "cp": self.cp_axis}
+        layout = Layout(
+            ep=2 if self.ep else 1,
+            zero=self.zero,
+            sequence_parallel=self.sequence_parallel,
+            precision=dtype.name.lower() if dtype else "float32",
+            axes=tuple((name, axis) for name, axis in axes.items() if axis is not None),
         )
+        return layout.on(mesh) if mesh else layout.along(self.shape)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from train.runs import Case, Form, backward, filled, opened
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import buckets
+from ttkit.train import data_parallel
 from ttkit.train.config import TransformerConfig
-from ttkit.train.replicas import average_gradients
+from ttkit.train.data_parallel import average_gradients
 
 MODEL = TransformerConfig(
     num_heads=4,
@@ -73,5 +73,5 @@ def test_a_bucket_is_not_too_large():
             self.dtype = ttnn.float32
 
     parameters = [Fake(rows) for rows in (100, 100, 100, 500, 10, 10)]
-    found = [[p.local_shape[2] for p in b] for b in buckets._buckets(parameters, 200 * 128)]
+    found = [[p.local_shape[2] for p in b] for b in data_parallel._buckets(parameters, 200 * 128)]
     assert found == [[100, 100], [100], [500], [10, 10]]

@@ -10,8 +10,10 @@ import yaml
 
 from ttkit import TTKitError
 from ttkit.cluster import lint_path
-from ttkit.train import parallel, read_settings
+from ttkit.train import read_settings
+from ttkit.train.axes import GUIDES_CURE, GUIDES_RULE
 from ttkit.train.config import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
+from ttkit.train.layout import Layout
 
 
 @pytest.fixture
@@ -78,8 +80,8 @@ def test_the_guides_example(put):
     )
     settings = read_settings(put(text, "configs/training_configs/tp_ddp.yaml"))
     assert settings.device_config == DeviceConfig((4, 8), (), True, True)
-    assert settings.device_config.axes() == {"ddp": 0, "tp": 1}
-    assert settings.device_config.layout()[1:5] == (1, 8, 0, 4)
+    layout = Layout.of(settings)
+    assert (layout.axes, layout.tp, layout.dp) == ((("dp", 0), ("tp", 1)), 8, 4)
     assert settings.transformer_config.num_blocks == 32
     assert settings.transformer_config.rope_scaling == RopeScaling(8.0, 4.0, 1.0, 8192)
 
@@ -147,11 +149,11 @@ WRONG = {
     "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
     "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be "
     "enabled. Got: ddp=true, tp=true, cp=false "
-    f"({parallel.GUIDES_RULE}); {parallel.GUIDES_CURE}",
+    f"({GUIDES_RULE}); {GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true}": "1: error: "
     "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must "
     "equal mesh dimensions (2). "
-    f"({parallel.GUIDES_RULE}); {parallel.GUIDES_CURE}",
+    f"({GUIDES_RULE}); {GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
     "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256: "
     "128 % 256 = 128; max_sequence_length 256",
@@ -239,7 +241,7 @@ def test_a_pipeline_takes_no_axis_of_the_mesh(put):
             + "transformer_config: {num_heads: 8}\n"
         )
     )
-    assert settings.device_config.axes() == {"tp": 1}
+    assert Layout.of(settings).axes == (("tp", 1),)
 
 
 MULTIHOST = (

@@ -10,7 +10,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
 from ttkit.train import context as contexts
-from ttkit.train.parallel import MeshLayout, check_divisible
+from ttkit.train.layout import Layout, check_divisible
 
 
 @pytest.fixture(autouse=True)
@@ -205,19 +205,12 @@ def test_it_says_what_it_is():
         )
 
 
-def test_the_layout_of_the_context(monkeypatch):
-    class Context:
-        @classmethod
-        def get_instance(cls):
-            return cls
-
-        get_device = staticmethod(lambda: "device")
-        is_parallelism_context_initialized = staticmethod(lambda: parallel)
-        get_parallelism_context = get_instance
-        layout = MeshLayout("device", 1, 4, 0, 2)
-
-    monkeypatch.setattr(contexts, "AutoContext", Context)
-    parallel = False
-    assert contexts.current_layout() == MeshLayout("device")
-    parallel = True
-    assert contexts.current_layout("type") == MeshLayout("device", 1, 4, 0, 2, "type")
+def test_the_layout_of_the_context(context, monkeypatch):
+    monkeypatch.setattr(AutoContext, "_instance", context)
+    ttkit.use_system("galaxy")
+    context.open_device([2, 4])
+    assert contexts.current_layout() == Layout().on(context.get_device())
+    context.initialize_parallelism_context(BOTH)
+    layout = contexts.current_layout()
+    assert (layout.dp, layout.tp, layout.dp_axis, layout.tp_axis) == (2, 4, 0, 1)
+    assert layout == Layout(dp=2, tp=4).on(context.get_device())

@@ -28,7 +28,7 @@ from ttkit.train.distributed import (
     scatter,
     synchronize_gradients,
 )
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.layout import Layout
 from ttkit.train.parameter import Parameter, constant
 
 SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
@@ -260,7 +260,7 @@ def test_cross_entropy_over_parts_of_the_vocabulary(shape, axis):
     with opened(form) as mesh:
         layout = form.layout(mesh)
         joint = whole.reshape(-1, 1, length, width)
-        logits = Tensor(layout.place(joint, dtype=ttnn.float32, tp_dim=3, ddp_dim=0))
+        logits = Tensor(layout.place(joint, dtype=ttnn.float32, tp_dim=3, dp_dim=0))
         numbers = layout.place(
             np.arange(width, dtype=np.float32).reshape(1, 1, 1, -1), dtype=ttnn.float32, tp_dim=3
         )
@@ -284,7 +284,7 @@ def weights(mesh, **values):
     """Parameters with gradients that differ from device to device."""
     found = {}
     for name, grad in values.items():
-        found[name] = Parameter((1, 1, 2, 3), constant(0.0), MeshLayout(mesh))
+        found[name] = Parameter((1, 1, 2, 3), constant(0.0), Layout().on(mesh))
         found[name].name = name
         found[name].place(np.zeros((1, 1, 2, 3), np.float32))
         if grad is not None:

@@ -23,8 +23,8 @@ from ttkit.train.config import (
     MultihostConfig,
     TransformerConfig,
 )
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.pipeline import PipelineTrainer
 
 ONE = Form()
@@ -58,7 +58,7 @@ def one(given):
 def routed(probs, k, size):
     """What the module makes of probabilities [B, S, E]: choices, and places [B, S, E, C]."""
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
-        place = MeshLayout(mesh).place
+        place = Layout().on(mesh).place
         numbers = np.arange(100, dtype=np.float32).reshape(1, 1, 1, -1)
         count = place(numbers[..., : probs.shape[-1]])
         chosen = experts.choices(place(probs[:, None]), k, count)
@@ -141,7 +141,7 @@ def test_a_layer_against_loops(k, factor):
     generator = np.random.default_rng(3)
     x = generator.normal(size=(2, 1, 12, 32)).astype(np.float32)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
-        layer = experts.Experts(config, 64, MeshLayout(mesh))
+        layer = experts.Experts(config, 64, Layout().on(mesh))
         layer.init_weights(0)
         w = {name: p.gather().astype(np.float64) for name, p in layer.parameters().items()}
         have = ttkit.to_numpy(layer(Tensor(layer.layout.place(x))).get_value())
@@ -404,7 +404,7 @@ def test_text_is_the_same_on_every_layout():
 
 def test_context_parallelism_is_refused():
     with pytest.raises(TTKitError, match=r"share its experts' places, and 4 chips have a part"):
-        create_model(SMALL, MeshLayout(cp_axis=1, cp_size=4))
+        create_model(SMALL, Layout(cp=4))
 
 
 def test_the_linter_knows_the_keys(tmp_path):

@@ -20,6 +20,7 @@ from ttkit import TTKitError
 from ttkit.train.config import MultihostConfig
 from ttkit.train.config_files import read_settings
 from ttkit.train.hierarchy import HierarchicalTrainer, role_of
+from ttkit.train.layout import Layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = replace(MODEL, num_blocks=2)
@@ -206,10 +207,8 @@ def test_the_guides_configuration(tmp_path):
         2,
         "fabric",
     )
-    assert (settings.device_config.axes(), settings.device_config.layout().ddp_size) == (
-        {"ddp": 1},
-        8,
-    )
+    layout = Layout.of(settings)
+    assert (layout.axes, layout.dp) == ((("dp", 1),), 8)
     assert settings.training_config.max_steps == 1000
 
 

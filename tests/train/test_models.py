@@ -15,8 +15,8 @@ from train.runs import Case, Form, backward, different, filled, opened, parts, r
 from ttkit import TTKitError, ttnn
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import RopeScaling, TransformerConfig
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
 
 BOTH = [Form((d, t), 0, 1) for d in range(1, 5) for t in range(1, 9)]
 TURNED = [Form((t, d), 1, 0) for d in (2, 3) for t in (2, 4)]
@@ -234,9 +234,7 @@ def test_every_device_can_have_the_logits_of_the_whole_vocabulary(kind, form):
 
 def names(kind, **changes):
     return list(
-        create_model(
-            replace(small(kind).config, num_blocks=1, **changes), MeshLayout()
-        ).parameters()
+        create_model(replace(small(kind).config, num_blocks=1, **changes), Layout()).parameters()
     )
 
 

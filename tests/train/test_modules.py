@@ -13,6 +13,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
 from ttkit.train.modules import (
     ColumnParallelLinear,
@@ -23,7 +24,6 @@ from ttkit.train.modules import (
     RMSNorm,
     RowParallelLinear,
 )
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter, constant, normal
 
 FORMS = [
@@ -121,7 +121,7 @@ def test_a_model_for_no_machine_takes_no_memory():
         vocab_size=128256,
         intermediate_dim=28672,
     )
-    parameters = create_model(config, MeshLayout(tp_axis=1, tp_size=8)).parameters()
+    parameters = create_model(config, Layout(tp=8)).parameters()
     # Llama 3 70B's, by its own model card's sizes
     assert sum(np.prod(p.global_shape) for p in parameters.values()) == 70_553_706_496
     refused(
@@ -214,7 +214,7 @@ PLAIN = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_layers(one, name):
     build, formula, names = PLAIN[name]
-    layer, x = build(MeshLayout(one)), random(2, 1, 5, 12)
+    layer, x = build(Layout().on(one)), random(2, 1, 5, 12)
     out, tensor, gradients = x_and_gradients(layer, Form(), x)
     assert list(gradients) == names
     operands = [
@@ -230,7 +230,7 @@ def test_plain_layers(one, name):
 
 
 def test_sizes_that_do_not_divide():
-    layout = MeshLayout(tp_axis=1, tp_size=4)
+    layout = Layout(tp=4)
     refused(
         lambda: ColumnParallelLinear(8, 30, layout=layout),
         "Output features must be divisible",
@@ -246,11 +246,11 @@ def test_sizes_that_do_not_divide():
     config = TransformerConfig("llama", num_heads=8, num_groups=2, embedding_dim=64, num_blocks=1)
     refused(lambda: create_model(config, layout), "num_groups must be divisible", "num_groups = 2")
     refused(
-        lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), MeshLayout()),
+        lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), Layout()),
         "embedding_dim 64 is not divisible by num_heads 5",
     )
     refused(
-        lambda: MeshLayout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)),
+        lambda: Layout(dp=2).tokens(np.zeros((3, 1, 1, 4), int)),
         "batch_size 3 is not divisible by the number of groups 2",
     )
 
@@ -268,11 +268,11 @@ class Pair(Module):
     """Two layers that share their weights, and a dictionary of others."""
 
     def __init__(self):
-        self.first = Linear(2, 3, layout=MeshLayout())
-        self.second = Linear(2, 3, layout=MeshLayout())
+        self.first = Linear(2, 3, layout=Layout())
+        self.second = Linear(2, 3, layout=Layout())
         self.second.weight = self.first.weight
-        self.more = {"a": Dropout(0.5), 7: Linear(1, 1, False, layout=MeshLayout())}
-        self.own = Parameter((1, 1, 1, 1), normal(), MeshLayout())
+        self.more = {"a": Dropout(0.5), 7: Linear(1, 1, False, layout=Layout())}
+        self.own = Parameter((1, 1, 1, 1), normal(), Layout())
 
 
 def test_parameters_come_once_under_their_first_name():

@@ -17,7 +17,7 @@ from ttkit.train.attention import Attention
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import cross_entropy_loss, without_padding
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.layout import Layout
 
 
 def one_number(value):
@@ -131,7 +131,7 @@ def test_each_device_of_a_mesh_does_the_same(mesh, name):
 @pytest.mark.parametrize("length, heads, groups", [(1, 4, 2), (5, 2, 2), (33, 6, 2), (40, 4, 1)])
 def test_causal_mask(one, length, heads, groups):
     config = TransformerConfig(num_heads=heads, embedding_dim=4 * heads)
-    layer = Attention(config, groups, False, MeshLayout(one))
+    layer = Attention(config, groups, False, Layout().on(one))
 
     def ours(q, k, v):
         return ops.scaled_dot_product_attention(q, k, v, layer._mask(length))

@@ -15,9 +15,9 @@ from ttkit.train import AutoContext, DistributedConfig, read_settings
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.context import current_layout
 from ttkit.train.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
 from ttkit.train.optimizers import AdamW, AdamWConfig
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.plan import tiled, training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -46,7 +46,7 @@ EXACT = {
 def test_published_parameter_counts(name):
     count = sum(
         int(np.prod(p.global_shape))
-        for p in create_model(model(name), MeshLayout()).parameters().values()
+        for p in create_model(model(name), Layout()).parameters().values()
     )
     assert count == EXACT[name] and abs(count / PUBLISHED[name] - 1) < 0.005
 
@@ -98,7 +98,7 @@ def test_it_is_what_a_step_does(context, device, sizes):
     plan = training_plan(settings, "galaxy")
     ttkit.use_system("galaxy")
     context.open_device(list(device.mesh_shape))
-    if device.axes():
+    if device.enable_ddp or device.enable_tp:
         context.initialize_parallelism_context(
             DistributedConfig(device.enable_ddp, device.enable_tp)
         )

@@ -23,7 +23,7 @@ PLACES = [
     "before the MLP, on the way back",
     "before attention, on the way back",
 ]
-COLLECTIVES = ("reduced", "gathered", "reduce_scattered", "own_slice")
+COLLECTIVES = ("reduced", "gathered", "reduce_scattered", "local_slice")
 
 
 SQUARE = Form((2, 2), 0, 1)

@@ -18,7 +18,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.train import checkpoint
 from ttkit.train.config import DeviceConfig
-from ttkit.train.replicas import of_rank_0
+from ttkit.train.ranks import of_rank_0
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -201,7 +201,7 @@ def test_one_process_is_its_own_rank_0():
 
 ALONE = """
 import os
-from ttkit.train.replicas import start_mpi
+from ttkit.train.ranks import start_mpi
 
 mpi = start_mpi()
 print("sm_segment" in open("/proc/self/maps").read(), mpi.COMM_WORLD.allreduce(3), "OMPI_MCA_btl" in os.environ)

@@ -13,7 +13,7 @@ from ttkit.train import AutoContext, ops, ring_attention
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import DeviceConfig, Settings, TransformerConfig
 from ttkit.train.context import open_layout
-from ttkit.train.parallel import MeshLayout, zigzag
+from ttkit.train.layout import Layout, zigzag
 from ttkit.train.ring_attention import ring_attention_sdpa
 
 MESHES = {
@@ -37,7 +37,7 @@ def operands(length, heads=4, groups=2, width=32, batch=2):
 def plain(q, k, v, grad, causal):
     """The result and the gradients of q, k and v by plain attention on one device."""
     with opened(Form()) as mesh:
-        layout, (length, copies) = MeshLayout(mesh), (q.shape[2], q.shape[1] // k.shape[1])
+        layout, (length, copies) = Layout().on(mesh), (q.shape[2], q.shape[1] // k.shape[1])
         mask = np.tile(np.triu(np.full((length, length), ops.NEVER, np.float32), 1), (copies, 1))
         inputs = [Tensor(layout.place(array)) for array in (q, k, v)]
         out = ops.scaled_dot_product_attention(

@@ -605,7 +605,7 @@ def test_a_mesh_that_is_open_for_something_else():
     refused(lambda: trainer(DeviceConfig((1, 4))), "enable_ddp: False, enable_tp: False")
     assert context.is_device_open()  # it was not the trainer that opened it
     with trainer("DP4") as run:
-        assert run.layout.ddp_size == 4
+        assert run.layout.dp == 4
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):

@@ -10,13 +10,12 @@ from train.runs import Case, Form, backward, different, filled, opened, run, wro
 
 import ttkit
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train import zero
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import TransformerConfig
+from ttkit.train.data_parallel import average_gradients
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
 from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm
-from ttkit.train.parallel import MeshLayout
-from ttkit.train.replicas import average_gradients
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -96,12 +95,12 @@ def test_the_steps_are_those_of_one_device(stage, optimizer):
 
 
 def test_a_weight_is_cut_in_whole_tiles_or_not_at_all():
-    eight = MeshLayout(ddp_axis=0, ddp_size=8, zero=2)
-    assert zero.cut_dim((1, 1, 256, 100), eight) == 2
-    assert zero.cut_dim((1, 1, 100, 512), eight) == 3
-    assert zero.cut_dim((1, 1, 128, 128), eight) is None
-    assert zero.cut_dim((1, 1, 256, 256), eight._replace(zero=0)) is None
-    assert zero.cut_dim((1, 1, 256, 256), MeshLayout(zero=2)) is None
+    eight = Layout(dp=8, zero=2)
+    assert eight.zero_dim((1, 1, 256, 100)) == 2
+    assert eight.zero_dim((1, 1, 100, 512)) == 3
+    assert eight.zero_dim((1, 1, 128, 128)) is None
+    assert replace(eight, zero=0).zero_dim((1, 1, 256, 256)) is None
+    assert Layout(zero=2).zero_dim((1, 1, 256, 256)) is None
 
 
 def kinds(case):
@@ -110,7 +109,7 @@ def kinds(case):
         built = filled(case, mesh)
         layout, made = built.layout, adamw(built.parameters())
         found = [max(bytes_in_use().values())]
-        tokens = layout.tokens(np.zeros((case.batch * layout.ddp_size, 1, 1, case.length), int))
+        tokens = layout.tokens(np.zeros((case.batch * layout.dp, 1, 1, case.length), int))
         with no_grad():  # masks and numbers stay
             built.loss(built(tokens), tokens)
         before = max(bytes_in_use().values())
@@ -130,7 +129,7 @@ def test_each_stage_takes_less_memory():
     weights, gradients, state = found[0]
     assert gradients == weights and state == 2 * weights
     part = sum(
-        int(np.prod(p.own_shape[:2])) * max(32, p.own_shape[2]) * p.own_shape[3] * 4
+        int(np.prod(p.shard_shape[:2])) * max(32, p.shard_shape[2]) * p.shard_shape[3] * 4
         for p in _parameters(config, form)
     )
     assert part < 0.26 * weights
@@ -140,7 +139,7 @@ def test_each_stage_takes_less_memory():
 
 
 def _parameters(config, form):
-    layout = MeshLayout(ddp_axis=0, ddp_size=form.shape[0], zero=3)
+    layout = Layout(dp=form.shape[0], zero=3)
     return create_model(config, layout).parameters().values()
 
 

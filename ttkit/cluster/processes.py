@@ -1,7 +1,7 @@
 """The processes of one launch, under a supervisor, and their folder, which does not outlive them.
 
 The owner and the supervisor hold a lock on a file in each folder, which the kernel releases when
-both have ended. `sweep` removes the folders that have such a file, with its lock free, and no other.
+both have ended. `sweep` removes the folders that have such a file with a free lock, and no others.
 """
 
 from __future__ import annotations

@@ -16,13 +16,12 @@ import numpy as np
 from ttkit.layouts.shapes import Mesh, Tape, Value, dtype_named, without_values
 from ttkit.train.autograd import Tensor, no_grad, recorded
 from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.data_parallel import average_gradients
 from ttkit.train.distributed import mean_over_groups
 from ttkit.train.layout import Layout
 from ttkit.train.models import Block, Transformer, create_model
 from ttkit.train.optimizers import clip_grad_norm, make_optimizer
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter
-from ttkit.train.replicas import average_gradients
 
 AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
 # the parts of a step in which the blocks before the marked one are kept, and those of that block
@@ -31,26 +30,28 @@ REPEATED = ("block", "block backward", "block gradients", "block optimizer")
 Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
 
 
-class Planned(MeshLayout):
-    """Where a model lies on a mesh without chips."""
+class Planned(Layout):
+    """A layout on a mesh without chips."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of weights and activations."""
+        return dtype_named(self.precision)
 
     def mapper(
-        self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
+        self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
     ) -> list[tuple[int, int]]:
         """Return the dimensions that are cut, and into how many parts."""
-        cuts = (tp_dim, self.tp_size), (ddp_dim, self.ddp_size), (cp_dim, self.cp_size)
+        cuts = (tp_dim, self.tp), (dp_dim, self.dp), (cp_dim, self.cp)
         return [(dim, size) for dim, size in cuts if dim is not None]
 
 
 def planned(layout: Layout, tape: Tape) -> Planned:
-    """Return where a layout puts a model, on a mesh of one axis for each of `AXES`."""
-    sizes = {"ddp": layout.dp, "cp": layout.cp, "tp": layout.tp}
-    axes = {name: axis for axis, (name, size) in enumerate(sizes.items()) if size > 1}
-    mesh, shape = Mesh(tuple(sizes.values()), tape), list(sizes.values())
-    found = Planned.of(shape, axes, mesh, dtype_named(layout.precision))
-    return found._replace(
-        zero=layout.zero, sequence_parallel=layout.sequence_parallel, ep=layout.ep > 1
-    )  # type: ignore[return-value]
+    """Return a layout on a mesh of one axis for each of `AXES`."""
+    sizes = layout.dp, layout.cp, layout.tp
+    pairs = enumerate(zip(AXES, sizes))
+    axes = tuple((name, axis) for axis, (name, size) in pairs if size > 1)
+    return Planned(**{**vars(layout), "axes": axes, "device": Mesh(sizes, tape)})
 
 
 class _Marked:
@@ -96,8 +97,8 @@ def _stored(parameter: Parameter) -> Value:
     return Tensor.get_value(parameter)
 
 
-def _place(layout: MeshLayout, parameter: Parameter) -> None:
-    shape = parameter.own_shape if parameter.is_kept_in_parts else parameter.local_shape
+def _place(layout: Layout, parameter: Parameter) -> None:
+    shape = parameter.shard_shape if parameter.is_sharded else parameter.local_shape
     parameter.set_value(Value(layout.device, shape, layout.dtype))
 
 
@@ -105,11 +106,11 @@ def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
     """Go forward and, where gradients are recorded, backward, as `Trainer` and `Stage` do."""
     layout, config = model.layout, model.config
     length = config.max_sequence_length
-    ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
+    ids = np.empty((rows * layout.dp, 1, 1, length), np.uint32)
     if model.is_first:
         start: Any = layout.tokens(ids)
     else:
-        length //= layout.cp_size * (layout.tp_size if layout.sequence_parallel else 1)
+        length //= layout.cp * (layout.tp if layout.sequence_parallel else 1)
         shape = (rows, 1, length, config.embedding_dim)
         start = Tensor(Value(layout.device, shape, layout.dtype))
     end = model(start)
@@ -128,7 +129,7 @@ def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
 
 
 def _model(
-    config: TransformerConfig, layout: MeshLayout, ends: Ends, recompute: bool = False
+    config: TransformerConfig, layout: Layout, ends: Ends, recompute: bool = False
 ) -> Transformer:
     """Construct a stage with those ends of the model; `config` has as many blocks as it."""
     start = 0 if ends[0] else 1
@@ -190,10 +191,10 @@ def _marked(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str
     return {name: each for name, each in parameters.items() if name.startswith(prefix)}
 
 
-def _give_grads(parameters: Mapping[str, Parameter], layout: MeshLayout) -> None:
+def _give_grads(parameters: Mapping[str, Parameter], layout: Layout) -> None:
     for parameter in parameters.values():
-        in_parts = parameter.cut is not None and layout.zero >= 2
-        shape = parameter.own_shape if in_parts else parameter.local_shape
+        in_parts = parameter.zero_dim is not None and layout.zero >= 2
+        shape = parameter.shard_shape if in_parts else parameter.local_shape
         parameter.set_grad(_stored(parameter).like(shape))
 
 

@@ -19,10 +19,10 @@ from ttkit.hardware.chips import ELEMENT_BYTES, GEMM_REPORT, TILE_BYTES, Chip, F
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
-from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import TILE, Layout, check_divisible
 from ttkit.train.memory import tiled
 from ttkit.train.models import Transformer, create_model, mlp_width
-from ttkit.train.parallel import TILE, check_divisible
 from ttkit.words import Tables
 
 # Bytes of an element; a tile has 1024.
@@ -80,9 +80,7 @@ class InferencePlan(Tables):
     @functools.cached_property
     def model(self) -> Transformer:
         """The model without values."""
-        dp, tp = self.dp, self.tp
-        mesh = DeviceConfig((dp, tp), enable_ddp=dp > 1, enable_tp=tp > 1)
-        return create_model(self.config, mesh.layout())
+        return create_model(self.config, Layout(dp=self.dp, tp=self.tp))
 
     # ------------------------------------------------------------ memory
     def _weights(self) -> Iterator[tuple[str, int, int]]:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Schedule
-from ttkit.train.config import TransformerConfig
+from ttkit.train.config import TransformerConfig, split_blocks
 from ttkit.train.layout import Layout
-from ttkit.train.stage import split_blocks
 
 
 class Memory(NamedTuple):

@@ -33,9 +33,8 @@ from ttkit.plans.cost import hop_time_s
 from ttkit.roofline import default_fidelity
 from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.config_files import read_settings
-from ttkit.train.layout import Layout
+from ttkit.train.layout import TILE, Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import TILE, MeshLayout
 
 
 @functools.lru_cache(maxsize=64)
@@ -44,7 +43,7 @@ def parameters_of(config: TransformerConfig) -> int:
     one, two = (
         sum(
             math.prod(p.global_shape)
-            for p in create_model(replace(config, num_blocks=n), MeshLayout()).parameters().values()
+            for p in create_model(replace(config, num_blocks=n), Layout()).parameters().values()
         )
         for n in (1, 2)
     )

@@ -18,7 +18,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.context import recording
-from ttkit.train.parallel import TILE
+from ttkit.train.layout import TILE
 
 
 class Dtype(NamedTuple):

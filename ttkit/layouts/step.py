@@ -15,8 +15,7 @@ import numpy as np
 
 from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.train.parallel import TILE
+from ttkit.train.layout import TILE, Layout
 
 MOST = 2  # blocks that are run; the last one, which is marked, stands for all but the first
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 from ttkit import backend
 from ttkit.lessons.comparing import CheckFailed, device_difference, values_mean_something
 from ttkit.lessons.exercises import Run, parameters
-from ttkit.profiler import profile
-from ttkit.records import Record, last_name
+from ttkit.records import Reader, Record, last_name
 from ttkit.sim.mesh.mesh import opened_meshes
+from ttkit.sim.tape import tape
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.memory import bytes_of, padded
 from ttkit.words import counted
@@ -86,10 +86,9 @@ class OnMeshes:
     def _run(self, answer: Any, asks: str, mesh: Any) -> MeshRun:
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
-        with ExitStack() as tape:
-            simulated = backend.is_simulated()
-            records = tape.enter_context(profile()).records if simulated else []
+        with tape() if backend.is_simulated() else nullcontext() as calls:
             result = answer(mesh, *(array.copy() for array in arrays))
+        records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
         return MeshRun((mesh, *arrays), result, f"on {mesh!r}", names, asks, shards, records)

@@ -1,7 +1,8 @@
-"""The collective that ran last: recorded when it runs, made into a plan on request."""
+"""The collectives that ran last: recorded when they run, made into plans on request."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ class Record(NamedTuple):
     backwards: bool = False  # of a shift
 
 
-latest: list[Record] = []  # at most one: each collective takes the place of the one before
+latest: deque[Record] = deque(maxlen=64)  # of the collectives that have run; the last one counts
 
 
 def plan_of(what: Record) -> Plan:

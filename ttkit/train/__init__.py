@@ -19,18 +19,19 @@ from ttkit.lazy import attach
 
 # Modules are loaded when one of their names is first used.
 _NAMES = {
+    "axes": "parallel_axes",
     "autograd": "Tensor no_grad",
     "checkpoint": "DamagedCheckpoint check_matches",
     "config": "Settings",
     "config_files": "read_settings",
-    "context": "AutoContext",
+    "context": "AutoContext DistributedConfig ParallelismContext",
     "data": "Batches TokenDataset builtin_corpus read_text",
     "distributed": "synchronize_gradients",
     "generation": "Sampler generate",
     "hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
     "models": "GPT Llama create_model",
     "optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "parallel": "DistributedConfig ParallelismContext parallel_axes",
+    "layout": "Layout",
     "pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "

@@ -11,8 +11,8 @@ from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import Layout, check_divisible
 from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
-from ttkit.train.parallel import MeshLayout, check_divisible
 from ttkit.train.ring_attention import ring_attention_sdpa
 from ttkit.train.sequence import enter
 
@@ -22,7 +22,7 @@ class Rotary(Module):
     with rope_scaling.
     """
 
-    def __init__(self, head_width: int, config: TransformerConfig, layout: MeshLayout):
+    def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
         if head_width % 2:
             sizes = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads}"
             rule = f"{sizes} = {head_width} is odd, and positions rotate pairs of a head's numbers"
@@ -80,7 +80,7 @@ class Attention(Module):
         config: TransformerConfig,
         groups: int,
         has_bias: bool,
-        layout: MeshLayout,
+        layout: Layout,
         rotary: Rotary | None = None,
     ):
         width, heads = config.embedding_dim, config.num_heads
@@ -109,12 +109,12 @@ class Attention(Module):
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
         if self.rotary:
-            whole = q.shape()[2] * layout.cp_size
+            whole = q.shape()[2] * layout.cp
             cos, sin = cache.tables if cache else self.rotary.tables(0, whole, 2)
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        if layout.cp_size > 1 and not cache:
+        if layout.cp > 1 and not cache:
             y = ring_attention_sdpa(q, k, v, layout)
         else:
             mask = cache.unseen if cache else self._mask(q.shape()[2])

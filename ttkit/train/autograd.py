@@ -116,11 +116,11 @@ class Tensor:
         """Replace the ttnn tensor, as an optimizer does."""
         self._value = value
 
-    def own(self) -> Value:
+    def get_shard(self) -> Value:
         """Return what an optimizer updates: all of it, where nothing is sharded."""
         return self.get_value()
 
-    def set_own(self, value: Value) -> None:
+    def set_shard(self, value: Value) -> None:
         """Replace what an optimizer updates."""
         self.set_value(value)
 

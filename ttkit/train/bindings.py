@@ -18,7 +18,6 @@ from ttkit.train.context import AutoContext
 from ttkit.train.models import create_model
 from ttkit.train.modules import Linear, Module
 from ttkit.train.optimizers import AdamW, Optimizer
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter
 
 DataType, Layout = ttnn.DataType, ttnn.Layout
@@ -117,7 +116,7 @@ class Model(Module):
     mask.
     """
 
-    def __init__(self, config: GPT2TransformerConfig, layout: MeshLayout | None = None):
+    def __init__(self, config: GPT2TransformerConfig, layout: Any = None):
         given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
         settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
         self.root, self.model = config.root, create_model(settings, layout)

@@ -6,6 +6,8 @@ the nearest key."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -22,13 +24,12 @@ from typing_extensions import TypedDict
 
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.parallel import STRATEGIES, MeshLayout, parallel_axes
 from ttkit.train.sections import STRICT, Above0, Count, Natural, Rate, Section, Share
 
 
 @dataclass(frozen=True)
 class DeviceConfig(Section):
-    """The mesh to open and its strategies; `axes` returns which axis each strategy takes."""
+    """The mesh to open and the strategies that take its axes."""
 
     mesh_shape: tuple[Count, ...] = Field(default=(1, 1), min_length=1, max_length=2)
     device_ids: tuple[Natural, ...] | None = None
@@ -36,24 +37,6 @@ class DeviceConfig(Section):
     enable_tp: StrictBool = False
     enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
     enable_cp: StrictBool = False
-
-    def axes(self) -> dict[str, int]:
-        """Return the mesh axis of each strategy that is on."""
-        on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
-        return parallel_axes(self.mesh_shape, on) if on else {}
-
-    def layout(self, device: Any = None, dtype: Any = None, **more: Any) -> MeshLayout:
-        """Return where a model lies on the mesh, which may be only planned.
-
-        Args:
-            more: what the chips along the axes share beside: `LayoutConfig.shares()`.
-
-        Example:
-            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True).layout()
-            >>> galaxy.ddp_size, galaxy.tp_size
-            (4, 8)
-        """
-        return MeshLayout.of(self.mesh_shape, self.axes(), device, dtype, **more)
 
 
 @dataclass(frozen=True)
@@ -64,14 +47,6 @@ class LayoutConfig(Section):
     sequence_parallel: StrictBool = False  # along the tensor-parallel axis
     expert_parallel: StrictBool = False  # along the data-parallel axis
     bucket_mb: Rate = 0.0  # gradients are sent together up to so many MB; 0: each alone
-
-    def shares(self) -> dict[str, Any]:
-        """Return the fields of a `MeshLayout`."""
-        return {
-            "zero": self.zero,
-            "sequence_parallel": self.sequence_parallel,
-            "ep": self.expert_parallel,
-        }
 
 
 @dataclass(frozen=True)
@@ -241,29 +216,6 @@ class Settings(Section):
     distributed: Distributed = Distributed()
     layout: LayoutConfig = LayoutConfig()
 
-    def mesh_layout(self, device: Any = None, dtype: Any = None) -> MeshLayout:
-        """Return where the model lies on its mesh, which may be only planned.
-
-        Raises:
-            TTKitError: something is to be shared along a strategy that is off.
-        """
-        found = self.device_config.layout(device, dtype, **self.layout.shares())
-        for key, asked, axis, strategy in (
-            ("zero", self.layout.zero, found.ddp_axis, "enable_ddp"),
-            ("expert_parallel", self.layout.expert_parallel, found.ddp_axis, "enable_ddp"),
-            ("sequence_parallel", self.layout.sequence_parallel, found.tp_axis, "enable_tp"),
-        ):
-            if asked and axis is None:
-                rule = f"{strategy} is off, so there are no chips to share with"
-                fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
-        if found.cp_size > 1 and self.multihost_config.enabled and not self.device_config.enable_pp:
-            rule = (
-                "workers send a gradient for each group, and chips that share a sequence have none"
-            )
-            fail("enable_cp with hierarchical training", rule, "enable_ddp or enable_tp")
-        found.check_sequence("max_sequence_length", self.transformer_config.max_sequence_length)
-        return found
-
 
 SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
 
@@ -278,3 +230,47 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
     groups = ["num_groups"] if model.model_type == "llama" else []
     keys = ["num_heads", *groups, "embedding_dim", "intermediate_dim"]
     return [(key, getattr(model, key)) for key in keys if getattr(model, key)]
+
+
+def split_blocks(
+    config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
+) -> list[list[range]]:
+    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
+    `ttkit.plans.Schedule`.
+
+    Unless given, the parts are of the same size, the first ones a block larger if necessary.
+
+    Args:
+        per_stage: how many blocks each stage has, all its chunks together.
+
+    Raises:
+        TTKitError: a part without a block; counts that are not those of the model.
+
+    Example:
+        >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)
+        [[range(0, 2), range(4, 5)], [range(2, 4), range(5, 6)]]
+        >>> split_blocks(TransformerConfig(num_blocks=6), 2, per_stage=[4, 2])
+        [[range(0, 4)], [range(4, 6)]]
+    """
+    total, parts = config.num_blocks, stages * chunks
+    asked = f"cut {total} blocks into {parts} parts"
+    if total < parts or any(count < chunks for count in per_stage):
+        have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
+        rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
+        fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
+    if per_stage:
+        if sum(per_stage) != total:
+            rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
+            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
+        sizes = [
+            count // chunks + (chunk < count % chunks)
+            for chunk in range(chunks)
+            for count in per_stage
+        ]
+    else:
+        sizes = [total // parts + (part < total % parts) for part in range(parts)]
+    ends = list(itertools.accumulate(sizes))
+    return [
+        [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
+        for stage in range(stages)
+    ]

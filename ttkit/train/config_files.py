@@ -21,7 +21,7 @@ from ttkit.cluster.files.documents import (
 from ttkit.errors import TTKitError, fail
 from ttkit.files import Finding
 from ttkit.train.config import SECTIONS, Settings, shared_by_tp
-from ttkit.train.parallel import check_divisible, check_experts
+from ttkit.train.layout import Layout, check_divisible
 from ttkit.train.sections import IN_A_FILE, Section, faults
 from ttkit.words import counted
 
@@ -131,18 +131,16 @@ class _Reading:
         shape = f" of mesh_shape {list(device.mesh_shape)}"
         where: Where = ("device_config", "mesh_shape")
         try:
-            layout = settings.mesh_layout()
+            layout = Layout.of(settings).along(device.mesh_shape)
             where = ("training_config", "batch_size")
-            check_divisible(
-                "batch_size", training.batch_size, "the DDP size", layout.ddp_size, shape
-            )
+            check_divisible("batch_size", training.batch_size, "the DDP size", layout.dp, shape)
             where, model = ("transformer_config", "num_experts"), settings.transformer_config
-            check_experts(model.num_experts, model.experts_per_token, layout)
+            layout.check_experts(model.num_experts, model.experts_per_token)
             where = ("device_config", "enable_tp")
             for key, value in (
                 shared_by_tp(settings.transformer_config) if not self.findings else ()
             ):
-                check_divisible(key, value, "the TP size", layout.tp_size, shape)
+                check_divisible(key, value, "the TP size", layout.tp, shape)
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")
             wrong(where, rule.partition(": ")[2], cure)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from os import environ
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
+from ttkit.train.axes import enabled_axes
 from ttkit.train.config import Settings
-from ttkit.train.parallel import DistributedConfig, MeshLayout, ParallelismContext
+from ttkit.train.layout import Layout
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 
@@ -64,6 +66,86 @@ class GradMode(Enum):
 
 
 recording = [True]
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
+    parallel the sequence.
+    """
+
+    enable_ddp: bool = False
+    enable_tp: bool = False
+    enable_cp: bool = False
+
+
+class ParallelismContext:
+    """ttml's view of a `Layout` on the open mesh: which axis each strategy has.
+
+    Args:
+        device: an open mesh.
+        config: which strategies are on.
+
+    Raises:
+        TTKitError: the number of strategies does not fit the mesh.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
+        ...     context = ParallelismContext(mesh, DistributedConfig(enable_tp=True))
+        >>> context.get_tp_axis(), context.get_tp_size()
+        (1, 8)
+        >>> context.get_ddp_axis(), context.get_ddp_size()
+        (None, 1)
+    """
+
+    def __init__(self, device: Any, config: DistributedConfig):
+        self.layout = Layout(axes=enabled_axes(device.shape, config)).on(device)
+
+    def __repr__(self) -> str:
+        shape = tuple(self.layout.device.shape)
+        axes = [
+            f"{name.lower()}: axis {axis}, {chips} chips"
+            for name, axis, chips in self.layout.strategies()
+        ]
+        mesh = "x".join(map(str, shape))
+        return f"ParallelismContext({mesh} mesh; {', '.join(axes) or 'no parallelism'})"
+
+    def get_ddp_axis(self) -> int | None:
+        """The mesh axis along which replicas of the model share a batch; None when off."""
+        return self.layout.dp_axis
+
+    def get_tp_axis(self) -> int | None:
+        """The mesh axis along which chips share each layer; None when off."""
+        return self.layout.tp_axis
+
+    def get_cp_axis(self) -> int | None:
+        """The mesh axis along which chips share each sequence; None when off."""
+        return self.layout.cp_axis
+
+    def get_ddp_size(self) -> int:
+        """How many replicas share a batch; 1 when off."""
+        return self.layout.dp
+
+    def get_tp_size(self) -> int:
+        """How many chips share a layer; 1 when off."""
+        return self.layout.tp
+
+    def get_cp_size(self) -> int:
+        """How many chips share a sequence; 1 when off."""
+        return self.layout.cp
+
+    def is_ddp_enabled(self) -> bool:
+        """Whether data parallelism is on."""
+        return self.layout.dp_axis is not None
+
+    def is_tp_enabled(self) -> bool:
+        """Whether tensor parallelism is on."""
+        return self.layout.tp_axis is not None
+
+    def is_cp_enabled(self) -> bool:
+        """Whether context parallelism is on."""
+        return self.layout.cp_axis is not None
 
 
 class AutoContext:
@@ -270,43 +352,42 @@ class AutoContext:
         self._parallelism = None
 
 
-def current_layout(dtype: Any = None) -> MeshLayout:
+def current_layout() -> Layout:
     """Return the layout of the AutoContext: its device, and the axes of its parallelism context
     if there is one.
     """
     context = AutoContext.get_instance()
-    device = context.get_device()
-    if not context.is_parallelism_context_initialized():
-        return MeshLayout(device, dtype=dtype)
-    return context.get_parallelism_context().layout._replace(dtype=dtype)
+    if context.is_parallelism_context_initialized():
+        return context.get_parallelism_context().layout
+    return Layout().on(context.get_device())
 
 
-def open_layout(settings: Settings) -> MeshLayout:
+def open_layout(settings: Settings) -> Layout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
         TTKitError: another mesh is open, or its axes are assigned otherwise.
     """
     context, device = AutoContext.get_instance(), settings.device_config
+    layout = Layout.of(settings)
     if not context.is_device_open():
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
     opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
     if opened != wanted:
         rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
         fail("Trainer", rule, "AutoContext.close_device() first")
-    enabled = device.enable_ddp, device.enable_tp, device.enable_cp
-    if any(enabled) and not context.is_parallelism_context_initialized():
+    if layout.axes and not context.is_parallelism_context_initialized():
+        enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
     if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
         axes = context.get_parallelism_context()
-        if (axes.is_ddp_enabled(), axes.is_tp_enabled(), axes.is_cp_enabled()) != enabled:
-            asked = f"enable_ddp: {enabled[0]}, enable_tp: {enabled[1]}, enable_cp: {enabled[2]}"
+        if axes.layout.axes != layout.axes:
+            asked = ", ".join(
+                f"{key}: {getattr(device, key)}" for key in ("enable_ddp", "enable_tp", "enable_cp")
+            )
             rule = f"the context has {axes}, the configuration {asked}"
             fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
-    ttnn = backend.load()
-    dtype = getattr(ttnn, settings.training_config.precision)
-    settings.mesh_layout()  # or refuse what has no axis
-    return current_layout(dtype)._replace(**settings.layout.shares())
+    return layout.on(context.get_device())
 
 
 def drives_whole(device: Any) -> bool:

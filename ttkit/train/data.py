@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.train.config import TrainingConfig
-from ttkit.train.parallel import check_divisible
+from ttkit.train.layout import check_divisible
 
 # Of each animal in the stories: what it always likes and where it lives, which a model can learn.
 ANIMALS = (

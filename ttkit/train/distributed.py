@@ -28,8 +28,8 @@ from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import AutoContext
+from ttkit.train.layout import Layout
 from ttkit.train.ops import NEVER, one_hot
-from ttkit.train.parallel import MeshLayout
 
 EVERY = -1  # axis: a collective of all devices
 
@@ -69,7 +69,7 @@ def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None)
     return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 
 
-def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+def local_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
     # ttnn cuts inside a tile in row-major layout only
@@ -129,7 +129,7 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
-    return _collective("scatter", tensor, own_slice, gathered, dim, cluster_axis)
+    return _collective("scatter", tensor, local_slice, gathered, dim, cluster_axis)
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
@@ -144,7 +144,7 @@ def all_gather(
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
-    back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else own_slice
+    back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else local_slice
     return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
 
 
@@ -274,7 +274,7 @@ def synchronize_gradients(
     for tensor in ready:
         if getattr(tensor, "expert", False):
             rule = "the groups have other experts each, whose gradients have no mean"
-            fail("synchronize_gradients", rule, "ttkit.train.replicas.average_gradients")
+            fail("synchronize_gradients", rule, "ttkit.train.data_parallel.average_gradients")
         for axis in cluster_axes:
             tensor.set_grad(averaged(tensor.get_grad(), axis))
 
@@ -287,7 +287,13 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
     return value
 
 
-def mean_over_groups(loss: Tensor, layout: MeshLayout) -> float:
+def reduce_scatter_mean(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of the mean over the devices: how ZeRO averages gradients."""
+    share = 1 / value.device().shape[cluster_axis]
+    return ttnn.multiply(reduce_scattered(value, dim, cluster_axis), share)
+
+
+def mean_over_groups(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
 

@@ -97,20 +97,20 @@ class Exchange:
         layout, workers = self.layout, self.num_workers
         loss, sums = 0.0, dict[int, Value]()
         for worker in range(workers):  # always in this order, so that a sum is always the same
-            part, _, arrays = self.receive("weight gradients", worker, layout.ddp_size)
+            part, _, arrays = self.receive("weight gradients", worker, layout.dp)
             loss += part / workers
             for number, array in enumerate(arrays):
-                value = layout.place(array, dtype=ttnn.float32, ddp_dim=0)
+                value = layout.place(array, dtype=ttnn.float32, dp_dim=0)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
         means = (ttnn.multiply(total, 1 / workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, layout.ddp_axis)) for mean in means]
+        return loss, [one_copy(averaged(mean, layout.dp_axis)) for mean in means]
 
 
 def by_group(parameter: Parameter) -> np.ndarray:
     """Return a parameter's gradient of each group, [groups, 1, rows, columns]."""
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
-        return np.zeros((layout.ddp_size, *parameter.global_shape[1:]), np.float32)
+        return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
     if parameter.shard_dim is not None:
         grad = ttnn.all_gather(grad, parameter.shard_dim, cluster_axis=layout.tp_axis)
     return to_host(grad, layout)[:, :, : parameter.global_shape[2]]

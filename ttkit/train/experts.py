@@ -28,8 +28,8 @@ from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import all_to_all
+from ttkit.train.layout import Layout
 from ttkit.train.modules import Linear, Module
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter, uniform
 from ttkit.train.sequence import enter, leave, used_on_shards
 
@@ -84,7 +84,7 @@ class Experts(Module):
         layout: where it lies.
     """
 
-    def __init__(self, config: TransformerConfig, inner: int, layout: MeshLayout):
+    def __init__(self, config: TransformerConfig, inner: int, layout: Layout):
         width, count = config.embedding_dim, config.num_experts
         self.config, self.layout = config, layout
         layout.split(inner, "intermediate_dim")
@@ -138,7 +138,7 @@ class Experts(Module):
 
     def _computed(self, x: Tensor) -> Tensor:
         """Put tokens [B, E, C, W] through their experts, wherever these are."""
-        axis = self.layout.ddp_axis if self.layout.ep else None
+        axis = self.layout.dp_axis if self.layout.ep > 1 else None
         x = ops.transpose(all_to_all(x, 0, 1, axis), 0, 1)
         experts, batch, size, width = x.shape()
         x = ops.reshape(x, (1, experts, batch * size, width))
@@ -166,7 +166,7 @@ class Experts(Module):
 
         def backward(grad: Value) -> list[Value]:
             # every chip along the tensor-parallel axis adds it
-            own = ttnn.multiply(ops.softmax_back(probs, shares), 1 / (length * self.layout.tp_size))
+            own = ttnn.multiply(ops.softmax_back(probs, shares), 1 / (length * self.layout.tp))
             return [ttnn.add(grad, ttnn.multiply(own, self.share))]
 
         return recorded("balanced", logits.get_value(), [logits], backward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,8 +30,9 @@ class Sampler:
 
     def __init__(self, model: Transformer, batch: int = 1):
         self.model, self.batch = model, batch
+        axes = tuple((name, axis) for name, axis in model.layout.axes or () if name != "cp")
         # context-parallel chips all compute the one token of a position
-        self.layout = model.layout._replace(cp_axis=None, cp_size=1)
+        self.layout = replace(model.layout, cp=1, axes=axes)
         self.capacity = model.config.max_sequence_length
         self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}
@@ -54,10 +56,10 @@ class Sampler:
         [B, groups, capacity, d].
         """
         if attention not in self._kept:
-            groups = attention.groups * self.layout.tp_size
+            groups = attention.groups * self.layout.tp
             empty = np.zeros((self.batch, groups, self.capacity, key.shape()[3]), np.float32)
-            keys = self.layout.place(empty, tp_dim=1, ddp_dim=0)
-            self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, ddp_dim=0)
+            keys = self.layout.place(empty, tp_dim=1, dp_dim=0)
+            self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, dp_dim=0)
         for new, kept in zip((key, value), self._kept[attention]):
             row = ttnn.permute(new.get_value(), (2, 1, 0, 3))  # a row for each sequence
             ttnn.update_cache(kept, row, self.position)
@@ -75,7 +77,7 @@ class Sampler:
         ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():
             whole = self.model.whole(self.model(ids, self))
-            self._logits = all_gather(whole, 0, self.layout.ddp_axis).get_value()
+            self._logits = all_gather(whole, 0, self.layout.dp_axis).get_value()
 
     def logits(self) -> np.ndarray:
         """Return the logits [batch, vocabulary] of the last position."""

@@ -206,7 +206,7 @@ class HierarchicalTrainer(Trainer):
             loss, _, arrays = exchange.receive("weight gradients", exchange.num_workers)
             means = list(arrays)
         for parameter, array in zip(exchange.parameters, means):
-            parameter.set_own_grad(parameter.distribute(array, parameter.dtype, own=True))
+            parameter.set_shard_grad(parameter.distribute(array, parameter.dtype, shard=True))
         exchange.transport.flush()
         return loss
 

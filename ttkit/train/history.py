@@ -75,7 +75,7 @@ def described(trainer: Any) -> str:
     config, model = trainer.settings.training_config, trainer.model_config
     device = trainer.settings.device_config
     shape = "x".join(map(str, device.mesh_shape))
-    axes = [f"{name.upper()} on axis {axis}" for name, axis in device.axes().items()]
+    axes = [f"{name} on axis {axis}" for name, axis, _ in trainer.layout.strategies()]
     count = sum(math.prod(parameter.global_shape) for parameter in trainer.parameters.values())
     size = f"{counted(model.num_blocks, 'block')}, {count:,} parameters"
     rank = f", rank {trainer.rank} of {trainer.world}" if trainer.world > 1 else ""

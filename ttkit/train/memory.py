@@ -12,7 +12,7 @@ from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.parallel import TILE
+from ttkit.train.layout import TILE
 from ttkit.train.parameter import Parameter
 from ttkit.words import short
 
@@ -37,7 +37,7 @@ def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> di
     for parameter in parameters:
         stage = parameter.layout.zero
         whole += tiled(parameter.local_shape)
-        own += tiled(parameter.own_shape)
+        own += tiled(parameter.shard_shape)
     asked = training.optimizer or {}
     if asked.get("type", "AdamW") == "SGD":
         optimizer = size if asked.get("momentum") else 0
@@ -78,7 +78,7 @@ def check_memory(
                 "ttkit train --plan shows the parts"
             )
             fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
-        host += needed * (layout.tp_size if on_one_process else 1)  # replicas share one array
+        host += needed * (layout.tp if on_one_process else 1)  # replicas share one array
         free = psutil.virtual_memory().available
         if is_simulated() and host > free:
             rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"

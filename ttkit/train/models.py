@@ -27,6 +27,7 @@ from ttkit.train.distributed import (
     without_padding,
 )
 from ttkit.train.experts import Experts, with_balance
+from ttkit.train.layout import TILE, Layout
 from ttkit.train.modules import (
     ColumnParallelLinear,
     Dropout,
@@ -35,9 +36,8 @@ from ttkit.train.modules import (
     RMSNorm,
     RowParallelLinear,
 )
-from ttkit.train.parallel import TILE, MeshLayout, check_experts
 from ttkit.train.parameter import Parameter, normal, uniform
-from ttkit.train.sequence import enter, leave, own_part
+from ttkit.train.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):
@@ -55,11 +55,11 @@ class Vocabulary(Module):
         vocab_size: int,
         width: int,
         tied: bool,
-        layout: MeshLayout,
+        layout: Layout,
         has_table: bool = True,
         has_head: bool = True,
     ):
-        step = TILE * layout.tp_size
+        step = TILE * layout.tp
         self.layout, self.vocab_size = layout, vocab_size
         self.padded = -(-vocab_size // step) * step
         shape = (1, 1, vocab_size, width)
@@ -75,7 +75,7 @@ class Vocabulary(Module):
 
         They are float32: exact up to 2^24."""
         row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
-        tp_dim = 3 if self.layout.tp_size > 1 else None
+        tp_dim = 3 if self.layout.tp > 1 else None
         return self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
 
     def embed(self, ids: Value) -> Tensor:
@@ -108,7 +108,7 @@ class Block(Module):
 
     norm: type[LayerNorm] | type[RMSNorm]
 
-    def __init__(self, config: TransformerConfig, layout: MeshLayout, rotary: Rotary | None):
+    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
         width, inner = config.embedding_dim, mlp_width(config)
         groups, bias = config.num_heads, config.bias
         if rotary:
@@ -185,7 +185,7 @@ class Transformer(Module):
         >>> config = TransformerConfig(
         ...     num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32
         ... )
-        >>> model = GPT(config, MeshLayout())
+        >>> model = GPT(config, Layout())
         >>> sum(int(np.prod(p.global_shape)) for p in model.parameters().values())
         17888
     """
@@ -195,11 +195,11 @@ class Transformer(Module):
     def __init__(
         self,
         config: TransformerConfig,
-        layout: MeshLayout | None = None,
+        layout: Layout | None = None,
         blocks: range | None = None,
     ):
         self.config, self.layout = config, layout or current_layout()
-        check_experts(config.num_experts, config.experts_per_token, self.layout)
+        self.layout.check_experts(config.num_experts, config.experts_per_token)
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
@@ -269,7 +269,7 @@ class GPT(Transformer):
 
     def embed(self, ids: Value, cache: Any = None) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
-        length = ids.shape[-1] * self.layout.cp_size
+        length = ids.shape[-1] * self.layout.cp
         most = self.config.max_sequence_length
         if length > most:
             rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
@@ -277,11 +277,11 @@ class GPT(Transformer):
         here: Tensor = self.position
         if cache:
             here = cache.row(here)
-        elif length < most or self.layout.cp_size > 1:
+        elif length < most or self.layout.cp > 1:
             # rows are chosen by a product with ones and zeros
             rows = np.eye(length, most, dtype=np.float32)[None, None]
             here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
-        return self.dropout(self.vocabulary.embed(ids) + own_part(here, self.layout))
+        return self.dropout(self.vocabulary.embed(ids) + local_part(here, self.layout))
 
 
 class Llama(Transformer):
@@ -297,7 +297,7 @@ class Llama(Transformer):
 
 
 def create_model(
-    config: TransformerConfig, layout: MeshLayout | None = None, blocks: range | None = None
+    config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
 ) -> Transformer:
     """Construct the model of a transformer_config, without values."""
     return {"gpt2": GPT, "llama": Llama}[config.model_type](config, layout, blocks)

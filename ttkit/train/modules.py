@@ -13,13 +13,18 @@ from typing import Any
 
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor
-from ttkit.train.context import AutoContext, current_layout
+from ttkit.train.context import (
+    AutoContext,
+    DistributedConfig,
+    ParallelismContext,
+    current_layout,
+)
 from ttkit.train.distributed import (
     GradOutputType,
     all_gather,
     scatter,
 )
-from ttkit.train.parallel import DistributedConfig, MeshLayout, ParallelismContext
+from ttkit.train.layout import Layout
 from ttkit.train.parameter import Parameter, constant, uniform
 from ttkit.train.sequence import enter, leave, used_on_shards
 
@@ -88,7 +93,7 @@ class Linear(Module):
         in_features: int,
         out_features: int,
         has_bias: bool = True,
-        layout: MeshLayout | None = None,
+        layout: Layout | None = None,
     ):
         self.layout, start = layout or current_layout(), uniform(in_features)
         shape, bias_shape = (1, 1, out_features, in_features), (1, 1, 1, out_features)
@@ -102,7 +107,7 @@ class Linear(Module):
         return ops.linear(x, self.weight, self.bias)
 
 
-def sharded_layout() -> MeshLayout:
+def sharded_layout() -> Layout:
     """Return the layout of the AutoContext for what is tensor-parallel by its name: without a
     parallelism context all chips of a line share it, as in ttml.
 
@@ -130,7 +135,7 @@ class ColumnParallelLinear(Linear):
         out_features: int,
         has_bias: bool = True,
         gather_output: bool = False,
-        layout: MeshLayout | None = None,
+        layout: Layout | None = None,
     ):
         super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.gather_output = gather_output
@@ -160,7 +165,7 @@ class RowParallelLinear(Linear):
         out_features: int,
         has_bias: bool = True,
         input_is_parallel: bool = True,
-        layout: MeshLayout | None = None,
+        layout: Layout | None = None,
     ):
         super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.input_is_parallel = input_is_parallel
@@ -176,7 +181,7 @@ class RowParallelLinear(Linear):
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the features, then scaled and shifted."""
 
-    def __init__(self, features: int, has_bias: bool = True, layout: MeshLayout | None = None):
+    def __init__(self, features: int, has_bias: bool = True, layout: Layout | None = None):
         self.layout = layout = layout or current_layout()
         self.weight = Parameter((1, 1, 1, features), constant(1.0), layout)
         self.bias = Parameter((1, 1, 1, features), constant(0.0), layout) if has_bias else None
@@ -190,7 +195,7 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Mean square 1 over the features, then scaled."""
 
-    def __init__(self, features: int, epsilon: float = 1e-5, layout: MeshLayout | None = None):
+    def __init__(self, features: int, epsilon: float = 1e-5, layout: Layout | None = None):
         self.epsilon, self.layout = epsilon, layout or current_layout()
         self.weight = Parameter((1, 1, 1, features), constant(1.0), self.layout)
 

@@ -109,7 +109,9 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return {"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}."""
-        tensors = {key: self._of(key).gather(value, own=True) for key, value in self.state.items()}
+        tensors = {
+            key: self._of(key).gather(value, shard=True) for key, value in self.state.items()
+        }
         return {"steps": self.steps, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -129,7 +131,7 @@ class Optimizer:
                 fail("load_state_dict", rule, "the state of the same model")
         self.steps = int(state["steps"])
         self.state = {
-            key: self._of(key).distribute(array, self.dtype_of(key), own=True)
+            key: self._of(key).distribute(array, self.dtype_of(key), shard=True)
             for key, array in state["tensors"].items()
         }
 
@@ -149,7 +151,7 @@ class SGD(Optimizer):
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """Update one parameter."""
-        w, config = parameter.own(), self.config
+        w, config = parameter.get_shard(), self.config
         if config.weight_decay:
             grad = ttnn.add(grad, ttnn.multiply(w, config.weight_decay))
         if config.momentum:
@@ -164,7 +166,7 @@ class SGD(Optimizer):
                 grad = ttnn.add(grad, ttnn.multiply(velocity, config.momentum))
             else:
                 grad = velocity
-        parameter.set_own(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
+        parameter.set_shard(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
 
 
 class AdamW(Optimizer):
@@ -177,7 +179,7 @@ class AdamW(Optimizer):
         """Update one parameter."""
         config, dtype, master = self.config, parameter.dtype, f"master/{name}"
         has_master = config.master_weights and dtype != ttnn.float32
-        w = self.state[master] if master in self.state else parameter.own()
+        w = self.state[master] if master in self.state else parameter.get_shard()
         if has_master:
             w = w if master in self.state else ttnn.typecast(w, ttnn.float32)
             grad = ttnn.typecast(grad, ttnn.float32)
@@ -195,7 +197,7 @@ class AdamW(Optimizer):
         if has_master:
             self.state[master] = w
             w = ttnn.typecast(w, dtype)
-        parameter.set_own(w)
+        parameter.set_shard(w)
 
     def dtype_of(self, key: str) -> Any:
         """Return float32 beside master weights, else the parameter's type."""
@@ -232,8 +234,8 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
-        if parameter.expert or parameter.grad_cut is not None:
-            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.ddp_axis)
+        if parameter.expert or parameter.has_sharded_grad:
+            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.dp_axis)
         square += float(one_copy(part).ravel()[0])
     return square
 

@@ -20,9 +20,9 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
+from ttkit.train.layout import Layout, zigzag
 from ttkit.train.mesh_sockets import Sockets
-from ttkit.train.parallel import MeshLayout, zigzag
-from ttkit.train.replicas import POLL_S, check_timeout, wait
+from ttkit.train.ranks import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
@@ -31,7 +31,7 @@ AHEAD = 2  # receives that are posted before their turn, so that data arrives du
 Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
 
 
-def to_host(value: Value, layout: MeshLayout) -> np.ndarray:
+def to_host(value: Value, layout: Layout) -> np.ndarray:
     """Return the global array of a tensor whose batch is sharded over the data-parallel axis, and
     whose sequence (dimension 2) as the layout shares it: each shard once, joined.
     """
@@ -50,16 +50,16 @@ def to_host(value: Value, layout: MeshLayout) -> np.ndarray:
         parts = [joined(2, rest, {**place, axis: number}) for number in range(count)]
         return np.concatenate(parts, axis=dim)
 
-    array = joined(0, [layout.ddp_axis, layout.cp_axis, tp_axis], {})
-    if layout.cp_size > 1:
-        array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp_size)), axis=2)
+    array = joined(0, [layout.dp_axis, layout.cp_axis, tp_axis], {})
+    if layout.cp > 1:
+        array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp)), axis=2)
     return array
 
 
-def from_host(array: np.ndarray, layout: MeshLayout) -> Value:
+def from_host(array: np.ndarray, layout: Layout) -> Value:
     """Put activations [B, 1, S, E] on a mesh as `to_host` takes them from one."""
     tp_dim = 2 if layout.sequence_parallel else None
-    return layout.place(array, ddp_dim=0, cp_dim=2, tp_dim=tp_dim)
+    return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=tp_dim)
 
 
 class Transport:
@@ -103,16 +103,16 @@ class Transport:
     # A stage's loss is the mean over its chips' tokens. So a gradient on a chip is as many times
     # that of the global mean as there are chips with other tokens. The latter travels, since the
     # other stage may have another number of them.
-    def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
+    def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
         array = to_host(value, layout)
-        parts = layout.ddp_size * layout.cp_size
+        parts = layout.dp * layout.cp
         self.put(message, array / parts if message.what == "gradients" else array)
 
-    def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
+    def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Put the array of a message that has arrived, of this global shape, on a mesh."""
         array = self.take(message, shape)
-        parts = layout.ddp_size * layout.cp_size
+        parts = layout.dp * layout.cp
         array = array * parts if message.what == "gradients" else array
         return from_host(array.reshape(shape), layout)
 
@@ -142,7 +142,7 @@ class MPITransport(Transport):
     def __init__(
         self,
         comm: Any,
-        layout: MeshLayout,
+        layout: Layout,
         routes: Iterable[Route] = (),
         chunks: int = 1,
         describe: Callable[[Message], str] = describe,
@@ -212,17 +212,17 @@ class MPITransport(Transport):
                 request.Cancel()
         self._posted = {}
 
-    def _place(self, array: np.ndarray, layout: MeshLayout) -> Value:
+    def _place(self, array: np.ndarray, layout: Layout) -> Value:
         """Put a row for each group on the mesh, or the same row on all chips."""
-        return layout.place(array, ddp_dim=0 if len(array) > 1 else None)
+        return layout.place(array, dp_dim=0 if len(array) > 1 else None)
 
-    def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
+    def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send the shards of all chips without the host, where there is a route."""
         if sockets := self._sockets.get((message.what, message.destination.stage)):
             return sockets.send(value)
         super().send(message, value, layout)
 
-    def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
+    def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Return what has arrived on the mesh, or wait for the shards of all chips."""
         if sockets := self._sockets.get((message.what, message.source.stage)):
             between_stages = message.what in ("activations", "gradients")

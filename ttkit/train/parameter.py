@@ -10,10 +10,9 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train import zero
 from ttkit.train.autograd import Tensor, Value
-from ttkit.train.distributed import averaged, gathered, one_copy
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
+from ttkit.train.layout import Layout
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 EXPERTS = 1  # the dimension of [1, experts, out, in]
@@ -40,41 +39,42 @@ class Parameter(Tensor):
 
     Attributes:
         global_shape: its shape as one device would have it.
-        shard_dim: the dimension cut over the tensor-parallel axis, or None.
-        cut: the dimension cut over the data-parallel axis by ZeRO, or None.
-        grad_cut: the same of the gradient as it is now: with ZeRO 1 it is cut when it is averaged.
+        shard_dim: the dimension sharded over the tensor-parallel axis, or None.
+        zero_dim: the dimension that ZeRO shards over the data-parallel axis, or None.
+        has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
+            ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
         expert: whether the data-parallel groups have other experts of it each.
         name: its place in the model, once the model has named it.
     """
 
     __slots__ = (
-        "cut",
         "expert",
         "global_shape",
-        "grad_cut",
+        "has_sharded_grad",
         "initializer",
         "layout",
         "name",
         "placed_rows",
         "shard_dim",
+        "zero_dim",
     )
 
     def __init__(
         self,
         global_shape: tuple[int, ...],
         initializer: Initializer,
-        layout: MeshLayout,
+        layout: Layout,
         shard_dim: int | None = None,
         placed_rows: int = 0,
     ):
         super().__init__(None)
         self.global_shape, self.initializer, self.layout = global_shape, initializer, layout
-        self.shard_dim = shard_dim if layout.tp_size > 1 else None
+        self.shard_dim = shard_dim if layout.tp > 1 else None
         # with rows of zeros below, where a vocabulary must fill its tiles
         self.placed_rows = placed_rows or global_shape[2]
-        self.expert = layout.ep and global_shape[EXPERTS] > 1
-        self.cut = None if self.expert else zero.cut_dim(self.local_shape, layout)
-        self.grad_cut: int | None = None
+        self.expert = layout.ep > 1 and global_shape[EXPERTS] > 1
+        self.zero_dim = None if self.expert else layout.zero_dim(self.local_shape)
+        self.has_sharded_grad = False
         self.name = ""
 
     @property
@@ -83,17 +83,17 @@ class Parameter(Tensor):
         shape = list(self.global_shape)
         shape[2] = self.placed_rows
         if self.shard_dim is not None:
-            shape[self.shard_dim] //= self.layout.tp_size
+            shape[self.shard_dim] //= self.layout.tp
         if self.expert:
-            shape[EXPERTS] //= self.layout.ddp_size
+            shape[EXPERTS] //= self.layout.dp
         return tuple(shape)
 
     @property
-    def own_shape(self) -> tuple[int, ...]:
+    def shard_shape(self) -> tuple[int, ...]:
         """The shape of the shard that a chip's optimizer updates."""
         shape = list(self.local_shape)
-        if self.cut is not None:
-            shape[self.cut] //= self.layout.ddp_size
+        if self.zero_dim is not None:
+            shape[self.zero_dim] //= self.layout.dp
         return tuple(shape)
 
     # ------------------------------------------------------------ values
@@ -102,9 +102,9 @@ class Parameter(Tensor):
         return list(self.local_shape)
 
     @property
-    def is_kept_in_parts(self) -> bool:
-        """Whether the chips hold parts of the weight, gathered when it is used: ZeRO 3."""
-        return self.cut is not None and self.layout.zero == 3
+    def is_sharded(self) -> bool:
+        """Whether each chip holds a shard of the weight, gathered when it is used: ZeRO 3."""
+        return self.zero_dim is not None and self.layout.zero == 3
 
     @property
     def dtype(self) -> Any:
@@ -124,61 +124,55 @@ class Parameter(Tensor):
 
     def full(self) -> Value:
         """Return the weight that a chip computes with: with ZeRO 3 an all-gather of its shards."""
-        if self.cut is not None and self.is_kept_in_parts:
-            return zero.whole(self.get_value(), self.cut, self.layout)
-        return self.get_value()
+        return self._gathered(self.get_value()) if self.is_sharded else self.get_value()
 
-    def own(self) -> Value:
+    def get_shard(self) -> Value:
         """Return the shard of the weight that each chip's optimizer updates; all of it without
-        ZeRO.
+        ZeRO. Nothing is sent.
         """
-        if self.cut is None or self.is_kept_in_parts:
-            return self.get_value()
-        return zero.part(self.get_value(), self.cut, self.layout)
+        value = self.get_value()
+        return value if self.is_sharded else self._sharded(value)
 
-    def set_own(self, value: Value) -> None:
-        """Replace the weight, of which each chip has updated its shard."""
-        if self.cut is not None and not self.is_kept_in_parts:
-            value = zero.whole(value, self.cut, self.layout)
-        self.set_value(value)
+    def set_shard(self, value: Value) -> None:
+        """Replace the weight, of which each chip has updated its shard: below ZeRO 3 an all-gather
+        of the shards.
+        """
+        self.set_value(value if self.is_sharded else self._gathered(value))
+
+    def _sharded(self, value: Value) -> Value:
+        """Return each chip's shard of what all replicas have."""
+        if self.zero_dim is None:
+            return value
+        return local_slice(value, self.zero_dim, self.layout.dp_axis)
+
+    def _gathered(self, value: Value) -> Value:
+        """Return on all replicas what each has a shard of."""
+        if self.zero_dim is None:
+            return value
+        return gathered(value, self.zero_dim, self.layout.dp_axis)
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
         """Replace the gradient by one as backward accumulates it, with ZeRO 2 and 3 each chip's
         shard of it; None forgets it.
         """
-        self.grad_cut = self.cut if self.layout.zero >= 2 else None
-        if self.grad_cut is None:
-            super().set_grad(grad)
-        else:
+        self.has_sharded_grad = self.zero_dim is not None and self.layout.zero >= 2
+        if self.has_sharded_grad:
             self._grad = grad
+        else:
+            super().set_grad(grad)
 
-    def set_own_grad(self, grad: Value) -> None:
+    def set_shard_grad(self, grad: Value) -> None:
         """Replace the gradient by what each chip's optimizer takes: with ZeRO a shard of it."""
-        self._grad, self.grad_cut = grad, self.cut
+        self._grad, self.has_sharded_grad = grad, self.zero_dim is not None
 
     def add_grad(self, grad: Value) -> None:
         """Add to the gradient accumulated so far: with ZeRO 2 and 3 the mean of the data-parallel
         replicas, of which each chip gets its shard.
         """
-        if self.cut is not None and self.layout.zero >= 2:
-            grad = zero.mean_part(grad, self.cut, self.layout)
+        if self.zero_dim is not None and self.layout.zero >= 2:
+            grad = reduce_scatter_mean(grad, self.zero_dim, self.layout.dp_axis)
         super().add_grad(grad)
-
-    def average_grad(self) -> None:
-        """Replace the gradient by its mean over the chips that have other tokens; with ZeRO, by
-        each chip's shard of it.
-        """
-        grad, layout = self._grad, self.layout
-        if grad is None:
-            return
-        if self.expert:  # its tokens came from all groups
-            grad = ttnn.multiply(grad, 1 / layout.ddp_size)
-        elif self.cut is None:
-            grad = averaged(grad, layout.ddp_axis)
-        elif self.grad_cut is None:
-            grad = zero.mean_part(grad, self.cut, layout)
-        self.set_own_grad(averaged(grad, layout.cp_axis))
 
     def scale_grad(self, factor: float) -> None:
         """Multiply the gradient, if there is one."""
@@ -187,7 +181,7 @@ class Parameter(Tensor):
 
     def gather_grad(self) -> np.ndarray:
         """Return the global float32 array of the gradient."""
-        return self.gather(self._grad, own=self.grad_cut is not None)
+        return self.gather(self._grad, shard=self.has_sharded_grad)
 
     # ------------------------------------------------------------ from and to one device
     def draw(self, seed: int) -> np.ndarray:
@@ -197,11 +191,11 @@ class Parameter(Tensor):
         generator = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
-    def distribute(self, array: np.ndarray, dtype: Any = None, *, own: bool = False) -> Value:
+    def distribute(self, array: np.ndarray, dtype: Any = None, *, shard: bool = False) -> Value:
         """Put a global array of this parameter's shape on the mesh, sharded as the parameter is.
 
         Args:
-            own: each chip gets the shard that its optimizer updates.
+            shard: each chip gets the shard that its optimizer updates.
         """
         if array.shape != self.global_shape:
             rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
@@ -212,25 +206,25 @@ class Parameter(Tensor):
             np.asarray(padded, np.float32),
             dtype=dtype,
             tp_dim=self.shard_dim,
-            ddp_dim=EXPERTS if self.expert else None,
+            dp_dim=EXPERTS if self.expert else None,
         )
-        return zero.part(value, self.cut, self.layout) if own and self.cut is not None else value
+        return self._sharded(value) if shard else value
 
     def place(self, array: np.ndarray) -> None:
         """Set the values from a global array."""
-        self.set_value(self.distribute(array, own=self.is_kept_in_parts))
+        self.set_value(self.distribute(array, shard=self.is_sharded))
 
-    def gather(self, value: Value | None = None, *, own: bool = False) -> np.ndarray:
+    def gather(self, value: Value | None = None, *, shard: bool = False) -> np.ndarray:
         """Return the global float32 array of this parameter, or of a tensor that is sharded alike.
 
         Args:
-            own: each chip has the shard that its optimizer updates.
+            shard: each chip has the shard that its optimizer updates.
         """
         value = self.full() if value is None else value
-        if self.cut is not None and own:
-            value = zero.whole(value, self.cut, self.layout)
+        if shard:
+            value = self._gathered(value)
         if self.expert:
-            value = gathered(value, EXPERTS, self.layout.ddp_axis)
+            value = gathered(value, EXPERTS, self.layout.dp_axis)
         if self.shard_dim is not None:
             value = gathered(value, self.shard_dim, self.layout.tp_axis)
         return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)

@@ -22,15 +22,15 @@ from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
-from ttkit.train.config import PipelineParallelConfig, Settings
+from ttkit.train.config import PipelineParallelConfig, Settings, split_blocks
 from ttkit.train.context import DistributedContext, open_layout
-from ttkit.train.layout import TIED
+from ttkit.train.data_parallel import average_gradients
+from ttkit.train.layout import TIED, Layout
 from ttkit.train.models import create_model
 from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.parallel import MeshLayout
-from ttkit.train.replicas import average_gradients, check_same_model, mean, start_mpi
+from ttkit.train.ranks import check_same_model, mean, start_mpi
 from ttkit.train.run_folder import Saved
-from ttkit.train.stage import Stage, make_schedule, split_blocks
+from ttkit.train.stage import Stage, make_schedule
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer
 
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
@@ -120,13 +120,11 @@ class PipelineTrainer(Trainer):
         )
         if meshes is not None:
             self.count, device = self.world, settings.device_config
-            dtype = getattr(ttnn, settings.training_config.precision)
-            self.layouts = [
-                replace(
-                    settings, device_config=replace(device, mesh_shape=tuple(mesh.shape))
-                ).mesh_layout(mesh, dtype)
-                for mesh in meshes
-            ]
+            self.layouts = []
+            for mesh in meshes:
+                stage = replace(device, mesh_shape=tuple(mesh.shape))
+                layout = Layout.of(replace(settings, device_config=stage))
+                self.layouts.append(layout.on(mesh))
         else:
             shares = len(self.pipeline.blocks_per_rank)
             self.count = self._given.stages if self._given else shares or self.world
@@ -295,7 +293,7 @@ class PipelineTrainer(Trainer):
 
     def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
-        whole = create_model(self.model_config, MeshLayout()).parameters()
+        whole = create_model(self.model_config, Layout()).parameters()
         shapes = {name: parameter.global_shape for name, parameter in whole.items()}
         checkpoint.check_matches(shapes, saved.part("model/"))
         mine = {

@@ -18,11 +18,10 @@ from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Topology, topology
-from ttkit.train.config import Settings, TransformerConfig
+from ttkit.train.config import Settings, TransformerConfig, split_blocks
 from ttkit.train.layout import Layout
 from ttkit.train.memory import tiled
 from ttkit.train.models import Transformer, create_model
-from ttkit.train.stage import split_blocks
 from ttkit.words import Tables
 
 
@@ -42,13 +41,11 @@ class TrainingPlan(Tables):
     Args:
         settings: the run.
         system: the machine.
-        axes: {"ddp": mesh axis, "tp": mesh axis} of the strategies that are on.
         model: without values; of a pipeline, its first stage.
     """
 
     settings: Settings
     system: System
-    axes: dict[str, int]
     model: Transformer
 
     # ------------------------------------------------------------ sizes
@@ -63,14 +60,19 @@ class TrainingPlan(Tables):
         return self.settings.transformer_config
 
     @property
+    def axes(self) -> dict[str, int]:
+        """The mesh axis of each strategy that is on, as {"ddp": 0, "tp": 1}."""
+        return {name.lower(): axis for name, axis, _ in self.layout.strategies()}
+
+    @property
     def ddp(self) -> int:
         """Groups that share the batch."""
-        return self.model.layout.ddp_size
+        return self.model.layout.dp
 
     @property
     def tp(self) -> int:
         """Chips that share each layer."""
-        return self.model.layout.tp_size
+        return self.model.layout.tp
 
     @functools.cached_property
     def topology(self) -> Topology:
@@ -120,11 +122,11 @@ class TrainingPlan(Tables):
         from ttkit.layouts.search import evaluate
         from ttkit.layouts.step import Job
 
-        training, layout, model = self.settings.training_config, self.layout, self.config
+        training, model = self.settings.training_config, self.config
+        layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
-        axes = (("dp" if name == "ddp" else name, axis) for name, axis in self.axes.items())
-        place = Place(shape, tuple(axes), layout.dp // self.ddp, hosts)
+        place = Place(shape, self.layout.axes or (), layout.dp // self.ddp, hosts)
         job = Job(
             replace(model, experimental=None),
             training.batch_size,
@@ -250,15 +252,15 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device, axes = settings.device_config, settings.device_config.axes()
+    device = settings.device_config
     pipeline = settings.multihost_config.pipeline_parallel_config
     if device.enable_pp and pipeline and pipeline.chunks_per_rank > 1:
         asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
         fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
-    layout = settings.mesh_layout()
-    model, cut = settings.transformer_config, Layout.of(settings)
-    (first,), *_ = split_blocks(model, cut.pp, per_stage=settings.multihost_config.shares)
-    plan = TrainingPlan(settings, machine, axes, create_model(model, layout, first))
-    cut.check(model, settings.training_config.batch_size, model.max_sequence_length)
+    model, layout = settings.transformer_config, Layout.of(settings)
+    (first,), *_ = split_blocks(model, layout.pp, per_stage=settings.multihost_config.shares)
+    on_one_mesh = layout.along(device.mesh_shape)
+    plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
+    layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
     return plan

@@ -33,23 +33,23 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import current_layout
 from ttkit.train.distributed import shifted
+from ttkit.train.layout import TILE, Layout, check_divisible
 from ttkit.train.ops import NEVER
-from ttkit.train.parallel import TILE, MeshLayout, check_divisible
 
 Values = Sequence[Value]
 
 
 @functools.lru_cache(8)
-def _constants(layout: MeshLayout, length: int, copies: int) -> Values:
+def _constants(layout: Layout, length: int, copies: int) -> Values:
     """Return what hides later keys of a chip's own, [1, 1, copies * length, length], and each
     chip's place in the ring, [1, 1, 1, 1].
     """
     hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
-    place = np.arange(layout.cp_size, dtype=np.float32).reshape(-1, 1, 1, 1)
+    place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
     mapper, how = layout.mapper(cp_dim=0), {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
     return (
         layout.place(np.tile(hidden, (copies, 1))[None, None]),
-        from_numpy(place, dtype=layout.dtype or ttnn.float32, mesh_mapper=mapper, **how),
+        from_numpy(place, dtype=layout.dtype, mesh_mapper=mapper, **how),
     )
 
 
@@ -118,7 +118,7 @@ def ring_attention_sdpa(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    layout: MeshLayout | None = None,
+    layout: Layout | None = None,
     causal: bool = True,
 ) -> Tensor:
     """Attention over a sequence that the chips of the context-parallel axis share.
@@ -134,7 +134,7 @@ def ring_attention_sdpa(
     """
     layout = layout or current_layout()
     batch, heads, length, width = query.shape()
-    groups, steps = key.shape()[1], layout.cp_size
+    groups, steps = key.shape()[1], layout.cp
     if heads % groups:
         rule = f"{heads} query heads do not share {groups} groups of keys evenly"
         fail("ring_attention_sdpa", rule, "num_heads a multiple of num_groups")

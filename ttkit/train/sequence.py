@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from ttkit.train.autograd import Tensor
 from ttkit.train.distributed import all_gather, all_reduce, broadcast, reduce_scatter, scatter
-from ttkit.train.parallel import MeshLayout, check_divisible
+from ttkit.train.layout import Layout, check_divisible
 
 SEQUENCE = 2  # the dimension of [B, 1, S, E]
 
 
-def enter(x: Tensor, layout: MeshLayout) -> Tensor:
+def enter(x: Tensor, layout: Layout) -> Tensor:
     """Return x [B, 1, S, E] for a group of products that is sharded by columns.
 
     Args:
@@ -31,22 +31,22 @@ def enter(x: Tensor, layout: MeshLayout) -> Tensor:
     return broadcast(x, layout.tp_axis)
 
 
-def leave(x: Tensor, layout: MeshLayout) -> Tensor:
+def leave(x: Tensor, layout: Layout) -> Tensor:
     """Return the sum of the chips' parts of a product that is sharded by rows, [B, 1, S, E]; with
     sequence parallelism each chip's part of it, [B, 1, S / tp, E].
     """
     if layout.sequence_parallel:
         by = "the TP size (sequence_parallel)"
-        check_divisible("the sequence", x.shape()[SEQUENCE], by, layout.tp_size)
+        check_divisible("the sequence", x.shape()[SEQUENCE], by, layout.tp)
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
     return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
 
 
-def own_part(x: Tensor, layout: MeshLayout) -> Tensor:
+def local_part(x: Tensor, layout: Layout) -> Tensor:
     """Return a chip's part of something that all have, such as the positions' vectors."""
     return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
 
 
-def used_on_shards(weight: Tensor, layout: MeshLayout) -> Tensor:
+def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:
     """Return a weight that each chip uses on its part of the sequence: its gradient is summed."""
     return broadcast(weight, layout.tp_axis) if layout.sequence_parallel else weight

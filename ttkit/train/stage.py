@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +13,8 @@ from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.distributed import mean_over_groups
+from ttkit.train.layout import Layout
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter
 
 
@@ -30,7 +29,7 @@ class Stage:
     """
 
     def __init__(
-        self, index: int, config: TransformerConfig, layout: MeshLayout, blocks: Sequence[range]
+        self, index: int, config: TransformerConfig, layout: Layout, blocks: Sequence[range]
     ):
         self.index, self.layout = index, layout
         self.parts = [create_model(config, layout, part) for part in blocks]
@@ -129,48 +128,3 @@ def make_schedule(
         cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
         fail("PipelineTrainer", rule, cure)
     return schedule
-
-
-def split_blocks(
-    config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
-) -> list[list[range]]:
-    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
-    `ttkit.plans.Schedule`.
-
-    Unless given, the parts are of the same size, the first ones a block larger if necessary.
-
-    Args:
-        per_stage: how many blocks each stage has, all its chunks together.
-
-    Raises:
-        TTKitError: a part without a block; counts that are not those of the model.
-
-    Example:
-        >>> from ttkit.train.config import TransformerConfig
-        >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)
-        [[range(0, 2), range(4, 5)], [range(2, 4), range(5, 6)]]
-        >>> split_blocks(TransformerConfig(num_blocks=6), 2, per_stage=[4, 2])
-        [[range(0, 4)], [range(4, 6)]]
-    """
-    total, parts = config.num_blocks, stages * chunks
-    asked = f"cut {total} blocks into {parts} parts"
-    if total < parts or any(count < chunks for count in per_stage):
-        have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
-        rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
-        fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
-    if per_stage:
-        if sum(per_stage) != total:
-            rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
-            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
-        sizes = [
-            count // chunks + (chunk < count % chunks)
-            for chunk in range(chunks)
-            for count in per_stage
-        ]
-    else:
-        sizes = [total // parts + (part < total % parts) for part in range(parts)]
-    ends = list(itertools.accumulate(sizes))
-    return [
-        [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
-        for stage in range(stages)
-    ]

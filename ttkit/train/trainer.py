@@ -22,13 +22,13 @@ from ttkit.train.config import Settings
 from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.data import make_batches, training_text
+from ttkit.train.data_parallel import average_gradients
 from ttkit.train.distributed import mean_over_groups
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.history import History, described
 from ttkit.train.memory import check_memory
 from ttkit.train.models import create_model
-from ttkit.train.replicas import (
-    average_gradients,
+from ttkit.train.ranks import (
     check_same_model,
     interrupts,
     mean,
@@ -106,7 +106,7 @@ class Trainer:
         check_memory(self.model_config, config, list(self.parameters.values()), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
-        groups = math.lcm(*(layout.ddp_size for layout in self.layouts))
+        groups = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
             ids, length, config, groups, self.part, self.parts
         )
@@ -341,7 +341,7 @@ class Trainer:
         there are positions for, at most 100.
         """
         self.model.eval()
-        copies = self.layout.ddp_size  # a sequence for each group
+        copies = self.layout.dp  # a sequence for each group
         ids = self.tokenizer.encode(prompt).tolist()
         if new_tokens is None:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)

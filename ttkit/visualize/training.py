@@ -50,8 +50,7 @@ def _gb(nbytes: float) -> str:
 def _parameters(plan: Any) -> Report:
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
     layout = plan.model.layout
-    sizes = ((name, axis, getattr(layout, f"{name}_size")) for name, axis in plan.axes.items())
-    axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in sizes]
+    axes = [f"{name} on axis {axis}: {chips}" for name, axis, chips in layout.strategies()]
     if plan.layout.pp > 1:
         axes.append(f"PP: the first of {plan.layout.pp} stages")
     project, model = plan.settings.training_config.project_name, plan.config

@@ -126,6 +126,12 @@ class MeshDevice:
         """
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
+    def ids_over(self, grid: Grid) -> Sequence[int]:
+        """The ids of the chips of a grid whose values this process has."""
+        if len(grid.coords) == len(self._ids):  # all, in row-major order
+            return self._ids_of[grid.mesh_shape]
+        return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
+
     def get_view(self) -> MeshDeviceView:
         """The mesh as a view: shape and which coordinates are local."""
         return MeshDeviceView(self)

@@ -8,8 +8,8 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.mesh import MeshDevice
-from ttkit.sim.ops.operation import OPERATIONS, checked, watchers
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.ops.operation import OPERATIONS, checked
+from ttkit.sim.tape import Event, Tape, running, tensors_in
 
 
 class MeshTraceId:
@@ -27,49 +27,44 @@ class MeshTraceId:
         return f"MeshTraceId({self._number})"
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in an argument or a result, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if type(value) in (list, tuple):  # not a `CoreCoord`, a tuple that cannot be walked
-        return [t for v in value for t in tensors_in(v)]
-    return []
-
-
-def _kept(value: Any) -> Any:
-    """An argument as it is now: a list may be changed after the call."""
-    return [_kept(v) for v in value] if isinstance(value, list) else value
-
-
 class _Capture:
-    """Record calls with their tensors; a replay reads the values that these have then."""
+    """A captured run: a tape with its tensors; a replay reads the values that these have then."""
 
     def __init__(self, mesh: MeshDevice):
         self.mesh = mesh
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any], list[Tensor]]] = []
-        self.done = False
+        self.tape = Tape(keeps=OPERATIONS, before=_refuse_host_data)
 
-    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kind = OPERATIONS[name].kind
-        if kind not in ("write", "read"):
-            return  # only data between host and device cannot be part of a trace
-        given = [*args, *kwargs.values()]
-        on_a_mesh = any(t.mesh is not None for t in tensors_in(given))
-        if on_a_mesh or any(isinstance(v, MeshDevice) for v in given):
-            what = "Writes" if kind == "write" else "Reads"
-            rule = f"{what} are not supported during trace capture"
-            cure = "move data before begin_trace_capture or after end_trace_capture"
-            fail(describe(name, args, kwargs), rule, cure)
+    @property
+    def done(self) -> bool:
+        """Whether the capture has ended."""
+        return self.tape not in running
 
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        kept = {key: _kept(value) for key, value in kwargs.items()}
-        self.calls.append((name, tuple(map(_kept, args)), kept, tensors_in(result)))
+    def end(self) -> None:
+        """Stop recording."""
+        if not self.done:
+            running.remove(self.tape)
 
     def replay(self) -> None:
-        for name, args, kwargs, outputs in self.calls:
-            again = tensors_in(OPERATIONS[name].call(*args, **kwargs))
-            for captured, fresh in zip(outputs, again, strict=True):
-                captured.rebind(fresh.array)
+        """Make the calls again; the tensors of their results get the new values."""
+        for event in self.tape.events:
+            if event.returned and event.name in OPERATIONS:
+                again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
+                for captured, fresh in zip(event.results, again, strict=True):
+                    captured.rebind(fresh.array)
+
+
+def _refuse_host_data(event: Event) -> None:
+    """Refuse what cannot be part of a trace: data between a mesh and the host."""
+    kind = OPERATIONS[event.name].kind if event.name in OPERATIONS else ""
+    if kind not in ("write", "read"):
+        return
+    given = [*event.args, *event.kwargs.values()]
+    on_a_mesh = any(tensor.mesh is not None for tensor in event.operands)
+    if on_a_mesh or any(isinstance(value, MeshDevice) for value in given):
+        what = "Writes" if kind == "write" else "Reads"
+        rule = f"{what} are not supported during trace capture"
+        cure = "move data before begin_trace_capture or after end_trace_capture"
+        fail(describe(event.name, event.args, event.kwargs), rule, cure)
 
 
 _traces: dict[MeshTraceId, _Capture] = {}
@@ -91,12 +86,12 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
         # its traces went with the mesh; one may have been left in the middle of a capture
         if not capture.mesh.is_open:
             _forget(trace)
-    if any(isinstance(w, _Capture) for w in watchers):
+    if any(not capture.done for capture in _traces.values()):
         rule = "another trace is being captured"
         fail("begin_trace_capture", rule, "ttnn.end_trace_capture first")
     trace = MeshTraceId()
     _traces[trace] = _Capture(mesh_device)
-    watchers.append(_traces[trace])
+    running.append(_traces[trace].tape)
     return trace
 
 
@@ -106,8 +101,7 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
     capture = _find(mesh_device, trace_id, "end_trace_capture")
     if capture.done:
         fail("end_trace_capture", f"{trace_id!r} has ended already")
-    watchers.remove(capture)
-    capture.done = True
+    capture.end()
 
 
 @checked("execute_trace")
@@ -130,6 +124,4 @@ def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
 
 def _forget(trace_id: MeshTraceId) -> None:
-    capture = _traces.pop(trace_id)
-    if capture in watchers:
-        watchers.remove(capture)
+    _traces.pop(trace_id).end()

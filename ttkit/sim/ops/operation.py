@@ -1,8 +1,7 @@
 """One record for each operation, and the one point that every call goes through.
 
 `OPERATIONS` has all that the kit knows of an operation: traces, the profiler, the roofline and the
-exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost call
-with its arguments and its result, but not the operations that it calls itself.
+exercises read it. While a tape runs (`ttkit.sim.tape`), each outermost call is an event on it.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import hints as hardware
+from ttkit.sim import tape
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -102,7 +102,7 @@ def operation(
     def enter(function: F) -> F:
         # those of tables are made by functions that have other names
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        call = _guarded(name, function, watchers, kind)
+        call = _guarded(name, function, True, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
@@ -113,37 +113,23 @@ def operation(
 
 def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, noted if note else [])
+    return lambda function: _guarded(name, function, note)
 
 
-# ---------------------------------------------------------------- watchers
-class Watcher(Protocol):
-    """An observer of calls."""
-
-    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """See the arguments before the operation runs; may raise to refuse it."""
-
-    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """See the result."""
-
-
-watchers: list[Watcher] = []  # these see operations
-noted: list[Watcher] = []  # these see calls that manage meshes
+# ---------------------------------------------------------------- tapes
 _inside = [False]
 
 
-def _watched(
-    seen_by: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    for watcher in seen_by:
-        watcher.before(name, args, kwargs)
+def _on_tapes(name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a call that is an event on each running tape."""
+    events = [(each, each.begin(name, args, kwargs)) for each in tape.running]
     _inside[0] = True
     try:
         result = call(*args, **kwargs)
     finally:
         _inside[0] = False
-    for watcher in seen_by:
-        watcher.after(name, args, kwargs, result)
+    for each, event in events:
+        each.end(event, result)
     return result
 
 
@@ -154,7 +140,7 @@ UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeErro
 def _guarded(
     name: str,
     function: F,
-    seen_by: list[Watcher],
+    is_event: bool,
     kind: Kind | None = None,
 ) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
@@ -172,12 +158,13 @@ def _guarded(
     # Results lie where the first operand does. Products write to DRAM when no memory is named; so
     # does dot-product attention.
     inherits = compiles and kind != "product" and "dot_product" not in name
+    tapes = tape.running
     inherits = inherits and "memory_config" not in names
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if seen_by and not _inside[0]:
-            return _watched(seen_by, name, call, args, kwargs)
+        if tapes and is_event and not _inside[0]:
+            return _on_tapes(name, call, args, kwargs)
         hint = None
         if kwargs and not accepted.isdisjoint(kwargs):
             given = {key: value for key, value in kwargs.items() if key in accepted}

@@ -261,7 +261,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     if mesh_socket.shift:
         (axis, step), nbytes = mesh_socket.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
         how = (axis, None, None, (), step < 0)
-        latest[:] = [Record("shift", input_tensor.mesh, nbytes, *how)]
+        latest.append(Record("shift", input_tensor.mesh, nbytes, *how))
         if grid.local:
             mesh_socket._queue.append((_about(input_tensor), _shifted(array, axis, step)))
             return []

@@ -116,8 +116,12 @@ def bytes_in_use() -> Counter[int]:
     """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
     used: Counter[int] = Counter()
     for mesh in _meshes:
-        for grid, nbytes in mesh.used.items():
-            if nbytes and mesh.is_open:
-                for coordinate in grid.coords:
-                    used[mesh.id_at(coordinate, grid.mesh_shape)] += nbytes
+        for grid, nbytes in mesh.used.items() if mesh.is_open else ():
+            if nbytes:
+                used.update(dict.fromkeys(mesh.ids_over(grid), nbytes))
     return used
+
+
+def most_in_use() -> int:
+    """DRAM bytes in use of the chip that holds most."""
+    return max(bytes_in_use().values(), default=0)

@@ -1,6 +1,4 @@
-"""Data parallelism between ranks that have a mesh each: each gradient is averaged over MPI; and
-waits for MPI that can be interrupted.
-"""
+"""Ranks that train together: what they agree on, and waits for MPI that can be interrupted."""
 
 from __future__ import annotations
 
@@ -16,8 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.train.buckets import average_in_buckets
-from ttkit.train.parameter import Parameter
 
 POLL_S = (
     0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
@@ -25,7 +21,7 @@ POLL_S = (
 Result = TypeVar("Result")
 
 
-def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
+def check_same_model(parameters: Mapping[str, Any], comm: Any) -> None:
     """Raise unless all ranks of a communicator have parameters of the same names and shapes."""
     mine = [(name, parameter.global_shape) for name, parameter in parameters.items()]
     for rank, theirs in enumerate(comm.allgather(mine)):
@@ -35,29 +31,6 @@ def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
             ranks = f"rank {comm.rank} and rank {rank}"
             rule = f"{ranks} have different models: parameter {ours} and {other}"
             fail("train replicas", rule, "the same configuration")
-
-
-def average_gradients(
-    parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
-) -> None:
-    """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
-    there is a communicator, over its ranks: a replica of the model each.
-
-    Args:
-        bucket_mb: send gradients of a mesh together up to so many MB; 0: each alone.
-    """
-    average_in_buckets(parameters.values(), bucket_mb * 1e6)
-    sent = []
-    for parameter in parameters.values():
-        grad = parameter.get_grad()
-        if comm and grad is not None:
-            from mpi4py import MPI
-
-            array = parameter.gather_grad() * np.float32(1 / comm.size)
-            sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
-    for request, parameter, mean in sent:
-        wait(request)
-        parameter.set_own_grad(parameter.distribute(mean, parameter.dtype, own=True))
 
 
 def start_mpi() -> Any:

@@ -1,0 +1,63 @@
+"""The tape: one event for each outermost call, with what it was given, returned and sent."""
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+from ttkit.sim.tape import Held, HostArray, running, tape
+
+
+@pytest.fixture
+def mesh():
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as opened:
+        yield opened
+
+
+def tiles(mesh):
+    return ttnn.ones([64, 64], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+
+
+def test_a_tape_inside_another_ends_alone():
+    with tape() as outer:
+        with tape():
+            pass  # as empty as the one around it, which goes on
+        ttnn.zeros([1])
+    ttnn.zeros([2])
+    assert [event.results[0].shard_shape for event in outer.events] == [(1,)] and not running
+
+
+def test_an_event_describes_arguments_and_result(mesh):
+    with tape() as calls:
+        x = ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh)
+        with pytest.raises(RuntimeError):
+            ttnn.matmul(x, x)
+    write, product = calls.events
+    assert write.returned and write.args[0] == HostArray((32, 64), "float32")
+    assert isinstance(write.result, Held) and write.result.mesh is mesh
+    assert write.in_use == 32 * 64 * 4  # on each chip
+    assert not product.returned and product.operands[0].tensor() is x
+
+
+def test_an_event_has_every_collective_of_its_call(mesh):
+    x = tiles(mesh)
+    ttnn.all_reduce(x, cluster_axis=0)
+    with tape() as calls:
+        ttnn.experimental.ring_attention_all_gather_async(
+            [x, x], None, 1, multi_device_global_semaphore=None, cluster_axis=1
+        )
+        ttnn.add(x, x)
+    gathers, add = calls.events
+    assert [each.collective for each in gathers.sent] == ["all_gather"] * 2 and not add.sent
+
+
+def test_parts_and_kept_tensors(mesh):
+    with tape(keeps={"exp"}) as calls:
+        calls.part = "first"
+        y = ttnn.exp(tiles(mesh))
+        calls.part = "second"
+        ttnn.sqrt(y)
+    assert [event.part for event in calls.events] == ["first", "first", "second"]
+    made, exp, sqrt = calls.events
+    assert exp.result is y and isinstance(made.result, Held) and isinstance(sqrt.result, Held)
