@@ -89,11 +89,11 @@ def refuse(
     fail(asked, rule, cure, TypeError)
 
 
-def check(asked: object, *rules: tuple[Any, ...]) -> None:
-    """Raise the first broken one of rules (broken, what the rule is, what to try)."""
+def check(*rules: tuple[Any, ...]) -> None:
+    """Raise the first broken one of an operation's rules (broken, the rule, what to try)."""
     for broken, *message in rules:
         if broken:
-            fail(asked, *message)
+            fail(None, *message)
 
 
 class describe:

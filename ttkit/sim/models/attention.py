@@ -10,7 +10,6 @@ import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
 from ttkit.sim.ops.operands import Operands
@@ -43,15 +42,15 @@ def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: in
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
         rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-        fail(describe(name, (tensor,)), rule, cure)
+        fail(None, rule, cure)
     if tensor.dtype not in types:
         rule = (
             f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
         )
-        fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+        fail(None, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
-        fail(describe(name, (tensor,)), rule, f"a head size that is a multiple of {size}")
+        fail(None, rule, f"a head size that is a multiple of {size}")
 
 
 @operation("softmax", flops=each_element(5))
@@ -61,22 +60,22 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     Raises:
         TTKitError: no such dim, row-major or integer input.
     """
-    array, lead, asked = shards("softmax", input_tensor, dim)
-    axis = lead + axis_of(input_tensor, dim, asked, RANGE)
+    array, lead = shards(input_tensor)
+    axis = lead + axis_of(input_tensor, dim, RANGE)
     check_tiles("softmax", input_tensor, FLOATS[:3])
     values = softmax_of(array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
 def _masked(
-    name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
+    tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
 ) -> Tensor:
     """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch.
 
     Args:
         shared: the mask also serves all batches.
     """
-    on = Operands(name, tensor, mask)
+    on = Operands(tensor, mask)
     check_tiles("softmax", tensor, FLOATS[:3])
     values, added = on.arrays
     if mask is None:
@@ -88,7 +87,7 @@ def _masked(
     rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
     cure = f"{rule} {list(theirs)}; head-uniform masks are required"
     on.check((not fits, cure, "[batch, 1, s, n]"))
-    _, (values, added), _ = aligned(name, on.tensors)
+    _, (values, added), _ = aligned(on.tensors)
     scores = (values if scale is None else values * F(scale)) + added
     scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
     return on.result(softmax_of(scores), output=tensor)
@@ -106,7 +105,7 @@ def scale_mask_softmax_in_place(
     Args:
         mask: [b, 1, s or 1, n].
     """
-    return _masked("scale_mask_softmax_in_place", input_tensor, scale, mask)
+    return _masked(input_tensor, scale, mask)
 
 
 @operation(
@@ -121,8 +120,7 @@ def scale_causal_mask_hw_dims_softmax_in_place(
     Args:
         mask: [1, 1, s, n].
     """
-    name = "scale_causal_mask_hw_dims_softmax_in_place"
-    return _masked(name, input_tensor, scale, mask, True)
+    return _masked(input_tensor, scale, mask, True)
 
 
 @operation(
@@ -138,7 +136,7 @@ def attention_softmax_(
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return _masked("attention_softmax_", tensor, scale, attention_mask)
+    return _masked(tensor, scale, attention_mask)
 
 
 # ---------------------------------------------------------------- attention
@@ -183,7 +181,7 @@ def scaled_dot_product_attention(
             dialect, as on a card; a mask with `is_causal`.
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
+    on = Operands(*qkv, attn_mask)
     _check_attention(on, is_causal)
     q, k, v, mask = on.arrays
     values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)

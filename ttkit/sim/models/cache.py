@@ -47,9 +47,9 @@ def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
 
 
 # ---------------------------------------------------------------- writing
-def _operands(name: str, cache: Tensor, *others: Tensor | None) -> Operands:
+def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
-    on = Operands(name, cache, *others)
+    on = Operands(cache, *others)
     fewer = on.like.grid is not cache.grid
     on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
@@ -96,8 +96,8 @@ def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
     """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
-    on = _operands("fill_cache", cache_tensor, input_tensor)
-    user, first = integers((batch_idx, update_idx), on.asked, 0)
+    on = _operands(cache_tensor, input_tensor)
+    user, first = integers((batch_idx, update_idx), None, 0)
     _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
@@ -128,8 +128,8 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     Args:
         batch_offset: the row of the input that is the first user's.
     """
-    on = _operands("update_cache", cache, input)
-    row, first = integers((update_idx, batch_offset), on.asked, 0)
+    on = _operands(cache, input)
+    row, first = integers((update_idx, batch_offset), None, 0)
     _check_whole(on)
     users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
@@ -177,10 +177,10 @@ def paged_update_cache(
         mesh_coords: only the chips at these coordinates write.
     """
     more = (input_tensor, update_idxs_tensor, page_table)
-    on = _operands("paged_update_cache", cache_tensor, *more)
+    on = _operands(cache_tensor, *more)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
-    rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
+    rows = numbers(rows, integers(update_idxs, None, 0), on.lead)
     if table is None:  # each user has one page
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
@@ -232,7 +232,7 @@ def paged_fill_cache(
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
     more = (input_tensor, page_table, batch_idx_tensor)
-    on = _operands("paged_fill_cache", cache_tensor, *more)
+    on = _operands(cache_tensor, *more)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
     (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape

@@ -28,14 +28,14 @@ def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
 
 
 def _operands(
-    name: str, qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
+    qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
 ) -> Operands:
     """Return the operands, with keys and values of pages put in a row; the table goes.
 
     Args:
         of: which dimensions of the queries are users and heads.
     """
-    on = Operands(name, *qkv, *more, table)
+    on = Operands(*qkv, *more, table)
     pages = on.arrays.pop()
     q, k, v = (t.shard_shape for t in qkv)
     users, heads = q[of]
@@ -75,7 +75,6 @@ def _attended(
 
 
 def _decode(
-    name: str,
     qkv: tuple[Tensor, ...],
     table: Tensor | None,
     cur_pos: Sequence[int] = (),
@@ -87,7 +86,7 @@ def _decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    on = _operands(name, qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
+    on = _operands(qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
     (query, key, value, mask, at), lead = on.arrays, on.lead
     (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
@@ -139,8 +138,7 @@ def scaled_dot_product_attention_decode(
         share_cache: all users read the cache of the first.
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    name = "scaled_dot_product_attention_decode"
-    return _decode(name, qkv, None, cur_pos, share_cache, **how)
+    return _decode(qkv, None, cur_pos, share_cache, **how)
 
 
 @operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops)
@@ -159,8 +157,7 @@ def paged_scaled_dot_product_attention_decode(
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    name = "paged_scaled_dot_product_attention_decode"
-    return _decode(name, qkv, page_table_tensor, **how)
+    return _decode(qkv, page_table_tensor, **how)
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -182,9 +179,9 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    name, start = "chunked_scaled_dot_product_attention", chunk_start_idx_tensor
+    start = chunk_start_idx_tensor
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = _operands(name, qkv, page_table_tensor, slice(2), start)
+    on = _operands(qkv, page_table_tensor, slice(2), start)
     neither = start is None and chunk_start_idx is None
     on.check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
@@ -210,7 +207,7 @@ def group_attn_matmul(
 
     The result is [1, heads, users, n]; query heads share key heads.
     """
-    on = Operands("group_attn_matmul", input_tensor_a, input_tensor_b)
+    on = Operands(input_tensor_a, input_tensor_b)
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
     on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))

@@ -144,7 +144,7 @@ def moe(
         topk_mask_tensor: [1, 1, 1, 32], 0 for as many of the best as count, else -inf.
         k: 32.
     """
-    on = Operands("moe", input_tensor, expert_mask_tensor, topk_mask_tensor)
+    on = Operands(input_tensor, expert_mask_tensor, topk_mask_tensor)
     width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
     rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
     on.check(
@@ -178,8 +178,7 @@ def moe_expert_token_remap(
     Returns:
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
     """
-    name = "moe_expert_token_remap"
-    on = Operands(name, topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
+    on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
     (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
     tokens, grid, own = batch * length, on.like.grid, experts // chips
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
@@ -211,7 +210,7 @@ def moe_routing_remap(
         expert_parallel_size: how many chips of `cluster_axis` share them, in order.
     """
     size, axis = expert_parallel_size, cluster_axis
-    on = Operands("moe_routing_remap", routing_weights_tensor)
+    on = Operands(routing_weights_tensor)
     (array,), like = on.arrays, on.like
     experts, count = array.shape[-1], non_zero_weight_size
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
@@ -255,7 +254,7 @@ def sparse_matmul(
     Returns:
         [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
     """
-    on = Operands("sparse_matmul", input_tensor_a, input_tensor_b, sparsity)
+    on = Operands(input_tensor_a, input_tensor_b, sparsity)
     (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
     a, b, mask = on.arrays
     if not is_input_a_sparse:

@@ -34,7 +34,6 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
 
 
 def _split(
-    name: str,
     tensors: tuple[Tensor, Tensor | None],
     rank: int,
     heads: int,
@@ -42,7 +41,7 @@ def _split(
     transpose: bool,
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on = Operands(name, *tensors)
+    on = Operands(*tensors)
     shape, groups = on.tensors[0].shard_shape, groups or heads
     flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
     rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
@@ -76,8 +75,7 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    name, given = "split_query_key_value_and_split_heads", (input_tensor, kv_input_tensor)
-    return _split(name, given, 3, num_heads, num_kv_heads, transpose_key)
+    return _split((input_tensor, kv_input_tensor), 3, num_heads, num_kv_heads, transpose_key)
 
 
 @operation("experimental.nlp_create_qkv_heads", "arrange")
@@ -93,8 +91,7 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    name, given = "nlp_create_qkv_heads", (input, input_kv)
-    return _split(name, given, 4, num_heads, num_kv_heads, transpose_k_heads)
+    return _split((input, input_kv), 4, num_heads, num_kv_heads, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
@@ -126,8 +123,7 @@ def nlp_create_qkv_heads_decode(
     Returns:
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
-    name = "nlp_create_qkv_heads_decode"
-    on = Operands(name, input_tensor, batch_offset)
+    on = Operands(input_tensor, batch_offset)
     x, offset = on.arrays
     (*front, _, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many = num_heads + 2 * groups
@@ -150,7 +146,7 @@ def nlp_concat_heads_decode(
     input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
-    on = Operands("nlp_concat_heads_decode", input_tensor)
+    on = Operands(input_tensor)
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
@@ -159,8 +155,8 @@ def nlp_concat_heads_decode(
     return made
 
 
-def _join(name: str, tensor: Tensor, *one: int) -> Tensor:
-    on, shape = Operands(name, tensor), list(tensor.shard_shape)
+def _join(tensor: Tensor, *one: int) -> Tensor:
+    on, shape = Operands(tensor), list(tensor.shard_shape)
     rule = f"Input tensor must have rank 4. Shape: {shape}"
     on.check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
     x = on.arrays[0].swapaxes(-3, -2)
@@ -170,13 +166,13 @@ def _join(name: str, tensor: Tensor, *one: int) -> Tensor:
 @operation("transformer.concatenate_heads", "arrange")
 def concatenate_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, s, heads * size]."""
-    return _join("concatenate_heads", input_tensor)
+    return _join(input_tensor)
 
 
 @operation("experimental.nlp_concat_heads", "arrange")
 def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
-    return _join("nlp_concat_heads", input_tensor, 1)
+    return _join(input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
@@ -216,7 +212,7 @@ def rotary_embedding(
         [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added
         rows are zero.
     """
-    on = Operands("rotary_embedding", input_tensor, cos_cache, sin_cache)
+    on = Operands(input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
     _check_caches(on, rows.stop, 64)
@@ -246,17 +242,17 @@ def rotary_embedding_llama(
         trans_mat: [1, 1, 32, 32].
     """
     others, rows = (cos_cache, sin_cache, trans_mat), input_tensor.shard_shape[-2]
-    return _turned("rotary_embedding_llama", input_tensor, others, 1 if is_decode_mode else rows)
+    return _turned(input_tensor, others, 1 if is_decode_mode else rows)
 
 
 def _turned(
-    name: str, tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
+    tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
 ) -> Tensor:
     """Return x cos + (x T) sin, with cosines and sines of the first rows of some users.
 
     Of many copies of the matrix T, one on each core, the first counts.
     """
-    on = Operands(name, tensor, *others)
+    on = Operands(tensor, *others)
     _check_caches(on, rows, 32)
     x, cos, sin, matrix = on.arrays
     shape = list(matrix.shape[-4:])
@@ -287,8 +283,7 @@ def rotary_embedding_llama_fused_qk(
         cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
-    name, pair = "rotary_embedding_llama_fused_qk", (q_input_tensor, k_input_tensor)
     users = q_input_tensor.shard_shape[1]
     others = (cos_cache, sin_cache, trans_mat)
-    query = _turned(name, pair[0], others, 1, slice(users))
-    return query, _turned(name, pair[1], others, 1, slice(users, None))
+    query = _turned(q_input_tensor, others, 1, slice(users))
+    return query, _turned(k_input_tensor, others, 1, slice(users, None))

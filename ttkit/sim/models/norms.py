@@ -63,7 +63,7 @@ def _normalise(
     residual: Tensor | None,
     centre: bool,
 ) -> Tensor:
-    on, width = Operands(name, tensor, residual, weight, bias), tensor.shard_shape[-1]
+    on, width = Operands(tensor, residual, weight, bias), tensor.shard_shape[-1]
     by_rows = tensor.layout is not Layout.TILE and (width % 32 or not centre)
     rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
     types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {tensor.dtype}"
@@ -149,7 +149,7 @@ def _enter(norm: str, tiles: int) -> None:
         dtype: DataType = DataType.BFLOAT16,
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
-        on = Operands(before, input_tensor, residual_input_tensor)
+        on = Operands(input_tensor, residual_input_tensor)
         on.check(_unlike(input_tensor, residual_input_tensor))
         x, more = on.arrays
         sharded = input_tensor.is_sharded()
@@ -174,7 +174,7 @@ def _enter(norm: str, tiles: int) -> None:
         bias: Tensor | None = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        on = Operands(after, input_tensor, stats, weight, bias)
+        on = Operands(input_tensor, stats, weight, bias)
         x, statistics, *_ = on.arrays
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
@@ -232,7 +232,7 @@ def embedding(
         TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
             the table.
     """
-    on = Operands("embedding", input_tensor, weight)
+    on = Operands(input_tensor, weight)
     kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
     whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
     *front, rows, width = weight.shard_shape

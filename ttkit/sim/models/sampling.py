@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import check
 from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.models.attention import softmax_of
 from ttkit.sim.ops.operands import Operands
@@ -31,7 +31,7 @@ def manual_seed(
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
     tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
-    mesh: Any = on_mesh("manual_seed", *tensors) if tensors else device
+    mesh: Any = on_mesh(*tensors) if tensors else device
     chosen: list[Any] = [
         next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
     ]
@@ -40,7 +40,6 @@ def manual_seed(
     values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
-        describe("manual_seed", (seeds, user_ids)),
         (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
         (users.size != values.size, f"must have the same {count}"),
     )
@@ -72,7 +71,7 @@ def sampling(
         k, p, temp: [users].
         seed: of this call; without it the streams that `manual_seed` set go on.
     """
-    on = Operands("sampling", input_values_tensor, input_indices_tensor, k, p, temp)
+    on = Operands(input_values_tensor, input_indices_tensor, k, p, temp)
     users = input_values_tensor.shard_shape[-2]
     streams = _streams.setdefault(on.like.mesh, {}) if seed is None else {}
     for user in range(users):
@@ -98,7 +97,7 @@ def plus_one(
     input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
 ) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
-    on = Operands("plus_one", input_tensor)
+    on = Operands(input_tensor)
     (array,) = on.arrays
     grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)
     return on.result(array + grows.astype(array.dtype), output=input_tensor)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import check
 from ttkit.sim.ops.operation import Together, aligned, check_broadcast, on_mesh, result, together
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
@@ -22,23 +22,22 @@ class Operands:
         tensors: some may be None.
 
     Attributes:
-        asked: the call, for messages.
         arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
         like: the operand on the fewest chips; the result lies on these.
         lead: how many axes of the arrays run over the chips.
     """
 
-    def __init__(self, name: str, *tensors: Tensor | None):
+    def __init__(self, *tensors: Tensor | None):
         given = tuple(t for t in tensors if t is not None)
-        on_mesh(name, *given)
-        self.tensors, self.asked = given, describe(name, given)
-        self.like, arrays, self.topology = together(name, given)
+        on_mesh(*given)
+        self.tensors = given
+        self.like, arrays, self.topology = together(given)
         self.lead, found = len(self.like.grid.shape), iter(arrays)
         self.arrays: list[Any] = [None if t is None else next(found) for t in tensors]
 
     def check(self, *rules: tuple[Any, ...]) -> None:
         """Check rules as `arguments.check` does."""
-        check(self.asked, *rules)
+        check(*rules)
 
     def result(self, array: Array, dtype: DataType | None = None, **how: Any) -> Tensor:
         """Return a tensor as the function `result` does, by default like the first operand."""
@@ -47,13 +46,12 @@ class Operands:
         return result(self.like, array, dtype=dtype or first.dtype, **how)
 
 
-def broadcast(name: str, tensors: Sequence[Tensor]) -> Together:
+def broadcast(tensors: Sequence[Tensor]) -> Together:
     """Return `aligned` of operands on one mesh whose shards broadcast."""
-    on_mesh(name, *tensors)
+    on_mesh(*tensors)
     for other in tensors[1:]:
-        asked = describe(name, tuple(tensors))
-        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
-    return aligned(name, tensors)
+        check_broadcast(tensors[0].shard_shape, other.shard_shape)
+    return aligned(tensors)
 
 
 def in_whole_tiles(values: Array) -> Array:

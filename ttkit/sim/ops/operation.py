@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
@@ -185,10 +185,13 @@ def _guarded(
         try:
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
-        except UNEXPECTED as error:
-            if getattr(error, "ours", False):  # `fail`'s own
-                raise
-            translate(error, describe(name, args, kwargs))
+        except (TTKitError, *UNEXPECTED) as error:
+            if not getattr(error, "ours", False):
+                translate(error, describe(name, args, kwargs))
+            if error.names_no_call:  # type: ignore[union-attr]
+                error.args = (f"{describe(name, args, kwargs)}: {error}",)
+                error.names_no_call = False  # type: ignore[union-attr]
+            raise
         first = args[0] if args else next(iter(kwargs.values()), None)
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
@@ -235,26 +238,26 @@ def _kind(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(name: str, *tensors: Any, letters: str = "ABCDEF") -> Any:
+def on_mesh(*tensors: Any, letters: str = "ABCDEF") -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
         if not isinstance(tensor, Tensor):
             rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
-            fail(name, rule, "ttnn.from_torch(...) it first", TypeError)
+            fail(None, rule, "ttnn.from_torch(...) it first", TypeError)
         if tensor.mesh is None:
             rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
-            fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
+            fail(None, rule, "ttnn.to_device(tensor, mesh)")
         if tensor._array is None:
             rule = f"Input Tensor {letter} is not allocated"
-            fail(describe(name, tensors), rule, "use it before ttnn.deallocate")
+            fail(None, rule, "use it before ttnn.deallocate")
         if mesh is not None and tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
             cure = "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)"
-            fail(describe(name, tensors), rule, cure)
+            fail(None, rule, cure)
         mesh = tensor.mesh
     if not mesh.is_open:  # type: ignore[union-attr]
-        mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
+        mesh.check_open(None)  # type: ignore[union-attr]
     return mesh
 
 
@@ -325,25 +328,25 @@ def _written(
     return output
 
 
-def together(name: str, tensors: Sequence[Tensor]) -> Together:
+def together(tensors: Sequence[Tensor]) -> Together:
     """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
-    arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
+    arrays = [t._array if t.grid is grid else _on_chips_of(t, grid) for t in tensors]
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
 
 
-def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
+def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"
-        fail(describe(name, tuple(operands)), f"{rule} {list(tensor.grid.covers)}", cure)
+        fail(None, f"{rule} {list(tensor.grid.covers)}", cure)
     return restricted(tensor.array, tensor.grid, grid)
 
 
-def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
+def aligned(tensors: Sequence[Tensor]) -> Together:
     """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
-    like, arrays, topology = together(name, tensors)
+    like, arrays, topology = together(tensors)
     rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
     for i, array in enumerate(arrays):
         missing = (1,) * (rank - len(tensors[i].shard_shape))
@@ -351,15 +354,15 @@ def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
     return like, arrays, topology
 
 
-def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     cure = "equal sizes, or 1 where one repeats"
     if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
         rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
-        fail(asked, f"{rule} {list(b[-2:])} differ and none is 1", cure)
+        fail(None, f"{rule} {list(b[-2:])} differ and none is 1", cure)
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
-            fail(asked, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+            fail(None, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
