@@ -238,7 +238,7 @@ COLLECTIVES: dict[str, Collective] = {
         sums=True,
     ),
     "all_reduce": Collective(
-        (fabric_is_on, neighbours, quirks.check_summed),
+        (fabric_is_on, neighbours),
         lambda call: along("summed", call),
         quirks.gather,
         "all_reduce",

@@ -12,8 +12,7 @@ from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import aligned, each_element, operation, result
+from ttkit.sim.ops.operation import Operands, aligned, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.ops.operands import Operands, spread
-from ttkit.sim.ops.operation import operation
+from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integers

@@ -12,8 +12,7 @@ from ttkit.sim.arguments import keywords_of
 from ttkit.sim.models.attention import NEVER, F, attend, hidden
 from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import operation
+from ttkit.sim.ops.operation import Operands, operation
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
 

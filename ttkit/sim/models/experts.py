@@ -20,8 +20,7 @@ from ttkit.sim.collectives.ccl_numpy import places, reduced
 from ttkit.sim.models.attention import softmax_of
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor import quirks
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor

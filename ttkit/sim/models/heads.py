@@ -8,8 +8,7 @@ import numpy as np
 
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product
-from ttkit.sim.ops.operands import Operands, in_whole_tiles, spread
-from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
     L1_WIDTH_SHARDED_MEMORY_CONFIG,

@@ -10,8 +10,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.enums import DataType, Layout

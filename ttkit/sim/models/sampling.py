@@ -10,8 +10,7 @@ import numpy as np
 from ttkit.sim.arguments import check
 from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.models.attention import softmax_of
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, on_mesh, operation
+from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor

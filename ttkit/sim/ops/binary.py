@@ -15,8 +15,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operands import broadcast
-from ttkit.sim.ops.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.ops.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.dtypes import FLOATS

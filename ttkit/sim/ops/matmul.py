@@ -22,7 +22,6 @@ from ttkit.sim.ops.unary import activation
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.quirks import of_nothing
 from ttkit.sim.tensor.tensor import Tensor
 
 Shape = tuple[int, ...]
@@ -158,8 +157,6 @@ def _matmul(
     if not (rows and columns):
         kept = shape[:-2] + shape[-2:-1] * rows + shape[-1:] * columns
         values = values.reshape(values.shape[:lead] + kept)
-    if 0 in shape_a + shape_b:
-        topology = of_nothing(a.mesh.grid)
     return result(like, values, dtype=dtype or a.dtype, topology=topology, output=output)
 
 

@@ -12,8 +12,15 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import check
-from ttkit.sim.ops.operands import Operands, in_whole_tiles, spread
-from ttkit.sim.ops.operation import each_element, on_mesh, operation, result
+from ttkit.sim.ops.operation import (
+    Operands,
+    each_element,
+    in_whole_tiles,
+    on_mesh,
+    operation,
+    result,
+    spread,
+)
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
 from ttkit.sim.tensor.enums import DataType, Layout

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.ops.operands import spread
-from ttkit.sim.ops.operation import checked, moved, on_mesh, operation, together
+from ttkit.sim.ops.operation import checked, moved, on_mesh, operation, spread, together
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit

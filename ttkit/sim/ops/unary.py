@@ -13,8 +13,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operands import broadcast
-from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.ops.operation import broadcast, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.tensor import Tensor
