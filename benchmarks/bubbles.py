@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     MultihostConfig,
     PipelineParallelConfig,
@@ -26,7 +26,7 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.pipeline.trainer import PipelineTrainer
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ((2, 4, "1f1b"), (2, 3, "one_at_a_time"))  # stages, micro-batches, schedule

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ttkit.train import Trainer
-from ttkit.train.config import Distributed, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import Distributed, Settings, TrainingConfig, TransformerConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS, SKIPPED = 14, 4  # of a run; the first ones fill caches

@@ -164,7 +164,7 @@ def training_step() -> str:
     """Return the way of one step of a small GPT, over two replicas of four chips each."""
     import ttkit
     from ttkit.train import Settings, Trainer
-    from ttkit.train.config import DeviceConfig, TrainingConfig, TransformerConfig
+    from ttkit.train.config.settings import DeviceConfig, TrainingConfig, TransformerConfig
 
     ttkit.use_system("t3000")
     model = TransformerConfig(

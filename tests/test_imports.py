@@ -155,7 +155,7 @@ def test_no_modules_import_each_other_in_a_circle():
     [
         ("hardware/chips.py", "from ttkit import sim", "sim"),
         ("hardware/chips.py", "from ..plans.cost import price", "plans"),
-        ("sim/ops.py", "def f():\n    import ttkit.train.modules", "train"),
+        ("sim/ops.py", "def f():\n    import ttkit.train.model.modules", "train"),
         ("train/modules.py", "from ttkit.sim import tensor", "sim"),
         ("train/modules.py", "import ttkit", "ttkit"),
         ("train/modules.py", "from ttkit import pcc", "ttkit"),
@@ -181,7 +181,7 @@ def test_the_rule_sees(where, source, target):
             "chips\nimport numpy",
         ),
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
-        ("train/plan.py", "def f():\n    from ttkit.visualize.training import tables"),
+        ("train/plan.py", "def f():\n    from ttkit.visualize.charts.training import tables"),
         ("backend.py", "from ttkit import __version__"),
         ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],
@@ -211,8 +211,8 @@ def test_protobuf_is_imported_by_descriptors_only():
 @pytest.mark.parametrize(
     "modules",
     [
-        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.descriptor",
-        "ttkit.train.trainer, ttkit.train.config_files",
+        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.machines",
+        "ttkit.train.run.trainer, ttkit.train.config.files",
     ],
 )
 def test_core_and_training_need_no_protobuf(modules):

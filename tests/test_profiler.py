@@ -18,9 +18,9 @@ from ttkit.profiler import Profile
 from ttkit.roofline import roofline
 from ttkit.sim.tape import running
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.autograd import Tensor
-from ttkit.train.distributed import ring_shift
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.parallel.distributed import ring_shift
+from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 
 MESHES = [("t3000", (2, 4)), ("galaxy", (8, 4))]
 

@@ -16,20 +16,24 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
     Args:
         package: its `__name__`.
         names: for each module, the names that it holds, separated by spaces; "" for the module
-            itself.
+            itself, by the last part of its name.
         below: the package that holds the modules; the same one unless it is given.
 
     Example::
 
         __getattr__, __dir__, __all__ = attach(__name__, {"models": "GPT Llama", "data": ""})
     """
-    modules = {name: module for module, held in names.items() for name in held.split() or [module]}
+    modules = {
+        name: module
+        for module, held in names.items()
+        for name in held.split() or [module.rpartition(".")[2]]
+    }
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f"{below or package}.{modules[name]}")
-        value = module if name == modules[name] and not names[name] else getattr(module, name)
+        value = getattr(module, name) if names[modules[name]] else module
         setattr(sys.modules[package], name, value)
         return value
 
@@ -38,7 +42,7 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
 
 def drawing(function: str) -> Callable[..., Any]:
     """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
-    module, name = function.split(".")
+    module, _, name = function.rpartition(".")
     return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
 
 

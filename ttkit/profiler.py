@@ -29,8 +29,8 @@ from ttkit.records import (
 from ttkit.roofline import known_fidelity
 from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import Bar
+from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
 from ttkit.visualize.tables import Report
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
 from ttkit.words import short
 
 ALL_CALLS = tuple(  # columns; "<" aligns to the left

@@ -12,7 +12,7 @@ from ttkit.plans.recorded import plan_of
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.sim.ops.operation import OPERATIONS, Operation
 from ttkit.sim.tape import Event, Tape, stored_bytes
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE
+from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
 HOST = "host"

@@ -18,42 +18,43 @@ from ttkit.lazy import attach
 
 # module of ttml, module of ttkit.train, names; `bindings` has what ttml has in another form
 _NAMES = """
-autograd                  autograd     Tensor
-autograd                  context      AutoContext DistributedConfig GradMode ParallelismContext
-autograd                  bindings     DataType
-core                      bindings     clip_grad_norm empty_like ones_like zeros_like
-core.distributed          context      DistributedContext SocketType
-core.distributed          mesh_sockets SocketManager
-core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
-core.distributed          bindings     shard_tensor_to_mesh_mapper synchronize_gradients
-core.distributed          bindings     synchronize_parameters
-core.utils                bindings     MemoryUsageTracker
-models                    bindings     RunnerType WeightTyingType
-models.distributed        bindings     RunnerType
-models.distributed.gpt2   sharded_models create_gpt2_model
-models.distributed.llama  sharded_models create_llama_model
-models.gpt2               bindings     GPT2TransformerConfig create_gpt2_model
-models.linear_regression  bindings     create_linear_regression_model
-models.llama              bindings     LlamaConfig create_llama_model
-modules                   modules      ColumnParallelLinear Dropout LayerNorm Parameter RMSNorm
-modules                   modules      RowParallelLinear
-modules                   bindings     LinearLayer ModuleBase
-ops                       bindings     ReduceType
-ops.attention             ops          scaled_dot_product_attention
-ops.binary                bindings     add mul sub
-ops.distributed           distributed  GradOutputType all_gather all_reduce broadcast
-ops.distributed           distributed  reduce_scatter scatter
-ops.distributed           ring_attention ring_attention_sdpa
-ops.layernorm             ops          layernorm
-ops.linear                ops          linear
-ops.loss                  bindings     cross_entropy_loss
-ops.loss                  ops          mse_loss
-ops.multi_head_utils      ops          heads_creation heads_fusion
-ops.rmsnorm               ops          rmsnorm
-ops.unary                 ops          gelu mean relu silu
-optimizers                optimizers   AdamW AdamWConfig SGD SGDConfig
-optimizers                hierarchy    RemoteOptimizer
-optimizers                bindings     MorehAdamW OptimizerBase
+autograd                  autograd.tensor          Tensor
+autograd                  context                  AutoContext DistributedConfig GradMode
+autograd                  context                  ParallelismContext
+autograd                  bindings                 DataType
+core                      bindings                 clip_grad_norm empty_like ones_like zeros_like
+core.distributed          context                  DistributedContext SocketType
+core.distributed          pipeline.mesh_sockets    SocketManager
+core.distributed          bindings                 concat_mesh_to_tensor_composer enable_fabric
+core.distributed          bindings                 shard_tensor_to_mesh_mapper synchronize_gradients
+core.distributed          bindings                 synchronize_parameters
+core.utils                bindings                 MemoryUsageTracker
+models                    bindings                 RunnerType WeightTyingType
+models.distributed        bindings                 RunnerType
+models.distributed.gpt2   sharded_models           create_gpt2_model
+models.distributed.llama  sharded_models           create_llama_model
+models.gpt2               bindings                 GPT2TransformerConfig create_gpt2_model
+models.linear_regression  bindings                 create_linear_regression_model
+models.llama              bindings                 LlamaConfig create_llama_model
+modules                   model.modules            ColumnParallelLinear Dropout LayerNorm Parameter
+modules                   model.modules            RMSNorm RowParallelLinear
+modules                   bindings                 LinearLayer ModuleBase
+ops                       bindings                 ReduceType
+ops.attention             autograd.ops             scaled_dot_product_attention
+ops.binary                bindings                 add mul sub
+ops.distributed           parallel.distributed     GradOutputType all_gather all_reduce broadcast
+ops.distributed           parallel.distributed     reduce_scatter scatter
+ops.distributed           parallel.ring_attention  ring_attention_sdpa
+ops.layernorm             autograd.ops             layernorm
+ops.linear                autograd.ops             linear
+ops.loss                  bindings                 cross_entropy_loss
+ops.loss                  autograd.ops             mse_loss
+ops.multi_head_utils      autograd.ops             heads_creation heads_fusion
+ops.rmsnorm               autograd.ops             rmsnorm
+ops.unary                 autograd.ops             gelu mean relu silu
+optimizers                run.optimizers           AdamW AdamWConfig SGD SGDConfig
+optimizers                run.hierarchy            RemoteOptimizer
+optimizers                bindings                 MorehAdamW OptimizerBase
 """
 
 

@@ -303,9 +303,9 @@ def train(layout: str) -> Callable[[Any], None]:
         from ttkit import ttnn
         from ttkit.convert import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model
-        from ttkit.train.config import TransformerConfig
-        from ttkit.train.data_parallel import average_gradients
-        from ttkit.train.layout import Layout
+        from ttkit.train.config.layout import Layout
+        from ttkit.train.config.settings import TransformerConfig
+        from ttkit.train.parallel.data_parallel import average_gradients
 
         row = data.TRAINED[layout]
         gpt, mesh = row.model, opened(ttnn, *row.shape)

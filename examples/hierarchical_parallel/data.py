@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ttkit.train.data import Batches, TokenDataset, training_text
-from ttkit.train.tokenizers import make_tokenizer
+from ttkit.train.run.data import Batches, TokenDataset, training_text
+from ttkit.train.run.tokenizers import make_tokenizer
 
 
 def read(settings):

@@ -4,7 +4,7 @@ import data
 
 from ttkit.train import Aggregator, AutoContext, HierarchicalTrainer, RemoteOptimizer, create_model
 from ttkit.train.context import current_layout
-from ttkit.train.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_groups
 
 
 def worker(settings):

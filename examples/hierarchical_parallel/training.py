@@ -10,9 +10,9 @@ import sys
 import trainer
 
 from ttkit.train import AutoContext, role_of
-from ttkit.train.config_files import read_settings
+from ttkit.train.config.files import read_settings
 from ttkit.train.context import open_layout
-from ttkit.train.hierarchy import ROLES
+from ttkit.train.run.hierarchy import ROLES
 
 
 def main():

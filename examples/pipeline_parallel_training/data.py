@@ -3,7 +3,7 @@
 Every stage reads it itself: the first needs the tokens, the last the targets.
 """
 
-from ttkit.train.data import training_text
+from ttkit.train.run.data import training_text
 
 
 def read(settings):

@@ -7,7 +7,7 @@ import argparse
 
 import trainer
 
-from ttkit.train.config_files import read_settings
+from ttkit.train.config.files import read_settings
 
 
 def main():

@@ -13,10 +13,9 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import OnMeshes
-from ttkit.visualize.drawing import BAD, INK, Figure, tone
-from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
-
-SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
+from ttkit.visualize.cells import Cell, Cells, Grid
+from ttkit.visualize.drawing import BAD, Figure, tone
+from ttkit.visualize.mesh import grid_of, system_grid
 
 
 # ---------------------------------------------------------------- what opens
@@ -43,7 +42,7 @@ def explore(
     title = f"a {size} mesh at {corner} of a {machine.name}"
     given = f"MeshShape({list(shape)}), offset=MeshCoordinate({list(offset)})"
     asked = f"open_mesh_device({given}) on a {machine.name}"
-    whole = system_picture(machine)
+    whole = system_grid(machine)
     try:
         places = list(device_order(machine, shape, corner, asked))
     except TTKitError as error:
@@ -52,7 +51,7 @@ def explore(
         text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
         return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
-    mesh = picture_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
+    mesh = grid_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
     at = dict(zip(devices, np.ndindex(*shape)))
     ids = np.reshape(devices, shape)
     rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
@@ -73,38 +72,19 @@ def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> li
     return [f"It opens transposed: a row of the mesh is a column of the machine.{moved}"]
 
 
-def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
+def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
     """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
-    drawing = MeshDrawing(picture, 72, 42, "", gap=(14, 28))
-    w, h = drawing.w, drawing.h
-    for device, label, (x, y) in zip(picture.devices, picture.labels, drawing.corners):
-        where = at.get(device)
+    cells = []
+    for device in grid.devices:
+        name, where = f"device {device}", at.get(device)
         if where is None:
-            look, said, words = {"stroke_dasharray": "3 3"}, "not opened", ""
+            cells.append(Cell(name, [""], "none", "not opened", dashed=True))
         else:
-            look, said, words = {}, f"{where} of the mesh", str(where)
-        fill, ink = ("none", "var(--soft)") if where is None else (tone(int(where[0])), INK)
-        hover = f"device {device}: {label} in this picture, {said}"
-        drawing.add(
-            "rect",
-            hover=hover,
-            x=x,
-            y=y,
-            width=w,
-            height=h,
-            rx=6,
-            fill=fill,
-            stroke="var(--edge)",
-            **look,
-        )
-        drawing.words(
-            x + w / 2, y + 18, f"device {device}", size=SIZE, colour=ink, bold=bool(words)
-        )
-        drawing.words(x + w / 2, y + 34, words, size=SIZE, colour=ink)
-    return drawing
+            cells.append(Cell(name, [str(where)], tone(int(where[0]))))
+    return Cells(grid, cells, frame="", gap=(14, 24))
 
 
-def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> None:
+def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
     """Draw the rectangle that was refused, up to a little way out of the machine."""
     (top, left), (rows, columns) = corner, shape
     across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
@@ -114,8 +94,7 @@ def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> Non
     drawing.width = max(drawing.width, x + w + 3)
     drawing.height = max(drawing.height, y + h + 3)
     hover = f"refused: {rows}x{columns} at {corner}"
-    look: dict[str, Any] = {"stroke": BAD, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
-    drawing.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=8, fill="none", **look)
+    drawing.box(x, y, w, h, edge=BAD, round=8, dash="7 4", hover=hover, stroke_width=2.5)
 
 
 # ---------------------------------------------------------------- exercises

@@ -14,8 +14,7 @@ from ttkit import backend
 from ttkit.lessons import tidy
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.chart import Chart, entitle
-from ttkit.visualize.charts import COLOURS, Curves, Stacks
+from ttkit.visualize.charts import COLOURS, Chart, Curves, Stacks, entitle
 from ttkit.words import counted
 
 Losses = Sequence[float]

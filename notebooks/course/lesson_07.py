@@ -15,8 +15,7 @@ from ttkit.errors import fail
 from ttkit.lessons import tidy
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.chart import BLUE, Chart, entitle
-from ttkit.visualize.charts import Curves
+from ttkit.visualize.charts import BLUE, Chart, Curves, entitle
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
 from ttkit.visualize.matmul import draw_matmul
 from ttkit.words import counted
@@ -53,9 +52,9 @@ def loss_bytes(vocabulary: int = 8192, tokens: int = 64, chips: int = 4) -> dict
     """
     from ttkit import ttnn
     from ttkit.profiler import profile
-    from ttkit.train.config import DeviceConfig, Settings
+    from ttkit.train.config.settings import DeviceConfig, Settings
     from ttkit.train.context import open_layout
-    from ttkit.train.models import Vocabulary
+    from ttkit.train.model.models import Vocabulary
 
     tidy()
     layout = open_layout(Settings(DeviceConfig((1, chips), enable_tp=True)))
@@ -81,7 +80,7 @@ def left_out(f: str) -> Iterator[None]:
     Args:
         f: "nothing", "every f" or "the MLP's f".
     """
-    from ttkit.train import attention, models, modules
+    from ttkit.train.model import attention, models, modules
 
     modules_of: dict[str, list[Any]] = {
         "nothing": [],
@@ -124,7 +123,12 @@ def train_gpt(chips: int = 4, without: str = "nothing", steps: int = 60) -> Trai
     from ttkit import ttnn
     from ttkit.convert import to_numpy
     from ttkit.train import Trainer
-    from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+    from ttkit.train.config.settings import (
+        DeviceConfig,
+        Settings,
+        TrainingConfig,
+        TransformerConfig,
+    )
 
     gpt = TransformerConfig(
         num_heads=4, embedding_dim=64, num_blocks=1, max_sequence_length=32, dropout_prob=0.0

@@ -12,7 +12,7 @@ from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.visualize.charts import Stacks
 
 HEADROOM = 0.1  # of a chip's DRAM stays free
@@ -37,9 +37,10 @@ def falcon_backward(x: np.ndarray) -> dict[str, Any]:
     Args:
         x: the samples, [batch, 1, tokens, 128]; data groups share them.
     """
-    from ttkit.train import Tensor, ops
+    from ttkit.train import Tensor
+    from ttkit.train.autograd import ops
     from ttkit.train.context import current_layout
-    from ttkit.train.modules import ColumnParallelLinear, RowParallelLinear
+    from ttkit.train.model.modules import ColumnParallelLinear, RowParallelLinear
 
     up = ColumnParallelLinear(128, 512, has_bias=False)
     down = RowParallelLinear(512, 128, has_bias=False)
@@ -63,7 +64,7 @@ def planned(model: Any, layout: Any, batch: int, system: str = "t3000") -> Any:
 
     Args:
         model: a `TransformerConfig`.
-        layout: a `ttkit.train.layout.Layout`.
+        layout: a `ttkit.train.config.layout.Layout`.
         batch: sequences of a step, of all groups together.
         system: the machine.
 
@@ -95,14 +96,14 @@ def layout_pictures(
     """Return what a chip holds by kind beside what it has, and the times of a step, modelled.
 
     Example:
-        >>> from ttkit.train.config import TransformerConfig
+        >>> from ttkit.train.config.settings import TransformerConfig
         >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
         >>> memory, step = layout_pictures(gpt, (2, 4), 8)
         >>> memory.title.split(":")[0]
         'DP2 TP4'
     """
     from ttkit.hardware.systems import system_named
-    from ttkit.train.layout import Layout
+    from ttkit.train.config.layout import Layout
 
     dp, tp = mesh
     sizes: dict[str, Any] = {"zero": zero, "recompute": recompute, "precision": precision}

@@ -12,7 +12,7 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.visualize.schedule import SchedulePicture
+from ttkit.visualize.lanes.schedule import SchedulePicture
 
 STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
 FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, which the last one has, too
@@ -87,7 +87,7 @@ def card(model: Any, layout: Any, batch: int) -> dict[str, float]:
 
     Args:
         model: a `TransformerConfig`.
-        layout: a `ttkit.train.layout.Layout`.
+        layout: a `ttkit.train.config.layout.Layout`.
         batch: sequences of a step, of all groups together.
     """
     found = planned(model, layout, batch)

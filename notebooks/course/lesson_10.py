@@ -48,7 +48,7 @@ def part_of_batches(settings: Any, rank: int) -> Any:
         (3, 1, 1, 32)
     """
     from ttkit.train import make_tokenizer
-    from ttkit.train.data import make_batches
+    from ttkit.train.run.data import make_batches
 
     model, workers = settings.transformer_config, settings.multihost_config.num_workers
     tokens = make_tokenizer("char", TEXT, model.vocab_size).encode(TEXT)
@@ -61,7 +61,7 @@ _sent: Counter[str] = Counter()
 
 def count_sent() -> Counter[str]:
     """Return the bytes of all that this rank sends from now on, by what it is."""
-    from ttkit.train.p2p import MPITransport
+    from ttkit.train.pipeline.p2p import MPITransport
 
     put = MPITransport.put
 

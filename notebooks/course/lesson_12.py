@@ -34,9 +34,9 @@ from ttkit.train import (
     synchronize_gradients,
     training_plan,
 )
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.context import open_layout
-from ttkit.train.generation import Sampler
+from ttkit.train.run.generation import Sampler
 from ttkit.visualize.charts import Stacks
 
 # ---------------------------------------------------------------- files and settings

@@ -12,7 +12,7 @@ from ttkit import backend
 from ttkit.convert import from_numpy
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import MeshRun, OnMeshes, numbers
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     Settings,

@@ -12,12 +12,12 @@ from ttkit.lessons import CheckFailed, difference, same, tidy
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.train import Trainer
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.distributed import mean_over_groups
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, entitle
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.visualize.charts import BLUE, GREY, SMALL, Chart, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
 VOCABULARY = 96

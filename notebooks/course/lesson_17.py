@@ -16,7 +16,7 @@ from ttkit.plans import Topology, topology
 from ttkit.profiler import profile
 from ttkit.sim.tape import Tape, tape
 from ttkit.train import Trainer, read_settings
-from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.config.settings import Settings, TrainingConfig
 from ttkit.visualize.charts import Stacks
 
 

@@ -20,10 +20,9 @@ from ttkit.lessons.folder import course
 from ttkit.records import Reader
 from ttkit.sim.tape import Tape, tape
 from ttkit.train import read_settings
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.visualize.chart import Chart, entitle
-from ttkit.visualize.charts import COLOURS
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.visualize.charts import COLOURS, Chart, entitle
 from ttkit.visualize.tables import Report
 
 Points = Sequence[tuple[float, float]]

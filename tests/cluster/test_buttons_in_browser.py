@@ -16,7 +16,7 @@ WORKS = """def work():
 
 cluster.run(work)"""
 TRAINER = """from ttkit.train import Trainer, builtin_corpus
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=16)
 how = {"tokenizer_type": "byte", "eval_every": 0, "num_epochs": 999, "max_steps": 100_000}
 config = TrainingConfig(batch_size=8, checkpoint_dir="ck", model_save_interval=0, **how)
@@ -25,7 +25,7 @@ trainer = Trainer(settings, text=builtin_corpus()[:6000])"""
 TWICE = """trainer.fit()
 print("the next line")"""
 ON_RANKS = """%%px
-from ttkit.train.config import Distributed
+from ttkit.train.config.settings import Distributed
 """
 
 

@@ -193,7 +193,7 @@ def test_prints_are_shown_as_they_come_and_in_rank_order_at_the_end(notebook):
 
 TRAINS = """%%px
 from ttkit.train import Trainer, builtin_corpus
-from ttkit.train.config import Distributed, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import Distributed, Settings, TrainingConfig, TransformerConfig
 small = TransformerConfig(
     num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=16, dropout_prob=0
 )

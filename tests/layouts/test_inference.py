@@ -17,9 +17,9 @@ from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.inference import LAYER_S, SENT, WEIGHTS, plan_inference
 from ttkit.plans import all_reduce, cost, topology
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
 
 SMALL = TransformerConfig(
     model_type="llama",

@@ -8,8 +8,8 @@ from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.times import EFFICIENCY, bubble_fraction
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 
 
 @pytest.mark.parametrize("stage, published", [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])

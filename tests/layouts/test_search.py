@@ -16,8 +16,8 @@ from ttkit.layouts.step import Stage
 from ttkit.layouts.times import products_s
 from ttkit.layouts.traffic import CHIPS, HOSTS
 from ttkit.train import Trainer, read_settings
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.plan import training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]

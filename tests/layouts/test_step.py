@@ -18,8 +18,10 @@ from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
 from ttkit.plans import cost, topology
 from ttkit.sim.tape import tape
-from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
-from ttkit.train.config import (
+from ttkit.train import PipelineTrainer, Trainer, no_grad
+from ttkit.train.autograd import ops
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
@@ -28,7 +30,6 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.layout import Layout
 from ttkit.train.memory import tiled
 
 # how a profile names them, where plans have another name

@@ -174,7 +174,7 @@ def test_the_checks_say_what_they_find(runs):
 
 
 def test_f_is_there_again_after_the_block():
-    from ttkit.train import modules
+    from ttkit.train.model import modules
 
     before = modules.enter
     with left_out("the MLP's f"):

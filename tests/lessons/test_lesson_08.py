@@ -10,13 +10,8 @@ from machine import strict_with_fabric
 import ttkit
 from course.lesson_08 import falcon_backward, layout_pictures, on_links
 from ttkit import TTKitError, lessons, ttnn
-from ttkit.train import (
-    AutoContext,
-    DistributedConfig,
-    synchronize_gradients,
-    training_plan,
-)
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train import AutoContext, DistributedConfig, synchronize_gradients, training_plan
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from answers import both
 from course.lesson_09 import BUILD, card, schedule_of
 from ttkit.errors import TTKitError
 from ttkit.plans import gpipe, one_at_a_time, one_f_one_b
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.visualize.editor import ScheduleEditor
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.visualize.widgets.editor import ScheduleEditor
 
 
 def edited():

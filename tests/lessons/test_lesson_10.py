@@ -9,7 +9,7 @@ from answers import both
 from course.lesson_10 import TEXT, count_sent, part_of_batches, roles_picture, small_gpt
 from ttkit.plans.actions import Message, Place
 from ttkit.train import make_tokenizer
-from ttkit.train.p2p import MPITransport
+from ttkit.train.pipeline.p2p import MPITransport
 
 
 def role(rank, world, n):

@@ -22,8 +22,8 @@ from course.lesson_12 import (
 )
 from ttkit import lessons, ttnn
 from ttkit.train import AutoContext, Trainer, read_settings, synchronize_gradients
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig
-from ttkit.train.data_parallel import average_gradients
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from machine import strict_with_fabric
 from course.lesson_15 import held
 from ttkit import ttnn
 from ttkit.train import AutoContext, Trainer
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     Settings,

@@ -17,7 +17,7 @@ from course.lesson_16 import (
     wrong_ones,
 )
 from ttkit.lessons import tidy
-from ttkit.train.layout import zigzag
+from ttkit.train.config.layout import zigzag
 
 
 # ---------------------------------------------------------------- what is run

@@ -9,8 +9,8 @@ from answers import both
 import ttkit
 from course.lesson_18 import BreakEven, alone, card, planned_bytes, small_gpt, to_run
 from ttkit.lessons import check
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
 
 BEST = "TP8 PP8 SP recompute 128 micro-batches"
 

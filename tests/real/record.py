@@ -66,12 +66,12 @@ def training(kind: str, dtype: str, form: str) -> list[dict]:
 
     import ttkit
     from ttkit import ttnn
-    from ttkit.train.config import TransformerConfig
-    from ttkit.train.data_parallel import average_gradients
-    from ttkit.train.generation import Sampler
-    from ttkit.train.layout import Layout
-    from ttkit.train.models import create_model
-    from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
+    from ttkit.train.config.layout import Layout
+    from ttkit.train.config.settings import TransformerConfig
+    from ttkit.train.model.models import create_model
+    from ttkit.train.parallel.data_parallel import average_gradients
+    from ttkit.train.run.generation import Sampler
+    from ttkit.train.run.optimizers import AdamW, AdamWConfig, clip_grad_norm
 
     (shape, axes, shares), narrow = FORMS[form], dtype == "bfloat16"
     length = 1024 if "cp" in axes else 32 if shares else 20  # 20 fills no tile

@@ -14,7 +14,7 @@ import warnings
 
 import numpy as np
 
-from ttkit.train import checkpoint
+from ttkit.train.run import checkpoint
 
 KEEP = 3
 

@@ -8,8 +8,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import checkpoint
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     MultihostConfig,
     PipelineParallelConfig,
@@ -17,8 +16,9 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline import PipelineTrainer
-from ttkit.train.trainer import Trainer
+from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run import checkpoint
+from ttkit.train.run.trainer import Trainer
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000))
 MODEL = TransformerConfig(

@@ -8,10 +8,10 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.config import TransformerConfig
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
 @dataclass(frozen=True)

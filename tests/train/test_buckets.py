@@ -8,9 +8,9 @@ from train.runs import Case, Form, backward, filled, opened
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import data_parallel
-from ttkit.train.config import TransformerConfig
-from ttkit.train.data_parallel import average_gradients
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.parallel import data_parallel
+from ttkit.train.parallel.data_parallel import average_gradients
 
 MODEL = TransformerConfig(
     num_heads=4,

@@ -21,8 +21,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from ttkit import TTKitError
-from ttkit.train import checkpoint
-from ttkit.train.checkpoint import DamagedCheckpoint, check_matches, checkpoints, latest, load, save
+from ttkit.train.run import checkpoint
+from ttkit.train.run.checkpoint import (
+    DamagedCheckpoint,
+    check_matches,
+    checkpoints,
+    latest,
+    load,
+    save,
+)
 
 TENSORS = {
     "weight": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3),

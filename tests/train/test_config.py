@@ -11,9 +11,15 @@ import yaml
 from ttkit import TTKitError
 from ttkit.cluster import lint_path
 from ttkit.train import read_settings
-from ttkit.train.axes import GUIDES_CURE, GUIDES_RULE
-from ttkit.train.config import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.axes import GUIDES_CURE, GUIDES_RULE
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
+    DeviceConfig,
+    MultihostConfig,
+    RopeScaling,
+    Settings,
+    TrainingConfig,
+)
 
 
 @pytest.fixture

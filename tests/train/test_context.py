@@ -10,7 +10,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
 from ttkit.train import context as contexts
-from ttkit.train.layout import Layout, check_divisible
+from ttkit.train.config.layout import Layout, check_divisible
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError
-from ttkit.train.data import (
+from ttkit.train.run.data import (
     ANIMALS,
     STORIES,
     Batches,

@@ -14,9 +14,11 @@ from train.runs import Form, opened, parts
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.plans import recorded
-from ttkit.train import distributed
-from ttkit.train.autograd import Tensor
-from ttkit.train.distributed import (
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout
+from ttkit.train.model.parameter import Parameter, constant
+from ttkit.train.parallel import distributed
+from ttkit.train.parallel.distributed import (
     EVERY,
     GradOutputType,
     all_gather,
@@ -28,8 +30,6 @@ from ttkit.train.distributed import (
     scatter,
     synchronize_gradients,
 )
-from ttkit.train.layout import Layout
-from ttkit.train.parameter import Parameter, constant
 
 SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
 AXES = [(shape, axis) for shape in SHAPES for axis in (0, 1)]

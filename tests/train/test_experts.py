@@ -15,17 +15,20 @@ from train.tiny import TEXT, tiny, weights
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train import Trainer, distributed, experts, optimizers
-from ttkit.train.autograd import Tensor, no_grad
-from ttkit.train.config import (
+from ttkit.train import Trainer
+from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
     TransformerConfig,
 )
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.model import experts
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel import distributed
+from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run import optimizers
 
 ONE = Form()
 SMALL = TransformerConfig(

@@ -9,9 +9,9 @@ from train.tiny import MODEL, trainer
 
 from ttkit import TTKitError
 from ttkit.train import Sampler, generate, no_grad
-from ttkit.train.config import RopeScaling
-from ttkit.train.generation import choose
-from ttkit.train.models import create_model
+from ttkit.train.config.settings import RopeScaling
+from ttkit.train.model.models import create_model
+from ttkit.train.run.generation import choose
 
 VOCABULARY = 70  # which does not fill its last tile
 KINDS = {

@@ -17,10 +17,10 @@ from started import TTKIT_RUN
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
-from ttkit.train.config import MultihostConfig
-from ttkit.train.config_files import read_settings
-from ttkit.train.hierarchy import HierarchicalTrainer, role_of
-from ttkit.train.layout import Layout
+from ttkit.train.config.files import read_settings
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import MultihostConfig
+from ttkit.train.run.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = replace(MODEL, num_blocks=2)

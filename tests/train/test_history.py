@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from train.tiny import trainer as tiny_trainer
 
-from ttkit.train.history import History
-from ttkit.train.run_folder import Record
+from ttkit.train.run.history import History
+from ttkit.train.run.run_folder import Record
 
 
 def records(first, last, validation=None):

@@ -14,8 +14,8 @@ import pytest
 from started import TTKIT_RUN
 from train.pipelines import Run, write_config
 
-from ttkit.train import checkpoint
-from ttkit.train.config import Distributed, MultihostConfig
+from ttkit.train.config.settings import Distributed, MultihostConfig
+from ttkit.train.run import checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = Run(micro_batches=2, batch=8)

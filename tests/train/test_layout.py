@@ -7,8 +7,8 @@ import pytest
 
 from ttkit import TTKitError
 from ttkit.train import read_settings
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = TransformerConfig(

@@ -10,7 +10,7 @@ from train.tiny import TRAINING
 
 from ttkit import TTKitError
 from ttkit.train import AutoContext, Trainer, builtin_corpus
-from ttkit.train.config import DeviceConfig, LayoutConfig, Settings, TransformerConfig
+from ttkit.train.config.settings import DeviceConfig, LayoutConfig, Settings, TransformerConfig
 
 TEXT = builtin_corpus()[:40_000]
 MODEL = TransformerConfig(

@@ -11,8 +11,8 @@ import pytest
 from train.tiny import DEVICES, tiny
 
 from ttkit.train import Trainer
-from ttkit.train.config import DeviceConfig
-from ttkit.train.trainer import VALIDATION_BATCHES
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.run.trainer import VALIDATION_BATCHES
 
 pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
 import torch

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd import no_grad
-from ttkit.train.config import RopeScaling, TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
+from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import RopeScaling, TransformerConfig
+from ttkit.train.model.models import create_model
 
 BOTH = [Form((d, t), 0, 1) for d in range(1, 5) for t in range(1, 9)]
 TURNED = [Form((t, d), 1, 0) for d in (2, 3) for t in (2, 4)]

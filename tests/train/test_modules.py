@@ -11,11 +11,11 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd import Tensor
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.train.modules import (
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.model.modules import (
     ColumnParallelLinear,
     Dropout,
     LayerNorm,
@@ -24,7 +24,7 @@ from ttkit.train.modules import (
     RMSNorm,
     RowParallelLinear,
 )
-from ttkit.train.parameter import Parameter, constant, normal
+from ttkit.train.model.parameter import Parameter, constant, normal
 
 FORMS = [
     Form(),

@@ -12,12 +12,12 @@ from formulas import attention, gradients, tolerance
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train import ops
-from ttkit.train.attention import Attention
-from ttkit.train.autograd import Tensor
-from ttkit.train.config import TransformerConfig
-from ttkit.train.distributed import cross_entropy_loss, without_padding
-from ttkit.train.layout import Layout
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.attention import Attention
+from ttkit.train.parallel.distributed import cross_entropy_loss, without_padding
 
 
 def one_number(value):

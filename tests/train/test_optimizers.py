@@ -12,9 +12,10 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd import Tensor
-from ttkit.train.config import TrainingConfig
-from ttkit.train.optimizers import (
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.settings import TrainingConfig
+from ttkit.train.model.parameter import Parameter, constant
+from ttkit.train.run.optimizers import (
     SGD,
     AdamW,
     AdamWConfig,
@@ -23,7 +24,6 @@ from ttkit.train.optimizers import (
     make_optimizer,
     warmup_linear,
 )
-from ttkit.train.parameter import Parameter, constant
 
 SHAPES = {
     "columns": ((1, 1, 12, 5), 2),

@@ -6,7 +6,7 @@ import pytest
 
 from ttkit import TTKitError
 from ttkit.plans import Schedule, one_f_one_b
-from ttkit.train.p2p import fabric_routes
+from ttkit.train.pipeline.p2p import fabric_routes
 
 
 def test_routes_are_what_a_schedule_sends():

@@ -28,9 +28,9 @@ from train.pipelines import (
 
 from ttkit import TTKitError, ttnn
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
-from ttkit.train.config import MultihostConfig, split_blocks
-from ttkit.train.pipeline import PipelineTrainer
-from ttkit.train.trainer import Trainer
+from ttkit.train.config.settings import MultihostConfig, split_blocks
+from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run.trainer import Trainer
 
 HERE = pathlib.Path(__file__).resolve().parent
 TIED = replace(MODEL, weight_tying="enabled")

@@ -12,13 +12,13 @@ import pytest
 import ttkit
 from ttkit import TTKitError, cli
 from ttkit.train import AutoContext, DistributedConfig, read_settings
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.context import current_layout
-from ttkit.train.distributed import mean_over_groups, synchronize_gradients
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.train.optimizers import AdamW, AdamWConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.distributed import mean_over_groups, synchronize_gradients
 from ttkit.train.plan import tiled, training_plan
+from ttkit.train.run.optimizers import AdamW, AdamWConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGSHIP = ROOT / "configs/training/training_llama8b_tp_ddp_galaxy.yaml"

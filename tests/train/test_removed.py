@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from train.runs import Case, Form, backward, filled, opened, run, wrong_gradients, wrong_loss
 
-from ttkit.train import distributed, optimizers
-from ttkit.train.config import TransformerConfig
-from ttkit.train.distributed import synchronize_gradients
-from ttkit.train.optimizers import clip_grad_norm
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.parallel import distributed
+from ttkit.train.parallel.distributed import synchronize_gradients
+from ttkit.train.run import optimizers
+from ttkit.train.run.optimizers import clip_grad_norm
 
 # In the order in which a model with one block reaches them.
 PLACES = [

@@ -16,9 +16,9 @@ from train.tiny import trainer, weights
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import checkpoint
-from ttkit.train.config import DeviceConfig
-from ttkit.train.ranks import of_rank_0
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.parallel.ranks import of_rank_0
+from ttkit.train.run import checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -201,7 +201,7 @@ def test_one_process_is_its_own_rank_0():
 
 ALONE = """
 import os
-from ttkit.train.ranks import start_mpi
+from ttkit.train.parallel.ranks import start_mpi
 
 mpi = start_mpi()
 print("sm_segment" in open("/proc/self/maps").read(), mpi.COMM_WORLD.allreduce(3), "OMPI_MCA_btl" in os.environ)

@@ -9,12 +9,14 @@ from train.tiny import trainer
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train import AutoContext, ops, ring_attention
-from ttkit.train.autograd import Tensor
-from ttkit.train.config import DeviceConfig, Settings, TransformerConfig
+from ttkit.train import AutoContext
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.layout import Layout, zigzag
+from ttkit.train.config.settings import DeviceConfig, Settings, TransformerConfig
 from ttkit.train.context import open_layout
-from ttkit.train.layout import Layout, zigzag
-from ttkit.train.ring_attention import ring_attention_sdpa
+from ttkit.train.parallel import ring_attention
+from ttkit.train.parallel.ring_attention import ring_attention_sdpa
 
 MESHES = {
     "1x2": Form((1, 2), cp_axis=1),

@@ -16,9 +16,10 @@ import pytest
 from train.tiny import losses, trainer
 
 from ttkit import TTKitError, cli
-from ttkit.train import AutoContext, checkpoint
-from ttkit.train.run_folder import LOCK, LOG, Record, RunFolder, not_finite
-from ttkit.train.tokenizers import BPETokenizer
+from ttkit.train import AutoContext
+from ttkit.train.run import checkpoint
+from ttkit.train.run.run_folder import LOCK, LOG, Record, RunFolder, not_finite
+from ttkit.train.run.tokenizers import BPETokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -51,7 +52,7 @@ def rewritten(path, change):
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from ttkit.train.run_folder import RunFolder
+from ttkit.train.run.run_folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.take()
 ready, tell = os.pipe()

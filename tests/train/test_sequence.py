@@ -11,9 +11,10 @@ from train.runs import Case, Form, backward, filled, opened, run, wrong_step
 import ttkit
 from ttkit.errors import TTKitError
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train import attention, models, modules, sequence
-from ttkit.train.config import TransformerConfig
-from ttkit.train.distributed import GradOutputType
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model import attention, models, modules
+from ttkit.train.parallel import sequence
+from ttkit.train.parallel.distributed import GradOutputType
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 MEGATRON = Form((1, 4), None, 1)

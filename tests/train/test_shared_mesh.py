@@ -13,7 +13,7 @@ import pytest
 
 from ttkit import Cluster, TTKitError
 from ttkit.train import AutoContext, Trainer
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     Settings,

@@ -14,7 +14,7 @@ from train.pipelines import far, results
 import ttkit
 from ttkit import ttnn
 from ttkit.train import AutoContext, Trainer
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
@@ -23,7 +23,7 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.pipeline.trainer import PipelineTrainer
 
 TEXT = LINE * 12
 STRATEGIES = ("ddp", "cp", "tp")

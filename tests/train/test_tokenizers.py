@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError
-from ttkit.train import tokenizers
-from ttkit.train.data import builtin_corpus
-from ttkit.train.tokenizers import (
+from ttkit.train.run import tokenizers
+from ttkit.train.run.data import builtin_corpus
+from ttkit.train.run.tokenizers import (
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,

@@ -23,10 +23,11 @@ from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
 from ttkit import TTKitError, cli, ttnn
 from ttkit.errors import OutOfMemoryError
-from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
-from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings
-from ttkit.train.parameter import Parameter
-from ttkit.train.run_folder import RunFolder
+from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer
+from ttkit.train.config.settings import DeviceConfig, SchedulerConfig, Settings
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.run import checkpoint
+from ttkit.train.run.run_folder import RunFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]

@@ -9,7 +9,7 @@ import pytest
 from train.runs import Case, Form, backward, different, filled, opened, run
 
 from ttkit import ttnn
-from ttkit.train.config import TransformerConfig
+from ttkit.train.config.settings import TransformerConfig
 
 MODEL = TransformerConfig(
     num_heads=4,

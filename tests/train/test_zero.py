@@ -10,12 +10,12 @@ from train.runs import Case, Form, backward, different, filled, opened, run, wro
 
 import ttkit
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.autograd import no_grad
-from ttkit.train.config import TransformerConfig
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.layout import Layout
-from ttkit.train.models import create_model
-from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm
+from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.run.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 

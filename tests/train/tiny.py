@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ttkit.train import Trainer, builtin_corpus
-from ttkit.train.config import (
+from ttkit.train.config.settings import (
     DeviceConfig,
     SchedulerConfig,
     Settings,

@@ -7,10 +7,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-import ttkit.visualize.builder
+import ttkit.visualize.widgets.builder
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer, topology
-from ttkit.visualize.builder import PlanBuilder
+from ttkit.visualize.widgets.builder import PlanBuilder
 
 SQUARE, ROW = topology("t3000", (2, 2)), topology("t3000", (1, 4))
 
@@ -188,7 +188,7 @@ def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatc
     display = pytest.importorskip("IPython.display")
     pytest.importorskip("anywidget")
     shown = []
-    monkeypatch.setattr(ttkit.visualize.builder, "in_notebook", lambda: True)
+    monkeypatch.setattr(ttkit.visualize.widgets.builder, "in_notebook", lambda: True)
     monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
     square().show()
     widget, still = shown

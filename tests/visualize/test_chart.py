@@ -17,7 +17,7 @@ from visualize.test_look import SVG
 
 from ttkit.plans import all_gather, topology
 from ttkit.visualize.charts import Curves, MemoryReport, Stacks
-from ttkit.visualize.costs import link_chart
+from ttkit.visualize.charts.costs import link_chart
 from ttkit.visualize.drawing import CLASS, DARK, LIGHT
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

@@ -19,8 +19,8 @@ from ttkit.visualize.charts import (
     MemoryReport,
     Stacks,
 )
+from ttkit.visualize.charts.training import loss_curves
 from ttkit.visualize.drawing import DARK, LIGHT
-from ttkit.visualize.training import loss_curves
 
 FALLING = [(step, 5.5 / step) for step in range(1, 301)]
 NAMES = [f"mesh {i}" for i in range(18)]

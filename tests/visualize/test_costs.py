@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ttkit.errors import TTKitError
 from ttkit.plans import all_gather, all_reduce, broadcast, cost, crossover, point_to_point, topology
-from ttkit.visualize.costs import MOST, SIZES, cost_curves, link_chart
+from ttkit.visualize.charts.costs import MOST, SIZES, cost_curves, link_chart
 
 RIM, GRID = topology("t3000", (1, 8)), topology("t3000")
 ALL = {
@@ -25,11 +25,11 @@ def test_points_and_times_are_the_models():
 
 
 def test_the_cross_over_is_where_the_fastest_changes():
-    ((size, below, above),) = cost_curves("all_reduce", ALL).crossings
+    ((size, there, below, above),) = cost_curves("all_reduce", ALL).crossings
     assert (below, above) == ("tree", "ring")
     assert size == crossover(ALL["tree"], ALL["ring"])
     times = {n: cost(ALL[n](size)).time_s for n in ALL}
-    assert times["ring"] <= times["tree"] and times["ring"] <= times["line"]
+    assert there == times["ring"] <= times["tree"] and times["ring"] <= times["line"]
     assert not cost_curves("one", {"ring": ALL["ring"]}).crossings
 
 

@@ -14,8 +14,8 @@ from ttkit.cluster import (
     descriptor_path,
     read_descriptor,
 )
-from ttkit.visualize.descriptor import described, draw_descriptor, instance_picture
 from ttkit.visualize.drawing import tone
+from ttkit.visualize.machines import described, draw_descriptor, instance_grid
 
 SPLIT = MeshInstance(0, "M0", "WORMHOLE_B0", (4, 4), ("LINE", "RING"), (2, 1), 2, "STRICT")
 RING = tuple(Connection((i, (i + 1) % 4), i + 1, "RELAXED") for i in range(4))
@@ -52,7 +52,7 @@ def test_one_mesh_over_two_hosts():
 
 
 def test_wires_are_the_descriptors_links():
-    picture = instance_picture(SPLIT)
+    picture = instance_grid(SPLIT)
     pairs = {frozenset(divmod(chip, 4) for chip in pair) for pair in picture.pairs}
     grid = {frozenset(((r, c), (r, c + 1))) for r in range(4) for c in range(3)} | {
         frozenset(((r, c), (r + 1, c))) for r in range(3) for c in range(4)

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-import ttkit.visualize.editor as editor_module
+import ttkit.visualize.widgets.editor as editor_module
 from ttkit.errors import TTKitError
 from ttkit.plans import one_f_one_b
-from ttkit.visualize.editor import ScheduleEditor
+from ttkit.visualize.widgets.editor import ScheduleEditor
 
 
 def editor(room=0):
@@ -92,7 +92,7 @@ def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, caps
     assert "bubble 25.0% of the time" in capsys.readouterr().out
     shown = []
     monkeypatch.setattr(editor_module, "in_notebook", lambda: True)
-    monkeypatch.setattr("ttkit.visualize.live.live", lambda *given: shown.append(given))
+    monkeypatch.setattr("ttkit.visualize.widgets.live.live", lambda *given: shown.append(given))
     mine = editor()
     mine.show()
     widget, words, still = shown[0]

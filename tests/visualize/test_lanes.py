@@ -6,7 +6,7 @@ import pytest
 
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.visualize.lanes import LEFT, SIZE, WIDTH, Bar, Lane, Look, draw_lanes
-from ttkit.visualize.schedule import schedule_picture
+from ttkit.visualize.lanes.schedule import schedule_picture
 
 
 def page_of(schedule):

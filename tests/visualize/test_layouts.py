@@ -2,7 +2,7 @@
 
 import pytest
 
-from ttkit.visualize.layouts import ParetoChart
+from ttkit.visualize.charts.layouts import ParetoChart
 
 POINTS = (("A", 2.0, 10.0), ("B", 1.0, 5.0), ("C", 3.0, 9.0), ("D", 2.0, 8.0), ("E", 4.0, 12.0))
 

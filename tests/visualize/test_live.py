@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from ttkit.visualize import live
+from ttkit.visualize.widgets import live
 
 
 def made(monkeypatch, act, **how):

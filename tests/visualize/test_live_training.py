@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from visualize.test_training import record, run
 
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.run_folder import Record
-from ttkit.visualize import live_training
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.run.run_folder import Record
+from ttkit.visualize.widgets import live_training
 
 
 def test_a_log_has_some_lines_whatever_the_length(capsys):

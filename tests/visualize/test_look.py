@@ -34,10 +34,9 @@ from ttkit.visualize.drawing import (
     tone,
     width_of,
 )
-from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_picture, system_picture
-from ttkit.visualize.plan import draw_plan, draw_step
-from ttkit.visualize.schedule import FILLS, schedule_picture, shade
-from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
+from ttkit.visualize.lanes.schedule import FILLS, schedule_picture, shade
+from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid, system_grid
+from ttkit.visualize.plan import draw_plan, draw_step, step_cells
 from ttkit.visualize.steps import step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
@@ -127,7 +126,7 @@ def check_layout(drawing):
 def test_meshes(name, shape):
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
-        picture = mesh_picture(mesh)
+        picture = mesh_grid(mesh)
         (drawing,) = draw_chips(picture).drawings
         root, chips = check_layout(drawing)
         assert len(chips) == mesh.get_num_devices()
@@ -177,7 +176,7 @@ def test_plans(plan):
     pictures = step_pictures(plan)
     for picture in pictures[:: max(1, len(pictures) // 3)]:
         for small in (False, True):
-            _, chips = check_layout(StepDrawing(picture, small))
+            _, chips = check_layout(step_cells(picture, small))
             assert len(chips) == len(plan.topology.chips)
     html = draw_plan(plan)._repr_html_()
     assert html.count('class="ttkit-panel"') == html.count("<svg")
@@ -203,7 +202,7 @@ def test_eight_chips_fit_a_narrow_page(shape):
 def test_steps_that_can_be_clicked(shape):
     plan = all_gather(topology("t3000", shape), 4096)
     for picture in step_pictures(plan, "abcdefgh"):
-        check_layout(ClickableStep(picture, set()))
+        check_layout(step_cells(picture, clickable=True))
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
@@ -230,7 +229,7 @@ def test_words_in_the_bars_of_all_chunks_can_be_read():
 def test_a_cable_between_any_two_places_is_drawn_once():
     """A machine whose ids stand out of order has cables in all directions."""
     machine = System("mixed", WORMHOLE, ((0, 5, 2), (3, 4, 1)), 1)
-    picture = system_picture(machine)
+    picture = system_grid(machine)
     drawn = {frozenset((picture.devices[a], picture.devices[b])) for a, b in picture.pairs}
     assert drawn == {frozenset(pair) for pair in machine.links()}
     check_layout(draw_chips(picture).drawings[0])
@@ -241,7 +240,7 @@ def test_folding_never_moves_two_chips_to_one_spot(name):
     system = SYSTEMS[name]
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, system.num_devices)) as mesh:
-        picture = mesh_picture(mesh)
+        picture = mesh_grid(mesh)
         spots = [picture.spot(i) for i in range(system.num_devices)]
         assert len(set(spots)) == len(spots) and all(
             0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots
@@ -311,7 +310,7 @@ def test_figures_do_not_interfere(mesh):
 
 
 def test_a_file_of_its_own_is_a_whole_picture(mesh):
-    root = ET.fromstring(draw_chips(mesh_picture(mesh)).drawings[0].standalone())
+    root = ET.fromstring(draw_chips(mesh_grid(mesh)).drawings[0].standalone())
     assert (
         root.get("class") == CLASS
         and root.find(SVG + "style") is not None

@@ -6,7 +6,7 @@ import pytest
 
 import ttkit
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.ranks import RankBox, boxes_of, draw_ranks
+from ttkit.visualize.machines import RankBox, boxes_of, draw_ranks
 
 T3000 = SYSTEMS["t3000"]
 

@@ -14,7 +14,7 @@ from ttkit.errors import TTKitError
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
-from ttkit.visualize.schedule import LOOKS, schedule_picture
+from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3),

@@ -4,7 +4,7 @@ import pytest
 from visualize.test_chart import svg_of
 
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.speeds import ways_out
+from ttkit.visualize.charts.speeds import ways_out
 
 T3000 = SYSTEMS["t3000"]
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import ttnn
+from ttkit.visualize.cells import MAP
 from ttkit.visualize.tables import colour
-from ttkit.visualize.tensor import MAP, covered, draw_tensor, mapped, placed, slice_text
+from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_text
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 import ttkit
 from ttkit.visualize.lanes import LEFT, WIDTH, Bar
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, LOOKS, Lane, Timeline, lanes_of
+from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, LOOKS, Lane, Timeline, lanes_of
 from ttkit.words import short
 
 LANE = Lane(
@@ -21,9 +21,7 @@ LANE = Lane(
 
 def bars(page):
     """[(top, start, end, fill)] of the bars that say something under the mouse, in seconds."""
-    rect = (
-        r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" fill="([^"]+)"[^>]*><title>'
-    )
+    rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" rx="0" fill="([^"]+)"[^>]*><title>'
     found = [(float(y), float(x), float(w), fill) for x, y, w, fill in re.findall(rect, page)]
     end = max(x + w for _, x, w, _ in found)
     scale = 8 / (end - LEFT)

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from ttkit.train.config import Settings, TrainingConfig
-from ttkit.train.run_folder import Record
-from ttkit.visualize import training
+from ttkit.train.config.settings import Settings, TrainingConfig
+from ttkit.train.run.run_folder import Record
+from ttkit.visualize.charts import training
 
 
 def run(steps=0, world=1, rank=0, replicas=None):

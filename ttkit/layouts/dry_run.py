@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.layouts.shapes import Mesh, Tape, Value, dtype_named, without_values
-from ttkit.train.autograd import Tensor, no_grad, recorded
-from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.data_parallel import average_gradients
-from ttkit.train.distributed import mean_over_groups
-from ttkit.train.layout import Layout
-from ttkit.train.models import Block, Transformer, create_model
-from ttkit.train.optimizers import clip_grad_norm, make_optimizer
-from ttkit.train.parameter import Parameter
+from ttkit.train.autograd.tensor import Tensor, no_grad, recorded
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
+from ttkit.train.model.models import Block, Transformer, create_model
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
 # the parts of a step in which the blocks before the marked one are kept, and those of that block

@@ -19,10 +19,10 @@ from ttkit.hardware.chips import ELEMENT_BYTES, GEMM_REPORT, TILE_BYTES, Chip, F
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import TILE, Layout, check_divisible
+from ttkit.train.config.layout import TILE, Layout, check_divisible
+from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.memory import tiled
-from ttkit.train.models import Transformer, create_model, mlp_width
+from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.words import Tables
 
 # Bytes of an element; a tile has 1024.

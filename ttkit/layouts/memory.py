@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Schedule
-from ttkit.train.config import TransformerConfig, split_blocks
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig, split_blocks
 
 
 class Memory(NamedTuple):
@@ -113,7 +113,7 @@ def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most.
 
     Example:
-        >>> from ttkit.train.config import TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config.settings import TrainingConfig, TransformerConfig
         >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
         >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
         >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))

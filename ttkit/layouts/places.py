@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ttkit.hardware import System
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
 
 NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
 

@@ -13,8 +13,8 @@ from ttkit.layouts.places import Machine, Place
 from ttkit.layouts.step import Job
 from ttkit.layouts.times import Times
 from ttkit.layouts.traffic import Traffic
-from ttkit.train.config import Settings
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # of a table
@@ -131,7 +131,7 @@ class Layouts(Choices):
 
     def reports(self) -> list[Any]:
         """Return the tables: what fits, and why the others were refused."""
-        from ttkit.visualize.layouts import tables
+        from ttkit.visualize.charts.layouts import tables
 
         return tables(self, ROWS)
 
@@ -146,7 +146,7 @@ class Layouts(Choices):
 
     def explain(self, candidate: Any = None) -> Any:
         """Return a page on one layout, the fastest unless given."""
-        from ttkit.visualize.layouts import Page, explanation
+        from ttkit.visualize.charts.layouts import Page, explanation
 
         chosen = candidate or self.best
         text = "" if chosen.refused else self.yaml(chosen)

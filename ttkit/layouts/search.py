@@ -31,10 +31,10 @@ from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
 from ttkit.roofline import default_fidelity
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.config_files import read_settings
-from ttkit.train.layout import TILE, Layout
-from ttkit.train.models import create_model
+from ttkit.train.config.files import read_settings
+from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.model.models import create_model
 
 
 @functools.lru_cache(maxsize=64)

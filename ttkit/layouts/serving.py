@@ -8,8 +8,8 @@ from ttkit.layouts.inference import InferencePlan, plan_inference
 from ttkit.layouts.memory import Memory
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
-from ttkit.train.config import TransformerConfig
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
 from ttkit.words import short
 
 

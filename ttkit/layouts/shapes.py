@@ -17,8 +17,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import ELEMENT_BYTES
+from ttkit.train.config.layout import TILE
 from ttkit.train.context import recording
-from ttkit.train.layout import TILE
 
 
 class Dtype(NamedTuple):

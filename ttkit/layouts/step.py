@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
-from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.layout import TILE, Layout
+from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 
 MOST = 2  # blocks that are run; the last one, which is marked, stands for all but the first
 

@@ -13,7 +13,7 @@ from ttkit.layouts.memory import Memory, schedule_of
 from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.traffic import Traffic
 from ttkit.roofline import default_fidelity, roofline
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
 
 # Of the matrix engines' peak, what training reaches where no gradients are sent: its elementwise
 # operations, norms and launches take the rest.

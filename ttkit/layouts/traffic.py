@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ttkit.layouts.dry_run import AXES, REPEATED
 from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
 
 # what the collectives of a part of a step are named after
 PHASES = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.lessons import progress
-from ttkit.visualize.live import show_widget
+from ttkit.visualize.widgets.live import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str

@@ -77,7 +77,7 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.title})"
 
-    _repr_html_ = drawn_by("schedule.schedule_picture")
+    _repr_html_ = drawn_by("lanes.schedule.schedule_picture")
 
     # ------------------------------------------------------------ what goes where
     def tasks(self, stage: int) -> tuple[Task, ...]:

@@ -19,23 +19,28 @@ from ttkit.lazy import attach
 
 # Modules are loaded when one of their names is first used.
 _NAMES = {
-    "axes": "parallel_axes",
-    "autograd": "Tensor no_grad",
-    "checkpoint": "DamagedCheckpoint check_matches",
-    "config": "Settings",
-    "config_files": "read_settings",
+    "config": "",
+    "autograd.ops": "",
+    "model.attention": "",
+    "model.experts": "",
+    "model.modules": "",
+    "config.axes": "parallel_axes",
+    "autograd.tensor": "Tensor no_grad",
+    "run.checkpoint": "DamagedCheckpoint check_matches",
+    "config.settings": "Settings",
+    "config.files": "read_settings",
     "context": "AutoContext DistributedConfig ParallelismContext",
-    "data": "Batches TokenDataset builtin_corpus read_text",
-    "distributed": "synchronize_gradients",
-    "generation": "Sampler generate",
-    "hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
-    "models": "GPT Llama create_model",
-    "optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "layout": "Layout",
-    "pipeline": "PipelineTrainer",
+    "run.data": "Batches TokenDataset builtin_corpus read_text",
+    "parallel.distributed": "synchronize_gradients",
+    "run.generation": "Sampler generate",
+    "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
+    "model.models": "GPT Llama create_model",
+    "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
+    "config.layout": "Layout",
+    "pipeline.trainer": "PipelineTrainer",
     "plan": "training_plan",
-    "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "
+    "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "
     "tokenizer_from_dict",
-    "trainer": "Trainer",
+    "run.trainer": "Trainer",
 }
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES)

@@ -11,14 +11,15 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train import distributed, optimizers
-from ttkit.train.autograd import Tensor
-from ttkit.train.config import TransformerConfig
+from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import AutoContext
-from ttkit.train.models import create_model
-from ttkit.train.modules import Linear, Module
-from ttkit.train.optimizers import AdamW, Optimizer
-from ttkit.train.parameter import Parameter
+from ttkit.train.model.models import create_model
+from ttkit.train.model.modules import Linear, Module
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel import distributed
+from ttkit.train.run import optimizers
+from ttkit.train.run.optimizers import AdamW, Optimizer
 
 DataType, Layout = ttnn.DataType, ttnn.Layout
 ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ttkit.train.config_files import read_settings
+from ttkit.train.config.files import read_settings
 
 
 def train(words: Sequence[str]) -> int:
@@ -29,8 +29,8 @@ def train(words: Sequence[str]) -> int:
         return 0
     if asked.system:
         parser.error("--system is for --plan; TTKIT_SYSTEM chooses the simulated machine")
-    from ttkit.train.pipeline import PipelineTrainer
-    from ttkit.train.trainer import Trainer
+    from ttkit.train.pipeline.trainer import PipelineTrainer
+    from ttkit.train.run.trainer import Trainer
 
     kind = PipelineTrainer if settings.device_config.enable_pp else Trainer
     with kind(settings, step=asked.step) as trainer:

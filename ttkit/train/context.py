@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.axes import enabled_axes
-from ttkit.train.config import Settings
-from ttkit.train.layout import Layout
+from ttkit.train.config.axes import enabled_axes
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import Settings
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 
@@ -297,7 +297,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.mesh_sockets import SocketManager
+        from ttkit.train.pipeline.mesh_sockets import SocketManager
 
         return SocketManager()
 

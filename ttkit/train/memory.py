@@ -11,9 +11,9 @@ from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.layout import TILE
-from ttkit.train.parameter import Parameter
+from ttkit.train.config.layout import TILE
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
+from ttkit.train.model.parameter import Parameter
 from ttkit.words import short
 
 MASTER_BYTES = 4  # of a float32 copy of a weight

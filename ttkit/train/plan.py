@@ -18,10 +18,10 @@ from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Topology, topology
-from ttkit.train.config import Settings, TransformerConfig, split_blocks
-from ttkit.train.layout import Layout
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.memory import tiled
-from ttkit.train.models import Transformer, create_model
+from ttkit.train.model.models import Transformer, create_model
 from ttkit.words import Tables
 
 
@@ -228,7 +228,7 @@ class TrainingPlan(Tables):
 
     def reports(self) -> list[Any]:
         """Return the tables: parameters, memory, communication, times."""
-        from ttkit.visualize.training import tables
+        from ttkit.visualize.charts.training import tables
 
         return tables(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ttkit.errors import fail
 from ttkit.train import bindings
-from ttkit.train.modules import sharded_layout
+from ttkit.train.model.modules import sharded_layout
 
 
 def create_gpt2_model(config: bindings.GPT2TransformerConfig) -> bindings.Model:

@@ -9,8 +9,9 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
+from ttkit.visualize.cells import Grid
 from ttkit.visualize.charts import MemoryReport, memory
-from ttkit.visualize.mesh import MeshPicture, draw_chips, draw_mesh, picture_of, system_picture
+from ttkit.visualize.mesh import draw_chips, draw_mesh, grid_of, system_grid
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
 
@@ -76,16 +77,16 @@ def visualize_system_mesh() -> None:
     return _show(draw_chips(_machine()), _table(system_table))
 
 
-def _machine() -> MeshPicture:
+def _machine() -> Grid:
     if backend.is_simulated():
         from ttkit.hardware import current_system
 
-        return system_picture(current_system())
+        return system_grid(current_system())
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     ids = tuple(system.get_device_id(c) for c in ttnn.MeshCoordinateRange(system.shape()))
     shape = tuple(system.shape())
-    return picture_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids)
+    return grid_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids)
 
 
 def visualize_tensor(tensor: Any) -> None:
@@ -116,7 +117,7 @@ def visualize_descriptor(descriptor: Any) -> None:
           device 4  device 0  device 2  device 6
           device 5  device 1  device 3  device 7
     """
-    from ttkit.visualize.descriptor import described
+    from ttkit.visualize.machines import described
 
     if isinstance(descriptor, (str, os.PathLike)):
         from ttkit.descriptors import read_descriptor
@@ -142,7 +143,7 @@ def visualize_ranks(cluster: Any) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.ranks import boxes_of, draw_ranks
+    from ttkit.visualize.machines import boxes_of, draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
@@ -230,14 +231,15 @@ def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
         others: more plans, shown beside it: one slider moves all of them.
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
     """
-    from ttkit.visualize.live import live
-    from ttkit.visualize.plan import draw_plan, stepper
+    from ttkit.visualize.plan import draw_plan
+    from ttkit.visualize.widgets.live import live
+    from ttkit.visualize.widgets.stepper import stepper
 
     plans = (plan, *others)
     for one in plans:
         _check(one, "states", "step_through", "a plan of ttkit.plans")
     if in_notebook():
-        words = f"Run this cell to step through the plan{'s' * bool(others)}."
+        words = f"Run this cell to step through the {'plans' if others else 'plan'}."
         live(stepper(*plans, names=names), words, [draw_plan(one, names) for one in plans])
     else:
         for one in plans:
@@ -249,7 +251,7 @@ def on_one_axis(pictures: Iterable[Any]) -> list[Any]:
 
     Example:
         >>> from ttkit.plans import gpipe, one_at_a_time
-        >>> from ttkit.visualize.schedule import schedule_picture
+        >>> from ttkit.visualize.lanes.schedule import schedule_picture
         >>> pictures = map(schedule_picture, (one_at_a_time(2, 4), gpipe(2, 4)))
         >>> [(picture.end_s, picture.until) for picture in on_one_axis(pictures)]
         [(24, 24), (15, 24)]
@@ -280,7 +282,7 @@ def visualize_schedule(schedule: Any, measured: Any = None) -> None:
           stage 0 |F0----F1----..................B0----------B1----------| bubble 33.3%, holds 2
           stage 1 |......F0----F1----B0----------B1----------............| bubble 33.3%, holds 2
     """
-    from ttkit.visualize.schedule import schedule_picture
+    from ttkit.visualize.lanes.schedule import schedule_picture
 
     plain = getattr(schedule, "schedule", schedule)
     _check(plain, "micro_batches", "visualize_schedule", "a schedule of ttkit.plans")

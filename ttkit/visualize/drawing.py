@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
+from typing import Any
 
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # left, top, width, height
@@ -36,6 +37,7 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
+    ".NAME text{pointer-events:none}"  # The mouse reaches the box below, which has the hover.
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
@@ -104,10 +106,12 @@ class Drawing:
         edge: str = "var(--edge)",
         round: float = 6,
         dash: str = "",
+        hover: str = "",
+        **more: Any,
     ) -> None:
-        """Draw a rectangle with rounded corners."""
-        look = {"fill": fill, "stroke": edge, "stroke_dasharray": dash}
-        self.add("rect", x=x, y=y, width=w, height=h, rx=round, **look)
+        """Draw a rectangle with rounded corners; `more` are further attributes, as of `add`."""
+        look: dict[str, Any] = {"fill": fill, "stroke": edge, "stroke_dasharray": dash, **more}
+        self.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=round, **look)
 
     def blocks(
         self,

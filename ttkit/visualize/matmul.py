@@ -2,26 +2,247 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ttkit.visualize.drawing import INK, Drawing, Figure, Rectangle, ranges, tone, width_of
-from ttkit.visualize.products import (
-    Part,
-    Product,
-    Range,
-    described,
-    fault,
-    in_words,
-    notes,
-    of_tensors,
-)
-from ttkit.visualize.tensor import Ranges, slice_text
+from ttkit import backend
+from ttkit.errors import fail
+from ttkit.visualize.cells import Box, Cell, Cells, Grid
+from ttkit.visualize.drawing import Figure, ranges, tone
+from ttkit.visualize.tensor import Ranges, placed, slice_text
 
-LEAST, MOST, UNIT = 96, 300, 15  # length of a side, and of one element where there are few
-LABEL, SHEETS, SHIFT = 10.5, 8, 15  # text; the most sheets drawn, and how far apart they lie
-GAP, TOP, MARGIN = 34, 22, 4
+Range = tuple[int, int]
+WIDE, TALL = 300, 170  # px of each of the three matrices
+SHEETS = 8  # the most that are drawn
+CUTS = {
+    "samples": "the samples, which are rows of x, are cut",
+    "columns": "the columns of w are cut",
+    "rows": "the rows of w are cut, and the columns of x",
+    "both": "the samples and the columns of w are cut",
+    "nothing": "nothing is cut",
+}
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one chip multiplies: x[rows, inner] @ w[inner_w, columns]."""
+
+    name: str
+    rows: Range
+    inner: Range
+    inner_w: Range
+    columns: Range
+
+    @property
+    def block(self) -> Ranges:
+        """The rows and columns of the result to which it adds."""
+        return self.rows, self.columns
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product x @ w over chips.
+
+    Args:
+        shape: rows of x, columns of x (which are rows of w), columns of w.
+        reduced: partial sums were added by an all_reduce.
+        how: what is cut, in words.
+    """
+
+    shape: tuple[int, int, int]
+    parts: tuple[Part, ...]
+    reduced: bool = False
+    how: str = ""
+
+    @property
+    def blocks(self) -> dict[Ranges, list[Part]]:
+        """The chips of each block of the result that some chip computes."""
+        found: dict[Ranges, list[Part]] = {}
+        for part in self.parts:
+            found.setdefault(part.block, []).append(part)
+        return found
+
+    @property
+    def partial(self) -> bool:
+        """Whether a chip multiplies only a part of the dimension that is summed over."""
+        return any(part.inner != (0, self.shape[1]) for part in self.parts)
+
+    @property
+    def missing(self) -> list[Ranges]:
+        """The blocks of the result that no chip computes."""
+        rows = sorted({part.rows for part in self.parts})
+        columns = sorted({part.columns for part in self.parts})
+        have = self.blocks
+        return [block for block in itertools.product(rows, columns) if block not in have]
+
+    @property
+    def sheets(self) -> int:
+        """How many different partial sums make up a block."""
+        return max(len({part.inner for part in parts}) for parts in self.blocks.values())
+
+    def names(self, chips: Sequence[int]) -> str:
+        """Return the names of some of its chips, in short."""
+        kind = self.parts[0].name.split()[0]
+        numbers = ranges(int(self.parts[chip].name.split()[-1]) for chip in chips)
+        return f"{kind}{'' if len(chips) == 1 else 's'} {numbers}"
+
+    def numbers(self, blocks: Sequence[Ranges]) -> int:
+        """Return how many numbers these blocks hold."""
+        return sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
+
+
+def described(
+    cut: str, chips: int | tuple[int, int], shape: tuple[int, int, int] | None, reduced: bool
+) -> Product:
+    """Return a product that is cut as described.
+
+    Raises:
+        TTKitError: an unknown cut, sizes that the chips do not divide, or a sum of unlike blocks.
+    """
+    asked = f"visualize_matmul(cut={cut!r}, chips={chips})"
+    if cut not in CUTS:
+        fail(asked, f"cut is one of {', '.join(CUTS)}", "cut='columns'")
+    grid = (chips, chips) if isinstance(chips, int) else tuple(chips)
+    one_axis = isinstance(chips, int)
+    if min(grid) < 1 or len(grid) != 2 or (not one_axis and cut != "both"):
+        rule = "chips is how many there are; for cut='both' it may also be a mesh such as (2, 2)"
+        fail(asked, rule, "chips=4")
+    over = {"samples": (grid[0], 1, 1), "columns": (1, 1, grid[0]), "rows": (1, grid[0], 1)}
+    m, k, n = over.get(cut, (grid[0], 1, grid[1]) if cut == "both" else (1, 1, 1))
+    if shape is None:
+        shape = math.ceil(8 / m) * m, math.ceil(12 / k) * k, math.ceil(16 / n) * n
+    for size, pieces, what in zip(shape, (m, k, n), ("samples", "rows of w", "columns of w")):
+        if size % pieces:
+            rule = f"{size} {what} do not make {pieces} equal parts"
+            fail(asked, rule, f"shape=... with a multiple of {pieces}")
+    count = grid[0] if one_axis else grid[0] * grid[1]
+    parts = []
+    for chip in range(count):
+        down, across = (chip, chip) if one_axis else divmod(chip, grid[1])
+        rows, inner = _share(shape[0], m, down), _share(shape[1], k, down)
+        parts.append(Part(f"chip {chip}", rows, inner, inner, _share(shape[2], n, across)))
+    found = Product(shape, tuple(parts), reduced, CUTS[cut])
+    if reduced and not found.partial:
+        unlike = len(found.blocks) > 1
+        hold = "different blocks of the result" if unlike else f"{count} copies of one result"
+        rule = f"the chips hold {hold}, not partial sums: an all_reduce would give wrong numbers"
+        fail(asked, rule, "reduced=False; or cut='rows', which makes partial sums")
+    return found
+
+
+def _share(size: int, pieces: int, which: int) -> Range:
+    """Return the range of one of several equal pieces; of one piece, all."""
+    length, at = size // pieces, which % pieces
+    return at * length, (at + 1) * length
+
+
+def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Product:
+    """Return the product of two tensors of a mesh, as their placements cut it.
+
+    Args:
+        result: what x @ w became; where its chips hold the same in each block, they were added up.
+
+    Raises:
+        TTKitError: w is no matrix.
+        RuntimeError: what ttnn refuses to multiply, in its words.
+    """
+    left, right = placed(x), placed(w)
+    if math.prod(right.whole[:-2]) != 1 or len(right.whole) < 2 or len(left.whole) < 2:
+        fail("visualize_matmul(x, w)", f"w is {list(right.whole)}, no matrix", "a w of two axes")
+    parts: list[Part] = []
+    for a, b in zip(left.cells, right.cells):
+        if a.ranges is None or b.ranges is None:
+            continue
+        name = f"device {a.device}" if a.device is not None else f"chip {len(parts)}"
+        rows = _folded(a.ranges[:-1], left.whole[:-1])
+        parts.append(Part(name, rows, a.ranges[-1], b.ranges[-2], b.ranges[-1]))
+    shape = (math.prod(left.whole[:-1]), left.whole[-1], right.whole[-1])
+    for part in parts:
+        if part.inner[1] - part.inner[0] != part.inner_w[1] - part.inner_w[0]:
+            backend.load().matmul(x, w)  # it says why it cannot
+    found = Product(shape, tuple(parts), reduced)
+    how = CUTS["nothing"]
+    several = [len({getattr(p, f) for p in parts}) > 1 for f in ("rows", "columns", "inner")]
+    for name, cut in zip(("samples", "columns", "rows"), several):
+        how = CUTS[name] if cut else how
+    if sum(several) > 1:
+        names = ("the samples", "the columns of w", "the rows of w")
+        how = " and ".join(name for name, cut in zip(names, several) if cut) + " are cut"
+    return Product(shape, found.parts, reduced or _added(found, result), how)
+
+
+def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
+    """Return the rows of a tensor of more than two dimensions, as if it were a matrix."""
+    start, length = 0, 1
+    for (a, b), size in zip(ranges, whole):
+        if length > 1 and (a, b) != (0, size):
+            fail("visualize_matmul(x, w)", "x's rows are cut in two dimensions", "cut one of them")
+        start, length = start * size + a, length * (b - a)
+    return start, start + length
+
+
+def _added(product: Product, result: Any) -> bool:
+    """Return whether the chips of each block hold the same values."""
+    if not product.partial or not hasattr(result, "shards"):  # on a card: reduced=True
+        return False
+    import numpy as np
+
+    first: dict[Ranges, Any] = {}
+    for part, shard in zip(product.parts, result.shards()):
+        other = first.setdefault(part.block, shard)
+        if other.shape != shard.shape or not np.array_equal(other, shard):
+            return False
+    return True
+
+
+def in_words(product: Product) -> list[str]:
+    """Return a line for each chip, and lines about what is missing or must be added."""
+    m, k, n = product.shape
+    lines = []
+    for part in product.parts:
+        x = slice_text((part.rows, part.inner), (m, k))
+        w = slice_text((part.inner_w, part.columns), (k, n))
+        block = slice_text(part.block, (m, n))
+        gives = f"a partial sum of result{block}" if product.partial else f"result{block}"
+        lines.append(f"{part.name}: x{x} @ w{w} -> {gives}")
+    return [*lines, *notes(product)]
+
+
+def notes(product: Product) -> list[str]:
+    """Return what the picture shows, in sentences."""
+    found = []
+    if product.missing:
+        lost, whole = product.numbers(product.missing), product.shape[0] * product.shape[2]
+        found.append(f"Hatched: no chip computes these blocks, {lost} of {whole} numbers.")
+    if product.partial and product.reduced:
+        sheets = f"{product.sheets} sheets have become one"
+        found.append(f"all_reduce added the partial sums: {sheets}, the same on every chip.")
+    elif product.partial:
+        found.append(
+            f"Each sheet is a partial sum of one chip. all_reduce adds the {product.sheets} sheets."
+        )
+    elif not product.missing:
+        same = "Every chip computes the same." if len(product.blocks) == 1 else ""
+        found.append(same or "The blocks make up the whole result: nothing needs to be added.")
+    return found
+
+
+def fault(product: Product) -> str:
+    """Return which chip multiplies parts that do not belong together; "" where none does."""
+    for part in product.parts:
+        if part.inner != part.inner_w:
+            a, b = ("{}:{}".format(*ends) for ends in (part.inner, part.inner_w))
+            return (
+                f"{part.name} multiplies columns {a} of x by rows {b} of w. They do not belong "
+                "together: the numbers are wrong, also after an all_reduce."
+            )
+    return ""
+
+
+# ---------------------------------------------------------------- drawn
 def draw_matmul(
     x: Any = None,
     w: Any = None,
@@ -41,197 +262,52 @@ def draw_matmul(
     title = f"x [{m}, {k}] @ w [{k}, {n}] on {len(product.parts)} chips: {product.how}"
     text = "\n  ".join([title, *in_words(product)])
     wrong = fault(product)
-    drawing = _Picture(product).drawing
-    drawing.title = text
+    parts = product.parts
+    # A number of the result is where a row of x and a column of w meet.
+    cells = [
+        None,
+        _matrix(product, f"w [{k}, {n}]", (k, n), [(p.inner_w, p.columns) for p in parts]),
+        _matrix(product, f"x [{m}, {k}]", (m, k), [(p.rows, p.inner) for p in parts]),
+        _matrix(product, f"result [{m}, {n}]", (m, n), [p.block for p in parts]),
+    ]
+    drawing = Cells(Grid(text, (2, 2), (0, 1, 2, 3)), cells, frame=None, gap=(16, 12))
     return Figure(title, [drawing], notes(product), f"{text}\n  {wrong}".rstrip(), wrong)
 
 
-class _Picture:
-    """w stands above the result and x left of it: a number of the result is where they meet."""
-
-    def __init__(self, product: Product):
-        self.product = product
-        m, k, n = product.shape
-        self.tones = {part.name: tone(i) for i, part in enumerate(product.parts)}
-        cuts = [len({getattr(p, f) for p in product.parts}) for f in ("rows", "inner", "columns")]
-        unit = min(UNIT, MOST / max(m, k, n))
-        tall, deep, wide = (
-            max(LEAST, size * unit, least * pieces)
-            for size, pieces, least in zip((m, k, n), cuts, (15, 15, 18))
-        )
-        left, top = MARGIN + deep + GAP, TOP + deep + GAP
-        sheets = product.sheets * (product.partial and not product.reduced)
-        self.shift = SHIFT if sheets > 1 and len(product.blocks) == 1 else 0
-        room = self.shift * (min(sheets, SHEETS) - 1) if self.shift else 0
-        size = left + wide + room + MARGIN + 2, top + tall + room + 20
-        self.drawing = Drawing(*size, "")
-        self.grids = {
-            "x": (MARGIN, top, deep, tall),
-            "w": (left, TOP, wide, deep),
-            "result": (left, top, wide, tall),
-        }
-        self.sizes = {"x": (m, k), "w": (k, n), "result": (m, n)}
-        self._operand("x", {p.name: (p.rows, p.inner) for p in product.parts})
-        self._operand("w", {p.name: (p.inner_w, p.columns) for p in product.parts})
-        self._result()
-        self._names()
-
-    def _names(self) -> None:
-        for name, (x, y, width, height) in self.grids.items():
-            m, n = self.sizes[name]
-            below = name == "result" and not self.shift
-            text = f"{name} [{m}, {n}]"
-            at = y + height + 14 if below else y - 6
-            self.drawing.words(x + width / 2, at, text, size=12, bold=True)
-
-    def _area(self, name: str, block: Ranges) -> Rectangle:
-        """Return where a block of a matrix is drawn."""
-        x, y, width, height = self.grids[name]
-        (a, b), (c, d) = block
-        m, n = self.sizes[name]
-        return x + width * c / n, y + height * a / m, width * (d - c) / n, height * (b - a) / m
-
-    def _operand(self, name: str, held: dict[str, Ranges]) -> None:
-        """Draw what each chip holds: its own colour, or none where several hold the same."""
-        owners: dict[Ranges, list[str]] = {}
-        for chip, block in held.items():
-            owners.setdefault(block, []).append(chip)
-        for block, chips in owners.items():
-            self._block(name, block, chips, "holds", "hold")
-
-    def _block(self, name: str, block: Ranges, chips: list[str], what: str, plural: str) -> None:
-        x, y, width, height = self._area(name, block)
-        alone = len(chips) == 1
-        owner = chips[0] if alone else f"{len(chips)} chips ({_numbers(chips)})"
-        where = f"{name}{slice_text(block, self.sizes[name])}"
-        hover = f"{where}: {owner} {what if alone else plural} it"
-        fill = self.tones[chips[0]] if alone else "var(--chip)"
-        look: dict[str, Any] = {"fill": fill, "stroke": "var(--edge)"}
-        self.drawing.add("rect", "", hover, x=x, y=y, width=width, height=height, **look)
-        self._elements(name, block)
-        if alone:
-            self._label((x, y, width, height), [chips[0], chips[0].split()[-1]])
+def _matrix(product: Product, name: str, shape: Range, held: Sequence[Ranges]) -> Cell:
+    """Return a matrix as a cell: a box for each block, in the colour of the chip that holds it."""
+    rows, columns = (sorted(set(ends)) for ends in zip(*held))
+    partial = name.startswith("result") and product.partial and not product.reduced
+    boxes = []
+    for block in itertools.product(rows, columns):
+        owners = [i for i, other in enumerate(held) if other == block]
+        where = slice_text(block, shape)
+        if not owners:
+            boxes.append(Box(hatched=True))
+        elif partial:
+            boxes.append(_sheets(product, owners))
+        elif len(owners) == 1:
+            chip = product.parts[owners[0]].name
+            boxes.append(Box([chip, chip.split()[-1]], where, tone(owners[0])))
         else:
-            self._swatches((x, y, width, height), chips)
-
-    def _elements(self, name: str, block: Ranges) -> None:
-        """Draw the lines between the elements, where they are far enough apart."""
-        x, y, width, height = self._area(name, block)
-        (a, b), (c, d) = block
-        look: dict[str, Any] = {"colour": INK, "width": 0.25}
-        if height / (b - a) >= 6:
-            for i in range(1, b - a):
-                at = y + height * i / (b - a)
-                self.drawing.line((x, at), (x + width, at), **look)
-        if width / (d - c) >= 6:
-            for i in range(1, d - c):
-                at = x + width * i / (d - c)
-                self.drawing.line((at, y), (at, y + height), **look)
-
-    def _label(self, area: Rectangle, texts: list[str], colour: str = INK) -> None:
-        """Write the first text that fits."""
-        x, y, width, height = area
-        for text in texts:
-            if width_of(text, LABEL, bold=True) <= width and height >= LABEL:
-                look: dict[str, Any] = {"size": LABEL, "bold": True, "colour": colour}
-                self.drawing.words(x + width / 2, y + height / 2 + 4, text, **look)
-                return
-
-    def _swatches(self, area: Rectangle, chips: list[str]) -> None:
-        """Write that several chips hold a block, with a small square for each where there is room.
-
-        The squares have the chips' colours and numbers."""
-        x, y, width, height = area
-        side, step = 16, 18
-        fits = len(chips) <= 8 and step * len(chips) <= width - 4 and height >= 40
-        everyone = len(chips) == len(self.product.parts)
-        held = f"{len(chips)} chips"
-        head = [f"all {held}", "all"] if everyone else [_numbers(chips), held]
-        if everyone or not fits:
-            self._backed((x, y - 10 * fits, width, height), head)
-        if not fits:
-            return
-        left, top = (
-            x + (width - step * len(chips)) / 2 + 1,
-            y + height / 2 + (2 if everyone else -8),
-        )
-        for i, chip in enumerate(chips):
-            box = left + i * step, top, side, side
-            self.drawing.box(*box, fill=self.tones[chip], edge=INK, round=2)
-            self.drawing.words(box[0] + side / 2, top + 12, chip.split()[-1], size=10, colour=INK)
-
-    def _backed(self, area: Rectangle, texts: list[str]) -> None:
-        """Write the first text that fits, on a ground that covers the lines between elements."""
-        x, y, width, height = area
-        for text in texts:
-            wide = width_of(text, LABEL, bold=True) + 6
-            if wide <= width and height >= 15:
-                middle = x + width / 2, y + height / 2
-                at = middle[0] - wide / 2, middle[1] - 8, wide, 16
-                self.drawing.box(*at, fill="var(--chip)", edge="none", round=3)
-                look: dict[str, Any] = {"size": LABEL, "bold": True, "colour": "var(--ink)"}
-                self.drawing.words(middle[0], middle[1] + 4, text, **look)
-                return
-
-    def _result(self) -> None:
-        product = self.product
-        for block, parts in product.blocks.items():
-            if product.partial and not product.reduced:
-                self._sheets(block, parts)
-            else:
-                self._block("result", block, [part.name for part in parts], "has", "have")
-        for block in product.missing:
-            area = self._area("result", block)
-            self.drawing.box(*area, fill="var(--page)", round=0)
-            where = slice_text(block, self.sizes["result"])
-            self.drawing.hatch([area], gap=7, colour="var(--edge)")
-            x, y, width, height = area
-            look: dict[str, Any] = {"x": x, "y": y, "width": width, "height": height}
-            hover = f"result{where}: no chip computes it"
-            self.drawing.add("rect", hover=hover, fill="transparent", **look)
-
-    def _sheets(self, block: Ranges, parts: list[Part]) -> None:
-        """Draw the partial sums of a block as sheets that lie over one another.
-
-        Chips that hold the same partial sum share a sheet."""
-        same: dict[Range, list[str]] = {}
-        for part in parts:
-            same.setdefault(part.inner, []).append(part.name)
-        kind = parts[0].name.split()[0]
-        names = {i: a[0] if len(a) == 1 else f"{kind}s {_numbers(a)}" for i, a in same.items()}
-        parts = list({part.inner: part for part in parts[::-1]}.values())[::-1]
-        shown = parts if len(parts) <= SHEETS else [*parts[: SHEETS - 1], parts[-1]]
-        x, y, width, height = self._area("result", block)
-        shift: float = self.shift
-        if not shift and len(shown) > 1:  # other blocks are beside it: they stay inside
-            shift = min(SHIFT, 0.6 * min(width, height) / (len(shown) - 1))
-            width, height = (side - shift * (len(shown) - 1) for side in (width, height))
-        places = [(x + i * shift, y + i * shift) for i in range(len(shown))]
-        for at in places[::-1]:
-            self.drawing.box(*at, width, height, fill="#ffffff", edge="none", round=0)
-        for (left, top), part in list(zip(places, shown))[::-1]:
-            inner = _range(part.inner)
-            where = f"result{slice_text(block, self.sizes['result'])}"
-            hover = f"{names[part.inner]}: its partial sum of {where}, from columns {inner} of x"
-            look: dict[str, Any] = {"fill": self.tones[part.name], "fill_opacity": 0.7}
-            look |= {"stroke": INK, "width": width, "height": height}
-            self.drawing.add("rect", "", hover, x=left, y=top, **look)
-        look = {"size": 10, "colour": INK, "anchor": "end"}
-        for i, ((left, top), part) in enumerate(zip(places, shown)):
-            last = i == len(shown) - 1
-            text = "..." if len(shown) < len(parts) and i == SHEETS - 2 else names[part.inner]
-            if shift < 12 and not last:
-                continue
-            self.drawing.words(left + width - 3, top + height - 4, text, **look)
-        if self.shift:
-            sheets = [f"{len(parts)} partial sums", f"{len(parts)} sheets"]
-            self._label((x, y, width, height - 14), sheets)
+            count = f"{len(owners)} chips"
+            texts = [product.names(owners), count]
+            if len(owners) == len(held):
+                texts = [f"all {count}", "all"]
+            boxes.append(Box(texts, where, "var(--chip)"))
+    size = WIDE / len(columns), TALL / len(rows)
+    return Cell(name, fill="none", boxes=boxes, columns=len(columns), box=size)
 
 
-def _range(ends: Range) -> str:
-    return f"{ends[0]}:{ends[1]}"
-
-
-def _numbers(chips: list[str]) -> str:
-    """Return the numbers of chips, in short."""
-    return ranges(int(chip.split()[-1]) for chip in chips)
+def _sheets(product: Product, owners: Sequence[int]) -> Box:
+    """Return the partial sums of a block as sheets; chips that hold the same one share a sheet."""
+    same: dict[Range, list[int]] = {}
+    for chip in owners:
+        same.setdefault(product.parts[chip].inner, []).append(chip)
+    sheets = [(product.names(chips), tone(chips[0])) for chips in same.values()]
+    shown = sheets
+    if len(sheets) > SHEETS:
+        shown = [*sheets[: SHEETS - 2], ("...", sheets[SHEETS - 2][1]), sheets[-1]]
+    return Box(
+        [f"{len(sheets)} partial sums", f"{len(sheets)} sums"], fill=sheets[0][1], sheets=shown
+    )

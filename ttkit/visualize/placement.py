@@ -10,21 +10,18 @@ from typing import Any
 
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.systems import system_named
-from ttkit.visualize.drawing import INK, Drawing, Figure, on_page, tone, width_of
-from ttkit.visualize.mesh import MeshDrawing, picture_of
+from ttkit.visualize.cells import Cell, Cells
+from ttkit.visualize.drawing import Drawing, Figure, on_page, tone, width_of
+from ttkit.visualize.mesh import grid_of
 from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
 from ttkit.words import counted
 
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
 LAYOUTS = ("TILE", "ROW_MAJOR")
-NAME, SIZE, PART, STEP = 12, 11.5, 10, 13  # sizes of words, and from line to line
-MAP = 20  # side of the small map in a chip
 TILE = 32  # rows and columns of a tile
-WIDE, TALL, LARGEST = 360, 260, 40  # at most so large: a shard, and one tile
-FINEST = 4  # tiles that are smaller are drawn without their edges
-LEAST = 3  # px of values that are seen
-SOFT = "var(--soft)"
+WIDE, TALL, LARGEST = 360, 260, 40  # px: at most so large are a shard, and one tile
+FINEST = 4  # px: smaller tiles are drawn without their edges
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
@@ -212,79 +209,58 @@ def _drawn(title: str, code: str, made: _Made) -> Placement:
         "the values of one whole tensor need. One colour: the same slice.",
     ]
     held: dict[str, list[int]] = {}
-    for device, cell in zip(made.devices, made.picture.cells):
-        held.setdefault(slice_text(cell.ranges or (), whole), []).append(device)
+    for device, place in zip(made.devices, made.picture.cells):
+        held.setdefault(slice_text(place.ranges or (), whole), []).append(device)
     lines = [
-        f"{part} on device{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+        f"{part} on {'device' if len(ids) == 1 else 'devices'} {', '.join(map(str, ids))}"
         for part, ids in held.items()
     ]
     text = "\n  ".join([title, *lines, how])
-    chips_drawn = _chips(made)
-    if chips_drawn.picture.fold:
-        fold = chips_drawn.picture.fold
-        notes.append(f"The line of chips is folded: {fold} there, {fold} back.")
-    drawings = [chips_drawn, _shard(made, padding)]
+    drawings = [_chips(made), _shard(made, padding)]
     return Placement(title, drawings, notes, text, code=code, nbytes=made.nbytes, padding=padding)
 
 
-def _chips(made: _Made) -> MeshDrawing:
+def _chips(made: _Made) -> Cells:
     """Draw the mesh: in each chip its id, a small map of what it holds, and the slice in words."""
     whole = made.picture.whole
     title = "which slice each chip holds: dimension 0, then 1"
     title += "".join(f", {d}" for d in range(2, len(whole)))
-    chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
-    held = [
-        ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(cell.ranges or (), whole)]
-        for cell in made.picture.cells
-    ]
-    words = max(width_of(part, PART) for parts in held for part in ["", *parts])
-    height = 24 + max(MAP, STEP * len(whole)) + 6
-    drawing = MeshDrawing(chips, max(74, MAP + 11 + words), height, "", gap=(9, 20))
-    drawn = zip(made.picture.cells, made.devices, held, drawing.corners)
-    for cell, device, parts, (x, y) in drawn:
-        ranges, at = cell.ranges or (), f"device {device} at {cell.coordinate}"
-        hover = f"{at}: {slice_text(ranges, whole)}, {made.nbytes:,} bytes"
-        look: dict[str, Any] = {"fill": tone(cell.group or 0), "stroke": "var(--edge)", "rx": 6}
-        drawing.add("rect", hover=hover, x=x, y=y, width=drawing.w, height=height, **look)
-        name = f"device {device}"
-        drawing.words(x + drawing.w / 2, y + 15, name, size=NAME, colour=INK, bold=True)
-        if ranges:
-            map_of(drawing, made.picture, ranges, x + 4, y + 23, MAP)
-        drawing.words(x + MAP + 8, y + 31, parts, size=PART, colour=INK, anchor="start", step=STEP)
-    return drawing
+    grid = grid_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
+    cells = []
+    for device, place in zip(made.devices, made.picture.cells):
+        ranges = place.ranges or ()
+        lines = ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole)]
+        hover = f"device {device} at {place.coordinate}: {slice_text(ranges, whole)}"
+        held = map_of(made.picture, ranges)
+        cells.append(Cell(f"device {device}", lines, tone(place.group or 0), hover, map=held))
+    return Cells(grid, cells, frame="", gap=(5, 20), size=10, map_side=16, beside=True)
 
 
 def _shard(made: _Made, padding: float) -> Drawing:
     """Draw the matrix of one shard in its tiles: the values in colour, the padding hatched."""
     (rows, columns), (high, wide) = made.matrix, made.stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
-    w, h = wide * scale, high * scale
-    right, below = (max(n * scale, LEAST * (n > 0)) for n in (columns, rows))
+    w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
     title = f"the shard of one chip: {rows} x {columns}"
     if made.tiled:
         title += f" in {high // TILE} x {wide // TILE} tiles"
-    drawing = Drawing(max(w + 4, 230), h + 48, title)
-    hover = f"padding: stored as {high} x {wide}, {padding:.0%} holds no value"
-    drawing.add("rect", hover=hover, x=2, y=2, width=w, height=h, fill="var(--empty)")
-    drawing.hatch([(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)], colour=SOFT)
-    hover = f"values: {rows} x {columns}"
-    drawing.add("rect", hover=hover, x=2, y=2, width=right, height=below, fill=tone(0))
+    drawing = Drawing(max(w + 4, 250), h + 48, title)
+    drawing.box(2, 2, w, h, fill="var(--empty)", edge="none", round=0)
+    drawing.box(2, 2, right, below, fill=tone(0), edge="none", round=0)
+    padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]
+    drawing.hatch(padded, colour="var(--soft)")
     tile = TILE * scale
-    # edges are dark on the values, and of the theme's colour on the padding
-    for wide_to, high_to, ink in ((w, h, SOFT), (right, below, INK)):
-        if made.tiled and tile >= FINEST:
-            steps = [i * tile for i in range(1, max(wide, high) // TILE)]
-            across = [(2, 2 + at, wide_to, 0) for at in steps if at < high_to]
-            down = [(2 + at, 2, 0, high_to) for at in steps if at < wide_to]
-            drawing.blocks([*across, *down], edge=ink)
+    if made.tiled and tile >= FINEST:
+        across, down = (range(n // TILE) for n in (wide, high))
+        tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
+        drawing.blocks(tiles, edge="var(--soft)")
     drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
-    y = h + 14
-    drawing.box(2, y, 14, 14, fill=tone(0), round=2)
-    words = f"values: {1 - padding:.0%}"
-    drawing.words(22, y + 11, words, size=SIZE, anchor="start")
-    x = 36 + width_of(words, SIZE)
-    drawing.box(x, y, 14, 14, fill="var(--empty)", round=2)
-    drawing.hatch([(x, y, 14, 14)], colour=SOFT)
-    label = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
-    drawing.words(x + 20, y + 11, label, size=SIZE, anchor="start")
+    words = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
+    x, y = 2.0, h + 14
+    for fill, text in ((tone(0), f"values: {1 - padding:.0%}"), ("var(--empty)", words)):
+        drawing.box(x, y, 14, 14, fill=fill, round=2)
+        drawing.words(x + 20, y + 11, text, anchor="start")
+        if fill != tone(0):
+            drawing.hatch([(x, y, 14, 14)], colour="var(--soft)")
+        x += 34 + width_of(text, 12)
     return drawing

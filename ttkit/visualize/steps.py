@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer
+from ttkit.visualize.cells import Grid
 from ttkit.visualize.drawing import ranges, size_text
-from ttkit.visualize.mesh import MeshPicture
 from ttkit.words import counted
 
 LONGEST = 6  # chips in a line that is not folded: they are wider here than in the picture of a mesh
@@ -56,7 +56,7 @@ class Arrow:
     @property
     def brings(self) -> str:
         """The chunks in words."""
-        return f"chunk{'s' * (len(self.chunks) > 1)} {ranges(self.chunks)}"
+        return f"{'chunk' if len(self.chunks) == 1 else 'chunks'} {ranges(self.chunks)}"
 
     @property
     def bytes(self) -> int:
@@ -79,7 +79,7 @@ class StepPicture:
 
     plan: Plan
     number: int
-    mesh: MeshPicture
+    grid: Grid
     slots: dict[int, tuple[int, ...]]
     held: dict[int, tuple[Held, ...]]
     arrows: tuple[Arrow, ...]
@@ -94,7 +94,16 @@ class StepPicture:
     def forward(self, arrow: Arrow) -> bool:
         """Return whether an arrow is drawn downwards, or to the right."""
         at = self.plan.topology.place
-        return self.mesh.spot(at[arrow.source]) < self.mesh.spot(at[arrow.destination])
+        return self.grid.spot(at[arrow.source]) < self.grid.spot(at[arrow.destination])
+
+    def holds(self, chip: int) -> str:
+        """Return which chunks a chip holds, and how much of each sum."""
+        held, whole = self.held[chip], whole_of(self.plan)
+        texts = []
+        for parts in sorted({one.parts for one in held}):
+            share = f" ({parts} of {whole} parts)" if whole > 1 else ""
+            texts.append(ranges(one.chunk for one in held if one.parts == parts) + share)
+        return f"{self.name(chip)} holds {'; '.join(texts) or 'nothing'}"
 
     @property
     def sent(self) -> int:
@@ -129,13 +138,7 @@ class StepPicture:
             ends = (self.names.get(chip, chip) for chip in (arrow.source, arrow.destination))
             way = f" {sign} ".join(map(str, ends))
             lines.append(f"{way}: {size_text(arrow.bytes)}, {arrow.brings}{wrong}")
-        whole = whole_of(self.plan)
-        for chip, held in self.held.items():
-            texts = []
-            for parts in sorted({one.parts for one in held}):
-                share = f" ({parts} of {whole} parts)" if whole > 1 else ""
-                texts.append(ranges(one.chunk for one in held if one.parts == parts) + share)
-            lines.append(f"{self.name(chip)} holds {'; '.join(texts) or 'nothing'}")
+        lines += map(self.holds, self.held)
         return "\n".join([*lines, *([self.problem] if self.problem else [])])
 
 
@@ -161,7 +164,7 @@ def plan_text(pictures: list[StepPicture]) -> str:
     """Return a line for each step: transfers, bytes, and how much the chips hold after it."""
     plan, problem = pictures[0].plan, pictures[0].problem
     head = f"{'step':>6} {'transfers':>9} {'bytes':>10}  chunks held"
-    lines = [summary_of(plan), head + ", finished sums" * plan.adds]
+    lines = [summary_of(plan), head + (", finished sums" if plan.adds else "")]
     for picture in pictures:
         held = [one for chip in picture.held.values() for one in chip]
         done = sum(one.parts == whole_of(plan) for one in held)
@@ -197,8 +200,7 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
         slots[chip] = tuple(sorted(ever))
     topology, at = plan.topology, plan.topology.place
     pairs = sorted((at[a], at[b]) for a, b in topology.pairs if at[a] < at[b])
-    mesh = MeshPicture("", topology.shape, topology.chips, tuple(pairs), topology.links)
-    mesh = mesh.folded(LONGEST)
+    grid = Grid("", topology.shape, topology.chips, tuple(pairs), topology.links).folded(LONGEST)
     problem, where = problem_of(plan)
     known = dict(zip(topology.chips, names))
     pictures = []
@@ -212,7 +214,7 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
             )
         arrows = tuple(_arrows(plan, number, before)) if number else ()
         wrong = bool(problem) and number == where
-        now = StepPicture(plan, number, mesh, slots, held, arrows, problem, wrong, known)
+        now = StepPicture(plan, number, grid, slots, held, arrows, problem, wrong, known)
         pictures.append(now)
     return pictures
 

@@ -11,7 +11,8 @@ from html import escape
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.mesh import Coordinate, ids_at
+from ttkit.visualize.cells import Coordinate
+from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, slice_text
 from ttkit.words import in_notebook
 

@@ -12,20 +12,17 @@ from textwrap import wrap
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import INK, Figure, tone, width_of
-from ttkit.visualize.mesh import GAPS, Coordinate, MeshDrawing, chips_of, ids_at, picture_of
+from ttkit.visualize.cells import Cell, Cells, Coordinate
+from ttkit.visualize.drawing import Figure, Rectangle, tone
+from ttkit.visualize.mesh import chips_of, gap_of, grid_of, ids_at
 
 Ranges = tuple[tuple[int, int], ...]  # (start, end) in each dimension of the whole tensor
-# side of the small map of two dimensions, and the least that is seen of a slice
-MAP, SLIVER = 44, 2.5
-STRIPES = "rgba(255,255,255,.45)"
-NAME, SIZE, STEP = 11, 10.5, 13  # sizes of the words in a chip, and from line to line
 
 
 # ---------------------------------------------------------------- where the shards lie
 @dataclass(frozen=True)
-class Cell:
-    """One place of a mesh in a picture.
+class Place:
+    """One coordinate of a mesh, and what its chip holds of a tensor.
 
     Args:
         device: the device id; None on the host, and for a chip of another rank.
@@ -50,7 +47,7 @@ class Placed:
 
     mesh_shape: Coordinate
     whole: tuple[int, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Place, ...]
     unequal: frozenset[int] = frozenset()
 
 
@@ -130,7 +127,7 @@ def placed(tensor: Any) -> Placed:
     for place in itertools.product(*map(range, mesh_shape)):
         held = ranges_at.get(place)
         group = None if held is None else groups[held]
-        cells.append(Cell(place, ids.get(place), held, group))
+        cells.append(Place(place, ids.get(place), held, group))
     unequal = _unequal(tensor, [groups[ranges_at[place]] for place in places])
     return Placed(mesh_shape, whole, tuple(cells), unequal)
 
@@ -162,52 +159,27 @@ def draw_tensor(tensor: Any) -> Figure:
     if not tensor.is_allocated():
         return Figure(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated", [])
     picture, mesh = placed(tensor), tensor.device()
-    where, host = ("in host memory", "host memory") if mesh is None else ("on device", "host")
-    shards = f" in shards of {list(tensor.shape)}" * (len(picture.cells) > 1)
+    where, frame = ("in host memory", "host memory") if mesh is None else ("on device", "host")
+    shards = f" in shards of {list(tensor.shape)}" if len(picture.cells) > 1 else ""
     title = f"tensor {list(picture.whole)}{shards} · {kind} · {where}"
     devices = tuple(range(len(picture.cells))) if mesh is None else chips_of(mesh)
-    chips = picture_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
-    rows, columns = chips.drawn
-    beside = rows >= 4 >= columns  # the map stands left of the words, not above them
-    names, words = [], []
-    for label, cell in zip(chips.labels, picture.cells):
-        away = "remote" * (mesh is not None)
-        name = away if cell.device is None else f"device {cell.device}"
-        text = "no shard" if cell.ranges is None else slice_text(cell.ranges, picture.whole)
-        if columns <= 4:
-            names.append(f"{name} {label}".lstrip())
-            words.append(wrap(text, 30, max_lines=3))
-        else:  # narrow chips: the coordinate has a line of its own
-            names.append(name or label)
-            words.append([label] * bool(name) + wrap(text, 10, max_lines=3, break_long_words=False))
-    widths = [width_of(line, SIZE) for lines in words for line in lines]
-    widths += [width_of(name, NAME, bold=True) for name in names]
-    tall = STEP * (1 + max(map(len, words)))
-    width = max(widths) + (11 if columns <= 4 else 8) + (MAP + 12) * beside
-    height = max(MAP + 16, tall + 14) if beside else MAP + tall + 20
-    gap = GAPS if columns <= 4 else (8, GAPS[1])  # eight fit a page of 800 px
-    drawing = MeshDrawing(chips, width, height, host, gap=gap)
-    for cell, name, lines, (x, y) in zip(picture.cells, names, words, drawing.corners):
-        empty = cell.group is None
-        fill = "var(--empty)" if cell.group is None else tone(cell.group)
-        drawing.box(x, y, width, height, fill=fill, dash="4 3" * (cell.device is None))
-        if cell.group in picture.unequal:
-            ends = (x + 3, y + height / 2), (x + width - 3, y + height / 2)
-            drawing.line(*ends, colour=STRIPES, width=height - 6, dash="4 8")
-        if beside:
-            map_x, map_y, anchor = x + 8, y + (height - MAP) / 2, "start"
-            left, top = x + MAP + 16, y + (height - tall) / 2 + 10
+    grid = grid_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
+    wide = grid.drawn[1] <= 4  # Where chips are narrow, the coordinate has a line of its own.
+    cells = []
+    for label, place in zip(grid.labels, picture.cells):
+        away = "" if mesh is None else "remote"
+        name = away if place.device is None else f"device {place.device}"
+        text = "no shard" if place.ranges is None else slice_text(place.ranges, picture.whole)
+        lines = wrap(text, 11, max_lines=3, break_long_words=False)
+        if wide or not name:
+            name = f"{name} {label}".strip()
         else:
-            map_x, map_y, anchor = x + (width - MAP) / 2, y + 8, "middle"
-            left, top = x + width / 2, y + MAP + 22
-        look: dict[str, Any] = {"colour": "var(--soft)" if empty else INK, "anchor": anchor}
-        drawing.words(left, top, name, size=NAME, bold=not empty, **look)
-        drawing.words(left, top + STEP, lines, size=SIZE, step=STEP, **look)
-        if cell.ranges is not None:
-            map_of(drawing, picture, cell.ranges, map_x, map_y)
-            held = math.prod(b - a for a, b in cell.ranges)
-            number = f"{held:,} of {math.prod(picture.whole):,} elements"
-            drawing.tip((x, y), f"{' '.join([name, *lines])}: {number}")
+            lines.insert(0, label)
+        fill = "var(--empty)" if place.group is None else tone(place.group)
+        held = None if place.ranges is None else map_of(picture, place.ranges)
+        striped = place.group in picture.unequal
+        cells.append(Cell(name, lines, fill, "", place.device is None, striped, held))
+    drawing = Cells(grid, cells, frame=frame, gap=gap_of(grid), beside=wide)
     return Figure(title, [drawing], _notes(tensor, picture))
 
 
@@ -216,7 +188,7 @@ def mapped(picture: Placed) -> tuple[int, ...]:
 
     Example:
         >>> held = [((i, i + 1), (0, 1), (0, 32), (0, 64)) for i in range(4)]
-        >>> cells = tuple(Cell((0, i), i, ranges, i) for i, ranges in enumerate(held))
+        >>> cells = tuple(Place((0, i), i, ranges, i) for i, ranges in enumerate(held))
         >>> mapped(Placed((1, 4), (4, 1, 32, 64), cells))
         (0, 3)
     """
@@ -226,24 +198,12 @@ def mapped(picture: Placed) -> tuple[int, ...]:
     return tuple(sorted([*cut, *others][:2]))
 
 
-def map_of(
-    drawing: MeshDrawing,
-    picture: Placed,
-    ranges: Ranges,
-    x: float,
-    y: float,
-    side: float = MAP,
-) -> None:
-    """Draw two dimensions of the whole as a square, and in it what a chip holds."""
-    drawing.box(x, y, side, side, fill="#ffffff", edge=INK, round=0)
-    spans = [(ranges[d], picture.whole[d]) for d in mapped(picture)]
+def map_of(picture: Placed, ranges: Ranges) -> Rectangle:
+    """Return what a chip holds of two dimensions of the whole, as a part of a square."""
+    spans = [(ranges[d], picture.whole[d] or 1) for d in mapped(picture)]
     spans = [((0, 1), 1)] * (2 - len(spans)) + spans
-    (top, bottom), (left, right) = (
-        (side * a / (n or 1), side * b / (n or 1)) for (a, b), n in spans
-    )
-    w, h = max(right - left, SLIVER), max(bottom - top, SLIVER)
-    at = (x + min(left, side - w), y + min(top, side - h))
-    drawing.box(*at, w, h, fill="#3d4a5c", edge="none", round=0)
+    (top, bottom), (left, right) = ((a / n, b / n) for (a, b), n in spans)
+    return left, top, right - left, bottom - top
 
 
 def _notes(tensor: Any, picture: Placed) -> list[str]:

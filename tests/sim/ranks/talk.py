@@ -14,7 +14,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.p2p import Sockets
+from ttkit.train.pipeline.p2p import Sockets
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)

@@ -8,8 +8,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from pipelines import TEXT, Run
 
-from ttkit.train.config import TransformerConfig
-from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.pipeline.trainer import PipelineTrainer
 
 given = json.loads(sys.argv[1])
 run = Run(**{**given, "model": TransformerConfig(**given["model"])})

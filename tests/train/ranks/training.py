@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from train.tiny import TEXT, tiny, weights
 
 from ttkit.train import Trainer
-from ttkit.train.config import DeviceConfig, Distributed
+from ttkit.train.config.settings import DeviceConfig, Distributed
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 asked = json.loads(sys.argv[1])

@@ -65,7 +65,7 @@ class Report:
         # In whole MB, so that it changes only when it matters.
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         # While another thread imports a module, it has not all of its names.
-        lines = getattr(sys.modules.get("ttkit.visualize.live_training"), "Lines", None)
+        lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh.mesh"), "opened_meshes", ()))
         used = sys.modules["ttkit.sim.tensor.memory"].bytes_in_use() if meshes else {}
         devices = tuple(device for mesh in meshes for device in mesh.get_device_ids())

@@ -123,8 +123,8 @@ class Status:
         return on_page("".join(parts))
 
     def _card(self, card: Card) -> str:
-        from ttkit.visualize.live_training import small_curve
         from ttkit.visualize.mesh import draw_share
+        from ttkit.visualize.widgets.live_training import small_curve
 
         look = CARD.format(
             width=2 if card.state == "busy" else 1,
@@ -207,7 +207,7 @@ class Live:
         """Show the cards here, and refresh them here from now on."""
         from IPython.display import display
 
-        from ttkit.visualize.live import buttons, show_widget
+        from ttkit.visualize.widgets.live import buttons, show_widget
 
         self.pause()
         self._last = status_of(self.cluster)

@@ -228,7 +228,7 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
 def stop_training(cluster: Cluster) -> bool:
     """Stop a training over the ranks after its step; return whether one goes on.
 
-    One rank is interrupted: after each step the ranks tell each other (ttkit.train.ranks).
+    One rank is interrupted: after each step the ranks tell each other (ttkit.train.parallel.ranks).
     """
     training = [rank for rank in cluster.busy() if cluster.report(rank).doing]
     if training:

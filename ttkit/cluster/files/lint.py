@@ -78,8 +78,8 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     ]
     top = document.value if isinstance(document.value, dict) else {}
     if "rank_bindings" not in top:
-        from ttkit.train.config import SECTIONS  # Training defines what is in its files.
-        from ttkit.train.config_files import check_settings
+        from ttkit.train.config.files import check_settings
+        from ttkit.train.config.settings import SECTIONS  # Training defines what is in its files.
 
         if set(top) & set(SECTIONS):
             return findings + check_settings(document)

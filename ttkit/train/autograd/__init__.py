@@ -1,0 +1,1 @@
+"""Gradients: tensors that record how they were computed, and the operations on them."""

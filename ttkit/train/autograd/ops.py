@@ -1,0 +1,303 @@
+"""Differentiable operations: each computes with ttnn and defines its backward.
+
+Shapes are those on one device: activations [B, 1, S, E], heads [B, h, S, d], weights [1, 1, out,
+in], as in ttml."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
+
+# added to a score that must not be chosen: far below any real score, and finite in bfloat16
+NEVER = -1e9
+
+
+def _rows(value: Value) -> Value:
+    """[..., n] as [1, 1, rows, n]."""
+    *front, width = value.shape
+    return ttnn.reshape(value, (1, 1, math.prod(front), width))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out].
+
+    Or a product for each of n: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows, out]."""
+    value = x.get_value()
+    out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
+
+    def backward(grad: Value) -> list[Value | None]:
+        dx = dw = None
+        if x.get_requires_grad():
+            dx = ttnn.matmul(grad, weight.full())
+        if weight.get_requires_grad():
+            left, right = (grad, value) if weight.shape()[1] > 1 else (_rows(grad), _rows(value))
+            dw = ttnn.matmul(left, right, transpose_a=True)
+        return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
+
+    return recorded("linear", out, [x, weight] if bias is None else [x, weight, bias], backward)
+
+
+def _elementwise(
+    name: str,
+    x: Tensor,
+    forward: Callable[..., Value],
+    back: Callable[..., list[Value]],
+    **how: Any,
+) -> Tensor:
+    value = x.get_value()
+    return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU by tanh, element by element."""
+    return _elementwise("gelu", x, ttnn.gelu, ttnn.gelu_bw, variant=ttnn.GeluVariant.Tanh)
+
+
+def silu(x: Tensor) -> Tensor:
+    """x sigmoid(x), element by element."""
+    return _elementwise("silu", x, ttnn.silu, ttnn.silu_bw)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0), element by element."""
+    return _elementwise("relu", x, ttnn.relu, ttnn.relu_bw)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Softmax over the last dimension."""
+    probs = ttnn.softmax(x.get_value(), dim=-1)
+    return recorded("softmax", probs, [x], lambda grad: [softmax_back(probs, grad)])
+
+
+def softmax_back(probs: Value, grad: Value) -> Value:
+    """Return the gradient of what a softmax was taken of, given its result's."""
+    weighted = ttnn.multiply(probs, grad)
+    total = ttnn.sum(weighted, dim=-1, keepdim=True)
+    return ttnn.subtract(weighted, ttnn.multiply(probs, total))
+
+
+def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same elements in another shape."""
+    back = tuple(x.shape())
+    value = ttnn.reshape(x.get_value(), shape)
+    return recorded("reshape", value, [x], lambda grad: [ttnn.reshape(grad, back)])
+
+
+def transpose(x: Tensor, a: int, b: int) -> Tensor:
+    """Swap two dimensions."""
+    value = ttnn.transpose(x.get_value(), a, b)
+    return recorded("transpose", value, [x], lambda grad: [ttnn.transpose(grad, a, b)])
+
+
+def mean(x: Tensor) -> Tensor:
+    """Return the mean of all elements on each device, [1, 1, 1, 1]."""
+    shape = x.shape()
+    value = ttnn.mean(x.get_value(), dim=list(range(len(shape))), keepdim=True)
+
+    def backward(grad: Value) -> list[Value]:
+        each = ttnn.multiply(grad, 1 / math.prod(shape))
+        return [ttnn.multiply(ttnn.ones_like(x.get_value()), each)]
+
+    return recorded("mean", value, [x], backward)
+
+
+def _split(value: Value, heads: int) -> Value:
+    batch, _, length, width = value.shape
+    return ttnn.transpose(ttnn.reshape(value, (batch, length, heads, width // heads)), 1, 2)
+
+
+def _joined(value: Value) -> Value:
+    batch, heads, length, width = value.shape
+    return ttnn.reshape(ttnn.transpose(value, 1, 2), (batch, 1, length, heads * width))
+
+
+def heads_creation(x: Tensor, num_heads: int) -> Tensor:
+    """[B, 1, S, heads * d] -> [B, heads, S, d]."""
+    split = _split(x.get_value(), num_heads)
+    return recorded("heads_creation", split, [x], lambda grad: [_joined(grad)])
+
+
+def heads_fusion(x: Tensor) -> Tensor:
+    """[B, heads, S, d] -> [B, 1, S, heads * d]."""
+    heads = x.shape()[1]
+    return recorded("heads_fusion", _joined(x.get_value()), [x], lambda grad: [_split(grad, heads)])
+
+
+def layernorm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, epsilon: float = 1e-5
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba, Kiros,
+    Hinton 2016).
+    """
+    value, w = x.get_value(), weight.full()
+    out = ttnn.layer_norm(value, weight=w, bias=bias.full() if bias else None, epsilon=epsilon)
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return _norm("layernorm", out, inputs, epsilon, _centred)
+
+
+def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang, Sennrich 2019)."""
+    out = ttnn.rms_norm(x.get_value(), weight=weight.full(), epsilon=epsilon)
+    return _norm("rmsnorm", out, [x, weight], epsilon, lambda value: value)
+
+
+def _mean(value: Value) -> Value:
+    return ttnn.mean(value, dim=-1, keepdim=True)
+
+
+def _centred(value: Value) -> Value:
+    return ttnn.subtract(value, _mean(value))
+
+
+def _norm(
+    name: str,
+    out: Value,
+    inputs: list[Tensor],
+    epsilon: float,
+    centre: Callable[[Value], Value],
+) -> Tensor:
+    """Record a norm of x, weight and perhaps a bias: `centre`, then divide by the root of the mean
+    square.
+    """
+    x, weight, *biases = inputs
+    value = x.get_value()
+
+    def backward(grad: Value) -> list[Value]:
+        centred = centre(value)
+        scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
+        normal = ttnn.multiply(centred, scale)
+        dnormal = ttnn.multiply(grad, weight.full())
+        # a norm does not depend on the part along the normalized values
+        along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
+        dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)
+        dw = back_to(weight, ttnn.multiply(grad, normal))
+        return [dx, dw, *(back_to(bias, grad) for bias in biases)]
+
+    return recorded(name, out, inputs, backward)
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Value | None = None
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d) + mask) V (Vaswani 2017); query heads may share keys (Ainslie 2023).
+
+    The heads of a group are stacked as rows, so their keys and values need no copies.
+
+    Args:
+        query: [B, heads, S, d].
+        key, value: [B, groups, T, d]; heads is a multiple of groups.
+        mask: [1, 1, heads / groups * S, T], added to the scores.
+
+    Returns:
+        [B, heads, S, d].
+    """
+    batch, heads, length, width = query.shape()
+    groups = key.shape()[1]
+    if heads % groups:
+        rule = f"{heads} query heads do not share {groups} groups of keys evenly"
+        fail("scaled_dot_product_attention", rule, "num_heads a multiple of num_groups")
+    scale = 1 / math.sqrt(width)
+    stacked = (batch, groups, heads // groups * length, width)
+    q = ttnn.multiply(ttnn.reshape(query.get_value(), stacked), scale)
+    k, v = key.get_value(), value.get_value()
+    scores = ttnn.matmul(q, k, transpose_b=True)
+    probs = ttnn.softmax(scores if mask is None else ttnn.add(scores, mask), dim=-1)
+    out = ttnn.reshape(ttnn.matmul(probs, v), (batch, heads, length, width))
+
+    def backward(grad: Value) -> list[Value]:
+        grad = ttnn.reshape(grad, stacked)
+        dv = ttnn.matmul(probs, grad, transpose_a=True)
+        dscores = softmax_back(probs, ttnn.matmul(grad, v, transpose_b=True))
+        dq = ttnn.reshape(ttnn.multiply(ttnn.matmul(dscores, k), scale), tuple(query.shape()))
+        return [dq, ttnn.matmul(dscores, q, transpose_a=True), dv]
+
+    return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
+
+
+def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
+    """Rotary positions: rotate each pair (2i, 2i + 1) by its position's angle (Su 2021).
+
+    Args:
+        x: [B, heads, S, d].
+        cos, sin: [1, 1, S, d], each angle twice.
+        turn: [1, 1, d, d], which maps (a, b) to (-b, a).
+    """
+    value = x.get_value()
+    out = ttnn.add(ttnn.multiply(value, cos), ttnn.multiply(ttnn.matmul(value, turn), sin))
+
+    def backward(grad: Value) -> list[Value]:
+        turned = ttnn.matmul(ttnn.multiply(grad, sin), turn, transpose_b=True)
+        return [ttnn.add(ttnn.multiply(grad, cos), turned)]
+
+    return recorded("rope", out, [x], backward)
+
+
+def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
+    """Set elements to zero with the given probability and scale the rest up to keep the mean.
+
+    All devices drop the same places, as tensor-parallel replicas need, so which elements of a batch
+    are dropped depends on the mesh. ttnn drops in bfloat16 only, where the ones and zeros of a mask
+    are exact."""
+    if not probability:
+        return x
+    value = x.get_value()
+    kept = ttnn.experimental.dropout(
+        ttnn.typecast(ttnn.ones_like(value), ttnn.bfloat16),
+        probability,
+        1.0,
+        seed,
+        use_per_device_seed=False,
+    )
+    mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
+    return recorded(
+        "dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)]
+    )
+
+
+def one_hot(ids: Value, numbers: Value) -> Value:
+    """Return [B, 1, S, V]: 1 where a row's token has the column's number.
+
+    Args:
+        ids: [B, 1, 1, S], UINT32, row-major.
+        numbers: [1, 1, 1, V], which token each column stands for. A device with a part of the
+            vocabulary has its part of the numbers and gets zeros for tokens of other devices.
+    """
+    batch, length = ids.shape[0], ids.shape[-1]
+    column = ttnn.to_layout(ttnn.reshape(ids, (batch, 1, length, 1)), ttnn.TILE_LAYOUT)
+    return ttnn.eq(ttnn.typecast(column, numbers.dtype), numbers)
+
+
+def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
+    """Return the table's row of each token, [B, 1, S, E], as a product with one-hot rows.
+
+    ttnn.embedding takes bfloat16 tables only and no part of a vocabulary; the product takes both
+    and costs as much as the logits.
+
+    Args:
+        ids: [B, 1, 1, S], UINT32, row-major.
+        weight: [1, 1, V, E].
+        numbers: as for `one_hot`.
+    """
+    w = weight.full()
+    chosen = ttnn.typecast(one_hot(ids, numbers), w.dtype)
+    return recorded(
+        "embedding",
+        ttnn.matmul(chosen, w),
+        [weight],
+        lambda grad: [ttnn.matmul(_rows(chosen), _rows(grad), transpose_a=True)],
+    )
+
+
+def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tensor:
+    """Return the mean squared difference on each device, [1, 1, 1, 1].
+
+    Args:
+        reduce: ttml's, of which the mean is the only one here.
+    """
+    difference = prediction - target
+    return mean(difference * difference)

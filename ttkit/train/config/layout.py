@@ -1,0 +1,435 @@
+"""One description of how a model and its batch are cut over chips: the trainer, the plan and the
+planner take it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend  # loaded late: the linter asks for the axes alone
+from ttkit.convert import from_numpy
+from ttkit.errors import fail
+from ttkit.train.config.axes import STRATEGIES, Axes, enabled_axes, parallel_axes
+from ttkit.train.config.settings import (
+    DeviceConfig,
+    MultihostConfig,
+    PipelineParallelConfig,
+    Settings,
+    TransformerConfig,
+    shared_by_tp,
+    split_blocks,
+)
+
+TIED = "both ends of a pipeline would train the token table of tied embeddings"
+TILE = 32
+
+
+def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> None:
+    """Raise unless `parts` divides `size`.
+
+    Args:
+        what, by, of: their names, for the message.
+
+    Raises:
+        TTKitError: with the equation and the nearest sizes that are divisible.
+
+    Example:
+        >>> check_divisible("batch_size", 8, "the DDP size", 4)
+        >>> check_divisible("batch_size", 6, "the DDP size", 4)
+        Traceback (most recent call last):
+        ttkit.errors.TTKitError: cut batch_size into 4: batch_size 6 is not divisible by the DDP ...
+          try: batch_size 4 or 8
+    """
+    if size % parts:
+        near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
+        rule = f"{what} {size} is not divisible by {by} {parts}{of}"
+        cure = f"{what} {' or '.join(map(str, near))}"
+        fail(f"cut {what} into {parts}", f"{rule}: {size} % {parts} = {size % parts}", cure)
+
+
+def zigzag(length: int, parts: int) -> np.ndarray:
+    """Return the order in which `parts` chips share `length` positions: first those of chip 0.
+
+    The sequence is cut into 2 x parts chunks. Chip i has chunk i and, of those at the end, chunk
+    2 x parts - 1 - i, so that causal attention costs all chips the same.
+
+    Example:
+        >>> zigzag(8, 2)
+        array([0, 1, 6, 7, 2, 3, 4, 5])
+    """
+    chunks = np.arange(length).reshape(2 * parts, -1)
+    return np.concatenate([chunks[[i, 2 * parts - 1 - i]].ravel() for i in range(parts)])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a training step is cut over chips; with `on`, over those of an open mesh.
+
+    Args:
+        dp: data parallel: replicas that share a batch.
+        tp: tensor parallel: chips that share each layer.
+        pp: pipeline parallel: stages that share the blocks, each on a mesh of its own.
+        cp: context parallel: chips that share each sequence.
+        ep: expert parallel: chips of the data-parallel axis that share the experts; 1 or `dp`.
+        zero: what data parallel shards: 1 the optimizer's state, 2 gradients too, 3 weights too.
+        sequence_parallel: between the blocks' products, `tp` chips share the sequence.
+        recompute: a block keeps only its input, and backward computes the rest again.
+        micro_batches: parts of a batch, one after the other.
+        schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
+        precision: of weights, gradients and activations.
+        axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
+        device: the open mesh, set by `on`.
+
+    Example:
+        >>> Layout(dp=4, tp=8, zero=1).chips, str(Layout(dp=4, tp=8, zero=1))
+        (32, 'DP4 TP8 ZeRO-1')
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    recompute: bool = False
+    micro_batches: int = 1
+    schedule: str = "1f1b"
+    precision: str = "float32"
+    axes: Axes | None = field(default=None, repr=False)
+    device: Any = field(default=None, repr=False)
+
+    @property
+    def chips(self) -> int:
+        """How many chips it takes."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @classmethod
+    def of(cls, settings: Settings) -> Layout:
+        """Return the layout of a training configuration.
+
+        Raises:
+            TTKitError: the strategies do not fit the mesh, or something is to be shared along a
+                strategy that is off.
+
+        Example:
+            >>> device = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
+            >>> str(Layout.of(Settings(device)))
+            'DP4 TP8'
+        """
+        device, multihost, shared = (
+            settings.device_config,
+            settings.multihost_config,
+            settings.layout,
+        )
+        is_off = not (device.enable_ddp or device.enable_tp or device.enable_cp)
+        axes = () if is_off else enabled_axes(device.mesh_shape, device)
+        for key, asked, strategy in (
+            ("zero", shared.zero, "enable_ddp"),
+            ("expert_parallel", shared.expert_parallel, "enable_ddp"),
+            ("sequence_parallel", shared.sequence_parallel, "enable_tp"),
+        ):
+            if asked and not getattr(device, strategy):
+                rule = f"{strategy} is off, so there are no chips to share with"
+                fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+        sizes = {name: device.mesh_shape[axis] for name, axis in axes}
+        dp, pp, schedule = sizes.get("dp", 1), 1, "1f1b"
+        if device.enable_pp:
+            pp = len(multihost.shares) or multihost.num_workers
+            dp *= multihost.num_workers // pp
+            pipeline = multihost.pipeline_parallel_config or PipelineParallelConfig()
+            schedule = pipeline.schedule
+        elif sizes.get("cp", 1) > 1 and multihost.enabled:
+            rule = (
+                "workers send a gradient for each group, and chips that share a sequence have none"
+            )
+            fail("enable_cp with hierarchical training", rule, "enable_ddp or enable_tp")
+        found = cls(
+            dp,
+            sizes.get("tp", 1),
+            pp,
+            sizes.get("cp", 1),
+            ep=dp if shared.expert_parallel else 1,
+            zero=shared.zero,
+            sequence_parallel=shared.sequence_parallel,
+            recompute=settings.transformer_config.runner_type == "memory_efficient",
+            micro_batches=settings.training_config.gradient_accumulation_steps,
+            schedule=schedule,
+            precision=settings.training_config.precision,
+            axes=axes,
+        )
+        found.check_sequence("max_sequence_length", settings.transformer_config.max_sequence_length)
+        return found
+
+    def __str__(self) -> str:
+        sizes = {"DP": self.dp, "TP": self.tp, "PP": self.pp, "CP": self.cp, "EP": self.ep}
+        words = [f"{name}{size}" for name, size in sizes.items() if size > 1]
+        if self.zero:
+            words.append(f"ZeRO-{self.zero}")
+        if self.sequence_parallel:
+            words.append("SP")
+        if self.recompute:
+            words.append("recompute")
+        if self.micro_batches > 1:
+            words.append(f"{self.micro_batches} micro-batches")
+        return " ".join(words) or "one chip"
+
+    # ------------------------------------------------------------ on a mesh
+    def along(self, shape: Sequence[int]) -> Layout:
+        """Return what of the layout is on one mesh of a shape: dp, cp and tp are the chips along
+        its axes, without the replicas that have meshes of their own.
+
+        Example:
+            >>> Layout(dp=16, tp=8).along((4, 8)).dp
+            4
+        """
+        axes = self.axes
+        if axes is None:
+            on = [name for name in STRATEGIES if getattr(self, name.replace("ddp", "dp")) > 1]
+            found = parallel_axes(shape, on) if on else {}
+            axes = tuple((name.replace("ddp", "dp"), axis) for name, axis in found.items())
+        sizes = {"dp": 1, "cp": 1, "tp": 1} | {name: shape[axis] for name, axis in axes}
+        ep = sizes["dp"] if self.ep > 1 else 1
+        return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
+
+    def on(self, mesh: Any) -> Layout:
+        """Return the layout on an open mesh, on which it can place tensors.
+
+        Example:
+            >>> from ttkit import ttnn
+            >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+            ...     layout = Layout(dp=2, tp=4).on(mesh)
+            >>> layout.dp_axis, layout.tp_axis, layout.cp_axis
+            (0, 1, None)
+        """
+        return replace(self.along(mesh.shape), device=mesh)
+
+    def _axis(self, name: str) -> int | None:
+        return next((axis for found, axis in self.axes or () if found == name), None)
+
+    @property
+    def dp_axis(self) -> int | None:
+        """The mesh axis along which replicas of the model share a batch."""
+        return self._axis("dp")
+
+    @property
+    def tp_axis(self) -> int | None:
+        """The mesh axis along which chips share each layer."""
+        return self._axis("tp")
+
+    @property
+    def cp_axis(self) -> int | None:
+        """The mesh axis along which chips share each sequence."""
+        return self._axis("cp")
+
+    @property
+    def replica_axes(self) -> list[int]:
+        """The mesh axes along which chips have the same weights and other tokens."""
+        return [axis for axis in (self.dp_axis, self.cp_axis) if axis is not None]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of weights and activations."""
+        return getattr(backend.load(), self.precision)
+
+    def strategies(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (name in a configuration, mesh axis, chips) of each strategy with an axis."""
+        for name, axis in self.axes or ():
+            yield {"dp": "DDP"}.get(name, name.upper()), axis, getattr(self, name)
+
+    def mapper(
+        self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
+    ) -> Any:
+        """Return the mapper that shards one tensor dimension over the tensor-parallel axis, one
+        over the data-parallel and one over the context-parallel axis.
+        """
+        ttnn = backend.load()
+        placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]
+        cuts = (self.tp_axis, tp_dim), (self.dp_axis, dp_dim), (self.cp_axis, cp_dim)
+        for axis, dim in cuts:
+            if axis is not None and dim is not None:
+                placements[axis] = ttnn.PlacementShard(dim)
+        return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
+
+    def place(
+        self,
+        array: np.ndarray,
+        *,
+        dtype: Any = None,
+        tp_dim: int | None = None,
+        dp_dim: int | None = None,
+        cp_dim: int | None = None,
+        layout: Any = None,
+    ) -> Any:
+        """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
+
+        Positions along `cp_dim` are shared in `zigzag` order."""
+        ttnn = backend.load()
+        if cp_dim is not None and self.cp > 1:
+            array = np.take(array, zigzag(array.shape[cp_dim], self.cp), axis=cp_dim)
+        return from_numpy(
+            array,
+            dtype=dtype or self.dtype,
+            layout=layout or ttnn.TILE_LAYOUT,
+            device=self.device,
+            mesh_mapper=self.mapper(tp_dim, dp_dim, cp_dim),
+        )
+
+    def tokens(self, ids: np.ndarray) -> Any:
+        """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis, the
+        sequence over the context-parallel one.
+        """
+        check_divisible("batch_size", ids.shape[0], "the number of groups", self.dp)
+        self.check_sequence("the sequence", ids.shape[3])
+        ttnn = backend.load()
+        where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
+        return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
+
+    # ------------------------------------------------------------ rules
+    def zero_dim(self, shape: Sequence[int]) -> int | None:
+        """Return the dimension along which ZeRO shards a weight, in whole tiles; None if it does
+        not.
+
+        Args:
+            shape: of the weight on a chip, [1, 1, out, in].
+
+        Example:
+            >>> layout = Layout(dp=8, zero=1)
+            >>> layout.zero_dim((1, 1, 256, 64)), layout.zero_dim((1, 1, 1, 512))
+            (2, 3)
+            >>> layout.zero_dim((1, 1, 1, 64))
+        """
+        if not self.zero or self.dp == 1:
+            return None
+        step = TILE * self.dp
+        return next((dim for dim in (2, 3) if shape[dim] % step == 0), None)
+
+    def split(self, n: int, what: str) -> int:
+        """Return a tensor-parallel device's part of n.
+
+        Raises:
+            TTKitError: it is not a whole number.
+
+        Example:
+            >>> Layout(tp=8).split(384, "embedding_dim")
+            48
+        """
+        if n % self.tp:
+            rule = f"{what} must be divisible by the number of devices. {what} = {n}, "
+            cure = f"{what} a multiple of {self.tp}, or another mesh shape"
+            fail("tensor parallelism", f"{rule}devices = {self.tp}", cure)
+        return n // self.tp
+
+    def check_sequence(self, what: str, length: int) -> None:
+        """Raise unless the context-parallel chips can share a sequence in whole tiles."""
+        if self.cp > 1:
+            by = f"{2 * self.cp} chunks of whole tiles of {TILE}:"
+            check_divisible(what, length, by, 2 * self.cp * TILE)
+
+    def check_experts(self, experts: int, chosen: int) -> None:
+        """Raise unless so many experts, of which a token chooses some, fit the layout."""
+        if self.ep > 1 and not experts:
+            rule = "num_experts is 0: the model has none to share"
+            fail("expert_parallel", rule, "num_experts: a multiple of the DDP size")
+        if experts and chosen > experts:
+            rule = f"experts_per_token {chosen} is more than num_experts {experts}"
+            fail("choose experts", rule, f"experts_per_token: {experts} at most")
+        if experts and self.cp > 1:
+            rule = f"all tokens of a sequence share its experts' places, and {self.cp} chips"
+            fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
+        if self.ep > 1:
+            check_divisible("num_experts", experts, "the DDP size", self.dp)
+
+    def why_not(self, model: TransformerConfig, batch: int, sequence: int) -> str:
+        """Return the first rule that the layout breaks for a model and a batch, or ""."""
+        tp, cp, tokens = self.tp, self.cp, sequence // self.cp
+        experts = model.num_experts
+        rows = self.dp * self.micro_batches
+        rules = [
+            (size % tp, f"tp {tp} does not divide {key} {size}")
+            for key, size in shared_by_tp(model)
+        ]
+        rules += [
+            (model.num_blocks < self.pp, f"pp {self.pp} stages for {model.num_blocks} blocks"),
+            (self.pp > 1 and model.is_tied, TIED),
+            (batch % rows, f"dp {self.dp} x micro_batches {rows // self.dp} do not divide batch "
+             f"{batch}"),
+            (cp > 1 and sequence % (2 * cp * TILE), f"cp {cp} does not cut sequence {sequence} "
+             f"into {2 * cp} parts of whole tiles of {TILE}"),
+            (self.sequence_parallel and tp == 1, "sequence_parallel needs tp above 1"),
+            (self.sequence_parallel and tokens % (tp * TILE), f"sequence_parallel: tp {tp} does "
+             f"not cut {tokens} tokens into whole tiles of {TILE}"),
+            (self.zero and self.dp == 1, f"zero {self.zero} needs dp above 1"),
+            (self.ep not in (1, self.dp), f"ep {self.ep} is neither 1 nor dp {self.dp}"),
+            (self.ep > 1 and not experts, f"ep {self.ep} for a model without experts"),
+            (experts and experts % self.ep, f"ep {self.ep} does not divide {experts} experts"),
+            (experts and cp > 1, f"cp {cp} with experts, whose capacity counts whole sequences"),
+        ]  # fmt: skip
+        return next((rule for broken, rule in rules if broken), "")
+
+    def check(self, model: TransformerConfig, batch: int, sequence: int) -> None:
+        """Raise unless the layout cuts this model and batch evenly.
+
+        Args:
+            model: its sizes.
+            batch: sequences of a step, of all replicas together.
+            sequence: tokens of a sequence.
+
+        Raises:
+            TTKitError: with the rule that it breaks and its numbers.
+
+        Example:
+            >>> Layout(tp=4).check(TransformerConfig(num_heads=6), 8, 128)
+            Traceback (most recent call last):
+            ttkit.errors.TTKitError: layout TP4: tp 4 does not divide num_heads 6
+              try: ...
+        """
+        if rule := self.why_not(model, batch, sequence):
+            fail(f"layout {self}", rule, "another size: ttkit.plan_layouts lists those that run")
+
+    def to_settings(self, settings: Settings, mesh_shape: tuple[int, int]) -> Settings:
+        """Return a training configuration with this layout.
+
+        Args:
+            settings: what else the run needs; of its layout nothing stays.
+            mesh_shape: of the mesh of each stage; other replicas have meshes of their own.
+        """
+        replicas = self.chips // (math.prod(mesh_shape) * self.pp)
+        on: dict[str, Any] = {
+            "enable_ddp": self.dp > replicas,
+            "enable_cp": self.cp > 1,
+            "enable_tp": self.tp > 1,
+        }
+        training = replace(
+            settings.training_config,
+            gradient_accumulation_steps=self.micro_batches,
+            precision=self.precision,  # type: ignore[arg-type]
+        )
+        runner: Any = "memory_efficient" if self.recompute else "default"
+        shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
+        multihost, distributed = settings.multihost_config, settings.distributed
+        if self.pp > 1:
+            parts = enumerate(split_blocks(settings.transformer_config, self.pp))
+            stages = PipelineParallelConfig(
+                num_blocks=settings.transformer_config.num_blocks,
+                blocks_per_rank={rank: len(blocks) for rank, (blocks,) in parts},
+                schedule=self.schedule,  # type: ignore[arg-type]
+            )
+            multihost = MultihostConfig(
+                enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages
+            )
+        elif replicas > 1:
+            distributed = replace(distributed, enabled=True)
+        return replace(
+            settings,
+            multihost_config=multihost,
+            distributed=distributed,
+            device_config=DeviceConfig(mesh_shape, enable_pp=self.pp > 1, **on),
+            training_config=training,
+            transformer_config=replace(settings.transformer_config, runner_type=runner),
+            layout=replace(settings.layout, expert_parallel=self.ep > 1, **shared),
+        )

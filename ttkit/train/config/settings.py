@@ -1,0 +1,276 @@
+"""The sections of a training configuration, checked by pydantic.
+
+Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key
+that it does not know, so a misspelt one silently keeps its default; here it is an error that names
+the nearest key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    Tag,
+)
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
+
+from ttkit.errors import fail
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.train.config.sections import STRICT, Above0, Count, Natural, Rate, Section, Share
+
+
+@dataclass(frozen=True)
+class DeviceConfig(Section):
+    """The mesh to open and the strategies that take its axes."""
+
+    mesh_shape: tuple[Count, ...] = Field(default=(1, 1), min_length=1, max_length=2)
+    device_ids: tuple[Natural, ...] | None = None
+    enable_ddp: StrictBool = False
+    enable_tp: StrictBool = False
+    enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
+    enable_cp: StrictBool = False
+
+
+@dataclass(frozen=True)
+class LayoutConfig(Section):
+    """What the chips along the strategies' axes share beside; a section of this kit's own."""
+
+    zero: Literal[0, 1, 2, 3] = 0  # along the data-parallel axis
+    sequence_parallel: StrictBool = False  # along the tensor-parallel axis
+    expert_parallel: StrictBool = False  # along the data-parallel axis
+    bucket_mb: Rate = 0.0  # gradients are sent together up to so many MB; 0: each alone
+
+
+@dataclass(frozen=True)
+class RopeScaling(Section):
+    """The stretching of rotary positions for long contexts."""
+
+    scaling_factor: Rate = 0.0
+    high_freq_factor: Above0 = 4.0
+    low_freq_factor: Above0 = 1.0
+    original_context_length: Natural = 0
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Section):
+    """The model."""
+
+    model_type: Literal["gpt2", "llama"] = "gpt2"
+    runner_type: Literal["default", "memory_efficient"] = "default"
+    num_heads: Count = 6
+    embedding_dim: Count = 384
+    dropout_prob: Share = Field(
+        default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
+    )
+    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
+    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
+    max_sequence_length: Count = 128
+    positional_embedding_type: str = "trainable"
+    bias: StrictBool = True  # in the linear layers of GPT; Llama has none
+    weight_tying: Literal["disabled", "enabled", False, True] = "disabled"
+    experimental: dict[str, Any] | None = None
+    intermediate_dim: Count | None = None
+    theta: Above0 = 10000.0
+    num_groups: Count = 3
+    rope_scaling: RopeScaling | None = None
+    num_experts: Natural = 0  # 0: the MLP is dense; these four keys are this kit's own
+    experts_per_token: Count = 2
+    capacity_factor: Above0 = 1.25  # an expert's places, in terms of its even share of the choices
+    balance_loss: Rate = 0.01  # the weight of Switch's balance loss
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the token table is the head's weight too."""
+        return self.weight_tying in ("enabled", True)
+
+
+class AdamWKeys(TypedDict, total=False):
+    """The keys of `optimizer` for AdamW; the defaults are those of training_config."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    type: Literal["AdamW"]
+    lr: Rate
+    beta1: Share
+    beta2: Share
+    epsilon: Above0
+    weight_decay: Rate
+    master_weights: StrictBool
+
+
+class SGDKeys(TypedDict, total=False):
+    """The keys of `optimizer` for SGD."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    type: Literal["SGD"]
+    lr: Rate
+    momentum: Share
+    dampening: Rate
+    weight_decay: Rate
+    nesterov: StrictBool
+
+
+OptimizerKeys = Annotated[
+    Annotated[AdamWKeys, Tag("AdamW")] | Annotated[SGDKeys, Tag("SGD")],
+    Discriminator(lambda given: given.get("type", "AdamW") if isinstance(given, dict) else "AdamW"),
+]
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Section):
+    """The settings of training."""
+
+    project_name: str = "tt_train_nano_gpt"
+    seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
+    batch_size: Count = 64
+    validation_batch_size: Count | None = None  # half of batch_size, at least 1
+    max_steps: Natural = Field(default=1000, validation_alias=AliasChoices("max_steps", "steps"))
+    num_epochs: Count = 1
+    eval_every: Natural = 200  # 0 for never
+    model_save_interval: Natural = 500  # 0 for at the end only
+    gradient_accumulation_steps: Count = 1
+    learning_rate: Rate = 3e-4
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: Above0 = 1e-8
+    weight_decay: Rate = 0.01
+    # of weights, activations; ttml's is bfloat16
+    precision: Literal["float32", "bfloat16"] = "float32"
+    use_moreh_adamw: StrictBool = False
+    use_kahan_summation: StrictBool = False
+    use_clip_grad_norm: StrictBool = False
+    clip_grad_norm_max_norm: Above0 = 1.0
+    optimizer: OptimizerKeys | None = None
+    scheduler_type: Literal["identity", "warmup_linear"] = "identity"
+    tokenizer_type: Literal["bpe", "char", "byte"] = "bpe"
+    tokenizer_path: str | None = None
+    data_path: str | None = None
+    checkpoint_dir: str = "checkpoints"
+    model_config: str | None = None  # a file
+    transformer_config: TransformerConfig | None = None
+
+
+@dataclass(frozen=True)
+class SchedulerConfig(Section):
+    """The learning rate over time: up to max_lr in warmup_steps, held, then down to min_lr."""
+
+    max_lr: Rate = 1e-3
+    min_lr: Rate = 0.0
+    warmup_steps: Natural = 100
+    hold_steps: Natural = 0
+
+
+@dataclass(frozen=True)
+class PipelineParallelConfig(Section):
+    """The blocks of the model on each rank, and the schedule of the stages.
+
+    The last two keys are this kit's own.
+    """
+
+    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
+    blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
+    schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
+    chunks_per_rank: Count = 1  # above 1 for the interleaved schedule
+
+
+@dataclass(frozen=True)
+class MultihostConfig(Section):
+    """Training over several ranks."""
+
+    enabled: StrictBool = False
+    num_workers: Count = 1
+    socket_type: Literal["mpi", "fabric"] = "mpi"
+    pipeline_parallel_config: PipelineParallelConfig | None = None
+
+    @property
+    def shares(self) -> list[int]:
+        """The blocks of each stage of a pipeline; none where all have as many."""
+        pipeline = self.pipeline_parallel_config or PipelineParallelConfig()
+        return [blocks for _, blocks in sorted(pipeline.blocks_per_rank.items())]
+
+
+@dataclass(frozen=True)
+class Distributed(Section):
+    """Training on several hosts by plain MPI: each rank has its own mesh and part of the batch."""
+
+    enabled: StrictBool = False
+    hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
+
+
+@dataclass(frozen=True)
+class Settings(Section):
+    """A training configuration; a section that is not given has its defaults."""
+
+    device_config: DeviceConfig = DeviceConfig()
+    training_config: TrainingConfig = TrainingConfig()
+    multihost_config: MultihostConfig = MultihostConfig()
+    scheduler_config: SchedulerConfig = SchedulerConfig()
+    transformer_config: TransformerConfig = TransformerConfig()
+    distributed: Distributed = Distributed()
+    layout: LayoutConfig = LayoutConfig()
+
+
+SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
+
+
+def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
+    """Return the sizes of a model that the TP size must divide, by key.
+
+    Example:
+        >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
+        [('num_heads', 12), ('embedding_dim', 768)]
+    """
+    groups = ["num_groups"] if model.model_type == "llama" else []
+    keys = ["num_heads", *groups, "embedding_dim", "intermediate_dim"]
+    return [(key, getattr(model, key)) for key in keys if getattr(model, key)]
+
+
+def split_blocks(
+    config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
+) -> list[list[range]]:
+    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
+    `ttkit.plans.Schedule`.
+
+    Unless given, the parts are of the same size, the first ones a block larger if necessary.
+
+    Args:
+        per_stage: how many blocks each stage has, all its chunks together.
+
+    Raises:
+        TTKitError: a part without a block; counts that are not those of the model.
+
+    Example:
+        >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)
+        [[range(0, 2), range(4, 5)], [range(2, 4), range(5, 6)]]
+        >>> split_blocks(TransformerConfig(num_blocks=6), 2, per_stage=[4, 2])
+        [[range(0, 4)], [range(4, 6)]]
+    """
+    total, parts = config.num_blocks, stages * chunks
+    asked = f"cut {total} blocks into {parts} parts"
+    if total < parts or any(count < chunks for count in per_stage):
+        have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
+        rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
+        fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
+    if per_stage:
+        if sum(per_stage) != total:
+            rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
+            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
+        sizes = [
+            count // chunks + (chunk < count % chunks)
+            for chunk in range(chunks)
+            for count in per_stage
+        ]
+    else:
+        sizes = [total // parts + (part < total % parts) for part in range(parts)]
+    ends = list(itertools.accumulate(sizes))
+    return [
+        [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
+        for stage in range(stages)
+    ]

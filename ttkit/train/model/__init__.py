@@ -1,0 +1,1 @@
+"""Parameters, layers, and the models made of them."""

@@ -1,0 +1,188 @@
+"""Mixtures of experts: a router sends each token to a few of many MLPs.
+
+A token chooses its k likeliest experts. With k = 1 the expert's output counts as much as its
+probability (Switch, Fedus 2021), else as much as its share of the probability of the k (Mixtral,
+Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) places for each sequence of S
+tokens, so the same tokens get places however the batch is cut (GShard's groups, Lepikhin 2020).
+Tokens take places in their order: no token depends on a later one. A choice without a place counts
+nothing, and the residual passes.
+
+With expert parallelism each of n data-parallel groups has every nth part of the experts:
+
+| step     | a chip's tensor                                                | sent         |
+|----------|----------------------------------------------------------------|--------------|
+| route    | [B, 1, S, E] probabilities of the experts                      |              |
+| dispatch | [B, E, C, W] = places^T x, of its sequences for all experts    | all-to-all   |
+| compute  | [1, E / n, n B C, W], of all sequences for its experts         | all-to-all   |
+| combine  | [B, 1, S, W] = (gates places) y, the sum of the chosen experts |              |"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.modules import Linear, Module
+from ttkit.train.model.parameter import Parameter, uniform
+from ttkit.train.parallel.distributed import all_to_all
+from ttkit.train.parallel.sequence import enter, leave, used_on_shards
+
+
+def capacity(config: TransformerConfig, length: int) -> int:
+    """Return how many places an expert has for a sequence of `length` tokens.
+
+    Example:
+        >>> capacity(TransformerConfig(num_experts=8), 128)
+        40
+    """
+    even = config.experts_per_token * length / config.num_experts
+    return min(length, math.ceil(config.capacity_factor * even))
+
+
+def choices(probs: Value, k: int, numbers: Value) -> Value:
+    """Return [B, 1, S, E], float32: 1 for a token's k likeliest experts.
+
+    Args:
+        probs: [B, 1, S, E].
+        numbers: [1, 1, 1, E], float32, the experts' numbers.
+    """
+    batch, _, length, experts = probs.shape
+    _, found = ttnn.topk(probs, k, dim=-1)
+    found = ttnn.typecast(found, ttnn.uint32)  # ttnn reshapes no uint16
+    each = ops.one_hot(ttnn.reshape(found, (batch, 1, 1, length * k)), numbers)
+    each = ttnn.reshape(ttnn.typecast(each, ttnn.float32), (batch, length, k, experts))
+    return ttnn.reshape(ttnn.sum(each, dim=2, keepdim=True), (batch, 1, length, experts))
+
+
+def places(chosen: Value, numbers: Value) -> Value:
+    """Return [B, S, E, C]: 1 where a token has a place of an expert's queue.
+
+    Args:
+        chosen: [B, 1, S, E] of ones and zeros.
+        numbers: [1, 1, 1, C], float32, the places' numbers.
+    """
+    batch, _, length, experts = chosen.shape
+    # 0 for the first of a queue, -1 for a token that is not in it
+    turn = ttnn.subtract(ttnn.multiply(ttnn.cumsum(chosen, 2), chosen), 1.0)
+    return ttnn.eq(ttnn.reshape(turn, (batch, length, experts, 1)), numbers)
+
+
+class Experts(Module):
+    """What takes the place of a block's MLP: a router and experts, which have no biases.
+
+    With tensor parallelism each chip has its part of every expert's inner width.
+
+    Args:
+        config: the model.
+        inner: the inner width of an expert.
+        layout: where it lies.
+    """
+
+    def __init__(self, config: TransformerConfig, inner: int, layout: Layout):
+        width, count = config.embedding_dim, config.num_experts
+        self.config, self.layout = config, layout
+        layout.split(inner, "intermediate_dim")
+        self.router = Linear(width, count, False, layout)
+        wide, start = (1, count, inner, width), uniform(width)
+        self.gate = None
+        if config.model_type == "llama":
+            self.gate = Parameter(wide, start, layout, 2)
+        self.up = Parameter(wide, start, layout, 2)
+        self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
+        self.balance: Value = None  # of the last forward, [1, 1, 1, 1]
+        self.share: Value | float = 0.0  # how much it counts in what is differentiated
+        self._numbers: dict[int, Value] = {}
+
+    @property
+    def is_balancing(self) -> bool:
+        """Whether the balance loss counts: in training."""
+        return self.training and self.config.balance_loss > 0
+
+    def numbers(self, size: int) -> Value:
+        """Return 0, 1 and so on, [1, 1, 1, size], float32."""
+        if size not in self._numbers:
+            row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
+            self._numbers[size] = self.layout.place(row, dtype=ttnn.float32)
+        return self._numbers[size]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, 1, S, W] -> the same shape; with sequence parallelism [B, 1, S / tp, W]."""
+        config, layout = self.config, self.layout
+        k, experts = config.experts_per_token, config.num_experts
+        weight = used_on_shards(self.router.weight, layout)
+        # each chip weighs its part of the outputs with them, so their gradients are summed
+        logits = enter(ops.linear(x, weight), layout)
+        batch, _, length, width = (rows := enter(x, layout)).shape()
+        probs = ttnn.softmax(logits.get_value(), dim=-1)
+        chosen = choices(probs, k, self.numbers(experts))
+        if self.is_balancing:
+            logits = self._balanced(logits, probs, chosen)
+        if k > 1:  # a softmax of the chosen alone: their shares of the probability
+            never = ttnn.multiply(ttnn.subtract(chosen, 1.0), -ops.NEVER)
+            logits = logits + Tensor(never, False)
+        gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))
+
+        size = capacity(config, length)
+        where = ttnn.typecast(places(chosen, self.numbers(size)), rows.get_value().dtype)
+        matrix = batch, 1, length, experts * size
+        slots = Tensor(ttnn.transpose(ttnn.reshape(where, matrix), 2, 3), False)
+        y = self._computed(ops.reshape(slots @ rows, (batch, experts, size, width)))
+        weights = ops.reshape(gates * Tensor(where, False), matrix)
+        return leave(weights @ ops.reshape(y, (batch, 1, experts * size, width)), layout)
+
+    def _computed(self, x: Tensor) -> Tensor:
+        """Put tokens [B, E, C, W] through their experts, wherever these are."""
+        axis = self.layout.dp_axis if self.layout.ep > 1 else None
+        x = ops.transpose(all_to_all(x, 0, 1, axis), 0, 1)
+        experts, batch, size, width = x.shape()
+        x = ops.reshape(x, (1, experts, batch * size, width))
+        if self.gate:
+            y = ops.silu(ops.linear(x, self.gate)) * ops.linear(x, self.up)
+        else:
+            y = ops.gelu(ops.linear(x, self.up))
+        y = ops.reshape(ops.linear(y, self.down), (experts, batch, size, width))
+        return all_to_all(ops.transpose(y, 0, 1), 1, 0, axis)
+
+    def _balanced(self, logits: Tensor, probs: Value, chosen: Value) -> Tensor:
+        """Return the logits, whose gradient has that of the balance loss beside.
+
+        The loss (Switch, eq. 4) is alpha E sum_e f_e P_e: f the share of a sequence's choices that
+        fall on an expert, P its mean probability; alpha if all are even. It is the mean over
+        sequences. Each block has one of its own; no block hands it on, so that blocks can be
+        computed again and be on other meshes than the model's loss.
+        """
+        batch, _, length, experts = probs.shape
+        k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch
+        shares = ttnn.multiply(ttnn.mean(chosen, dim=2, keepdim=True), scale / k)
+        shares = ttnn.typecast(shares, probs.dtype)
+        each = ttnn.multiply(shares, ttnn.mean(probs, dim=2, keepdim=True))
+        self.balance = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True)
+
+        def backward(grad: Value) -> list[Value]:
+            # every chip along the tensor-parallel axis adds it
+            own = ttnn.multiply(ops.softmax_back(probs, shares), 1 / (length * self.layout.tp))
+            return [ttnn.add(grad, ttnn.multiply(own, self.share))]
+
+        return recorded("balanced", logits.get_value(), [logits], backward)
+
+
+def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:
+    """Return a loss [1, 1, 1, 1] plus the layers' balance losses, which get its gradient."""
+    if not layers:
+        return loss
+
+    def backward(grad: Value) -> list[Value]:
+        for layer in layers:
+            layer.share = grad
+        return [grad]
+
+    value = loss.get_value()
+    for layer in layers:
+        value = ttnn.add(value, layer.balance)
+    return recorded("with_balance", value, [loss], backward)

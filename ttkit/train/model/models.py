@@ -1,0 +1,303 @@
+"""GPT and Llama from a transformer_config, on one device or sharded over a mesh.
+
+The initial weights are the same on every mesh, bit for bit. The results are the same within
+rounding, because a sharded model adds in another order. The shards are Megatron's (Shoeybi 2019):
+queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
+after each pair; the vocabulary in parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd import ops
+from ttkit.train.autograd.tensor import Tensor, Value, recompute
+from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.context import current_layout
+from ttkit.train.model.attention import Attention, Rotary
+from ttkit.train.model.experts import Experts, with_balance
+from ttkit.train.model.modules import (
+    ColumnParallelLinear,
+    Dropout,
+    LayerNorm,
+    Module,
+    RMSNorm,
+    RowParallelLinear,
+)
+from ttkit.train.model.parameter import Parameter, normal, uniform
+from ttkit.train.parallel.distributed import (
+    GradOutputType,
+    all_gather,
+    cross_entropy_loss,
+    without_padding,
+)
+from ttkit.train.parallel.sequence import enter, leave, local_part
+
+
+class Vocabulary(Module):
+    """The token table and the head, each device with its part of the vocabulary; one parameter for
+    both if they are tied.
+
+    Args:
+        vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
+            device.
+        has_table, has_head: one of them is false in a pipeline stage with one end of the model.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        tied: bool,
+        layout: Layout,
+        has_table: bool = True,
+        has_head: bool = True,
+    ):
+        step = TILE * layout.tp
+        self.layout, self.vocab_size = layout, vocab_size
+        self.padded = -(-vocab_size // step) * step
+        shape = (1, 1, vocab_size, width)
+        if has_table:
+            self.table = Parameter(shape, normal(), layout, 2, self.padded)
+        if has_head and not tied:
+            self.head = Parameter(shape, uniform(width), layout, 2, self.padded)
+        self.tied = tied
+
+    @functools.cached_property
+    def numbers(self) -> Value:
+        """The token of each column of a device's logits, [1, 1, 1, V on this device].
+
+        They are float32: exact up to 2^24."""
+        row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
+        tp_dim = 3 if self.layout.tp > 1 else None
+        return self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
+
+    def embed(self, ids: Value) -> Tensor:
+        """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
+        return leave(ops.embedding(ids, self.table, self.numbers), self.layout)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[B, 1, S, E] -> [B, 1, S, V on this device]."""
+        y = ops.linear(enter(x, self.layout), self.table if self.tied else self.head)
+        if self.padded > self.vocab_size:
+            y = without_padding(y, self.numbers, self.vocab_size)
+        return y
+
+    def loss(self, logits: Tensor, targets: Value) -> Tensor:
+        """Return the mean cross-entropy of this device's tokens [B, 1, 1, S]."""
+        return cross_entropy_loss(logits, targets, self.numbers, self.layout.tp_axis)
+
+
+def mlp_width(config: TransformerConfig) -> int:
+    """Return the inner width of the MLP: unless given, four times the width, in Llama 8/3 of it, up
+    to a multiple of 256.
+    """
+    width = config.embedding_dim
+    default = -(-(8 * width // 3) // 256) * 256 if config.model_type == "llama" else 4 * width
+    return config.intermediate_dim or default
+
+
+class Block(Module):
+    """x + attention(norm(x)), then x + MLP(norm(x))."""
+
+    norm: type[LayerNorm] | type[RMSNorm]
+
+    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
+        width, inner = config.embedding_dim, mlp_width(config)
+        groups, bias = config.num_heads, config.bias
+        if rotary:
+            groups, bias = config.num_groups, False
+        self.norm1 = self.norm(width, layout=layout)
+        self.attention = Attention(config, groups, bias, layout, rotary)
+        self.norm2 = self.norm(width, layout=layout)
+        self.experts = Experts(config, inner, layout) if config.num_experts else None
+        if not self.experts:
+            if rotary:
+                self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
+            self.up = ColumnParallelLinear(width, inner, bias, layout=layout)
+            self.down = RowParallelLinear(inner, width, bias, layout=layout)
+        self.dropout = Dropout(config.dropout_prob)
+
+    def forward(self, x: Tensor, cache: Any = None) -> Tensor:
+        """[B, 1, S, E] -> the same shape."""
+        x = x + self.dropout(self.attention(self.norm1(x), cache))
+        y = self.norm2(x)
+        y = self.experts(y) if self.experts else self.down(self.inner(y))
+        return x + self.dropout(y)
+
+    def inner(self, x: Tensor) -> Tensor:
+        """[B, 1, S, E] -> [B, 1, S, the MLP's inner width on this device]."""
+        raise NotImplementedError
+
+
+class GPTBlock(Block):
+    """With layer norms, and GELU in the MLP."""
+
+    norm = LayerNorm
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Up, then GELU."""
+        return ops.gelu(self.up(x))
+
+
+class LlamaBlock(Block):
+    """With RMS norms, rotary positions, grouped keys, and SwiGLU in the MLP (Shazeer 2020)."""
+
+    norm = RMSNorm
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Up, times the gate's SiLU."""
+        x = enter(x, self.gate.layout)
+        return ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
+
+
+def _again(block: Block) -> Callable[[Tensor], Tensor]:
+    """Wrap a block so that it drops the same elements in every call."""
+    first = block.dropout.calls
+
+    def run(x: Tensor) -> Tensor:
+        reached, block.dropout.calls = block.dropout.calls, first
+        y = block(x)
+        # other micro-batches may have been here since
+        block.dropout.calls = max(reached, block.dropout.calls)
+        return y
+
+    return run
+
+
+class Transformer(Module):
+    """Tokens to logits: the table, the blocks, a last norm, the head.
+
+    Args:
+        config: the model.
+        layout: where it lies; the AutoContext's unless given.
+        blocks: the blocks of a pipeline stage; all unless given. The first stage has the table, the
+            last one the head.
+
+    Example:
+        >>> from ttkit.train.config.settings import TransformerConfig
+        >>> config = TransformerConfig(
+        ...     num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32
+        ... )
+        >>> model = GPT(config, Layout())
+        >>> sum(int(np.prod(p.global_shape)) for p in model.parameters().values())
+        17888
+    """
+
+    block: type[Block]
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layout: Layout | None = None,
+        blocks: range | None = None,
+    ):
+        self.config, self.layout = config, layout or current_layout()
+        self.layout.check_experts(config.num_experts, config.experts_per_token)
+        width, every = config.embedding_dim, range(config.num_blocks)
+        mine = every if blocks is None else blocks
+        self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
+        if self.is_first or self.is_last:
+            ends = self.is_first, self.is_last
+            tied, size = config.is_tied, config.vocab_size
+            self.vocabulary = Vocabulary(size, width, tied, self.layout, *ends)
+        self.rotary = self.ends(width)
+        self.blocks = {index: self.block(config, self.layout, self.rotary) for index in mine}
+        if self.is_last:
+            self.norm = self.block.norm(width, layout=self.layout)
+        self.dropout = Dropout(config.dropout_prob)
+        for index, block in self.blocks.items():
+            # by its index in the whole model, so that a pipeline stage drops the same elements
+            block.dropout.seed = index + 1
+        self.parameters()  # which names them
+
+    def ends(self, width: int) -> Rotary | None:
+        """Make what is at the start beside the table; return what all blocks share."""
+        raise NotImplementedError
+
+    def dropouts(self) -> list[Dropout]:
+        """Where elements are dropped."""
+        return [self.dropout, *(block.dropout for block in self.blocks.values())]
+
+    def embed(self, ids: Value, cache: Any = None) -> Tensor:
+        """[B, 1, 1, S] tokens -> [B, 1, S, E]."""
+        return self.dropout(self.vocabulary.embed(ids))
+
+    def forward(self, ids: Any, cache: Any = None) -> Tensor:
+        """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device].
+
+        A pipeline stage after the first takes [B, 1, S, E], one before the last returns it."""
+        x = self.embed(ids, cache) if self.is_first else ids
+        sparing = self.config.runner_type == "memory_efficient" and self.training
+        for block in self.blocks.values():
+            x = recompute(_again(block), x) if sparing else block(x, cache)
+        return self.vocabulary.logits(self.norm(x)) if self.is_last else x
+
+    def loss(self, logits: Tensor, targets: Value) -> Tensor:
+        """Return the mean cross-entropy of the tokens on each device, [1, 1, 1, 1]; in training
+        with the experts' balance loss of the last forward.
+        """
+        return with_balance(self.vocabulary.loss(logits, targets), self.experts())
+
+    def experts(self) -> list[Experts]:
+        """Return the mixtures in the blocks that balance their load: in training."""
+        found = [block.experts for block in self.blocks.values()]
+        return [layer for layer in found if layer and layer.is_balancing]
+
+    def whole(self, logits: Tensor) -> Tensor:
+        """Return the logits [B, 1, S, V] of the whole vocabulary on every device, padding last."""
+        return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
+
+
+class GPT(Transformer):
+    """GPT-2's architecture (Radford 2019): learned positions, layer norms, GELU by tanh."""
+
+    block = GPTBlock
+
+    def ends(self, width: int) -> None:
+        """The table of positions."""
+        if self.is_first:
+            self.position = Parameter(
+                (1, 1, self.config.max_sequence_length, width), normal(), self.layout
+            )
+
+    def embed(self, ids: Value, cache: Any = None) -> Tensor:
+        """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
+        length = ids.shape[-1] * self.layout.cp
+        most = self.config.max_sequence_length
+        if length > most:
+            rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
+            fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
+        here: Tensor = self.position
+        if cache:
+            here = cache.row(here)
+        elif length < most or self.layout.cp > 1:
+            # rows are chosen by a product with ones and zeros
+            rows = np.eye(length, most, dtype=np.float32)[None, None]
+            here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
+        return self.dropout(self.vocabulary.embed(ids) + local_part(here, self.layout))
+
+
+class Llama(Transformer):
+    """Llama's architecture (Touvron 2023): rotary positions, RMS norms, SwiGLU, grouped keys, no
+    biases.
+    """
+
+    block = LlamaBlock
+
+    def ends(self, width: int) -> Rotary:
+        """The angles, which all blocks share."""
+        return Rotary(width // self.config.num_heads, self.config, self.layout)
+
+
+def create_model(
+    config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
+) -> Transformer:
+    """Construct the model of a transformer_config, without values."""
+    return {"gpt2": GPT, "llama": Llama}[config.model_type](config, layout, blocks)

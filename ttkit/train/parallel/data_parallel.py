@@ -1,0 +1,123 @@
+"""Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
+"ZeRO: memory optimizations toward training trillion parameter models"): what n replicas would hold
+n times, each of their n chips holds a shard of.
+
+An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
+mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.
+
+| stage | each chip holds a shard of | sent in a step, for weights of W bytes                    |
+|-------|----------------------------|-----------------------------------------------------------|
+| 0     | nothing                    | all-reduce W                                              |
+| 1     | the optimizer's state      | reduce-scatter W, all-gather W: as much as stage 0        |
+| 2     | and the gradients          | the same; a reduce-scatter for each micro-batch           |
+| 3     | and the weights            | and an all-gather W in each forward and in each backward  |
+
+A weight is sharded along one of its dimensions, in whole tiles. One that has none that divides,
+such as a narrow bias, stays whole on every chip, and its gradients are all-reduced.
+
+Stages 2 and 3 average in `Parameter.add_grad`, once for each micro-batch; stage 1 in
+`average_gradients`, once for each step: both by `reduce_scatter_mean`.
+
+Small gradients are sent together in buckets, because each collective costs a latency. PyTorch's
+DistributedDataParallel does the same (Li 2020, "PyTorch Distributed", section 4.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.hardware.chips import ELEMENT_BYTES
+from ttkit.train.autograd.tensor import Value
+from ttkit.train.config.layout import TILE
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
+from ttkit.train.parallel.ranks import wait
+
+
+def average_gradients(
+    parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
+) -> None:
+    """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
+    there is a communicator, over its ranks: a replica of the model each.
+
+    Args:
+        bucket_mb: send gradients of a mesh together up to so many MB; 0: each alone. Those that
+            ZeRO shards, of experts, or whose size is no multiple of 32 are always sent alone.
+    """
+    fit: list[Parameter] = []
+    # the backward makes the last layer's gradients first, so they can be sent first, under the rest
+    for parameter in reversed(list(parameters.values())):
+        grad = parameter.get_grad()
+        if grad is None:
+            continue
+        is_alone = parameter.zero_dim is not None or parameter.expert
+        if is_alone or not bucket_mb or math.prod(grad.shape) % TILE:
+            _average(parameter, grad)
+        else:
+            fit.append(parameter)
+    for bucket in _buckets(fit, bucket_mb * 1e6):
+        if len(bucket) == 1:
+            _average(bucket[0], bucket[0].get_grad())
+        else:
+            _average_bucket(bucket)
+    if comm:
+        _average_over_ranks(parameters.values(), comm)
+
+
+def _average(parameter: Parameter, grad: Value) -> None:
+    """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
+    layout = parameter.layout
+    if parameter.expert:  # its tokens came from all groups
+        grad = ttnn.multiply(grad, 1 / layout.dp)
+    elif parameter.zero_dim is None:
+        grad = averaged(grad, layout.dp_axis)
+    elif not parameter.has_sharded_grad:
+        grad = reduce_scatter_mean(grad, parameter.zero_dim, layout.dp_axis)
+    parameter.set_shard_grad(averaged(grad, layout.cp_axis))
+
+
+def _buckets(parameters: list[Parameter], bucket_bytes: float) -> Iterator[list[Parameter]]:
+    """Yield parameters that follow each other, of one mesh and type, up to the size of a bucket."""
+    bucket: list[Parameter] = []
+    size = 0.0
+    for parameter in parameters:
+        nbytes = math.prod(parameter.local_shape) * ELEMENT_BYTES[parameter.dtype.name.lower()]
+        alike = bucket and bucket[0].layout == parameter.layout
+        if bucket and (not alike or size + nbytes > bucket_bytes):
+            yield bucket
+            bucket, size = [], 0.0
+        bucket.append(parameter)
+        size += nbytes
+    if bucket:
+        yield bucket
+
+
+def _average_bucket(bucket: list[Parameter]) -> None:
+    """Average gradients over the chips of their mesh that have other tokens, sent as one."""
+    grads: list[Value] = [parameter.get_grad() for parameter in bucket]
+    rows = [math.prod(grad.shape) // TILE for grad in grads]
+    flat = [ttnn.reshape(grad, (1, 1, n, TILE)) for grad, n in zip(grads, rows)]
+    mean = averaged(ttnn.concat(flat, dim=2), *bucket[0].layout.replica_axes)
+    start = 0
+    for parameter, grad, n in zip(bucket, grads, rows):
+        slice_ = ttnn.slice(mean, [0, 0, start, 0], [1, 1, start + n, TILE])
+        parameter.set_shard_grad(ttnn.reshape(slice_, tuple(grad.shape)))
+        start += n
+
+
+def _average_over_ranks(parameters: Iterable[Parameter], comm: Any) -> None:
+    """Average gradients over ranks that have a mesh each, all of them under way at once."""
+    from mpi4py import MPI
+
+    sent = []
+    for parameter in parameters:
+        if parameter.is_grad_initialized():
+            array = parameter.gather_grad() * np.float32(1 / comm.size)
+            sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
+    for request, parameter, mean in sent:
+        wait(request)
+        parameter.set_shard_grad(parameter.distribute(mean, parameter.dtype, shard=True))

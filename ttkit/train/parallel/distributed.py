@@ -1,0 +1,311 @@
+"""Differentiable collectives, and the averaging of gradients between replicas.
+
+The names are those of ttml.ops.distributed and ttml.core.distributed.
+
+| forward        | backward                                                                      |
+|----------------|-------------------------------------------------------------------------------|
+| all_reduce     | identity with noop_backward (Megatron's *g*), else all_reduce                 |
+| broadcast      | all_reduce; forward is the identity (Megatron's *f*)                          |
+| scatter        | all_gather                                                                    |
+| reduce_scatter | all_gather                                                                    |
+| all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
+| all_to_all     | all_to_all with the dimensions swapped                                        |
+| ring_shift     | ring_shift the other way                                                      |
+
+`cluster_axis` is the mesh axis along which devices communicate, by default every axis; None, or an
+axis of one device, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.convert import to_numpy
+from ttkit.errors import fail
+from ttkit.train.autograd.ops import NEVER, one_hot
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import Layout
+from ttkit.train.context import AutoContext
+
+EVERY = -1  # axis: a collective of all devices
+
+
+class GradOutputType(Enum):
+    """Which gradient an all-gather gets: each device's own, or the same one on all devices."""
+
+    SHARDED = "sharded"
+    REPLICATED = "replicated"
+
+
+def alone(value: Value, cluster_axis: int | None) -> bool:
+    """Whether an axis has one device, or is None."""
+    return cluster_axis is None or value.device().shape[cluster_axis] == 1
+
+
+def reduced(value: Value, cluster_axis: int | None) -> Value:
+    """Return the sum of a ttnn tensor over the devices, on each of them."""
+    if alone(value, cluster_axis):
+        return value
+    return ttnn.all_reduce(value, cluster_axis=cluster_axis)
+
+
+def gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return the slices of all devices joined."""
+    return ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
+
+
+def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of the sum."""
+    return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+
+
+def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
+    """Return the parts of all devices' tensors that are for this one, joined along `in_dim`."""
+    call = ttnn.experimental.all_to_all_async_generic
+    return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
+
+
+def local_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
+    layout = value.layout
+    # ttnn cuts inside a tile in row-major layout only
+    if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
+        value = ttnn.to_layout(value, ttnn.ROW_MAJOR_LAYOUT)
+    return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
+
+
+def _collective(
+    name: str,
+    tensor: Tensor,
+    forward: Callable[..., Value],
+    back: Callable[..., Value],
+    *where: int | None,
+) -> Tensor:
+    """Apply a collective and record its backward, another collective of the same axis.
+
+    Of every axis in turn, slices are cut along the first axis first, so they are joined along it
+    last.
+    """
+    *dims, axis = where
+    if axis == EVERY:
+        axes = range(tensor.get_value().device().shape.dims())
+        for each in reversed(axes) if name == "all_gather" else axes:
+            tensor = _collective(name, tensor, forward, back, *dims, each)
+        return tensor
+    if alone(tensor.get_value(), axis):
+        return tensor
+    value = forward(tensor.full(), *where)
+    return recorded(name, value, [tensor], lambda grad: [back(grad, *where)])
+
+
+def _same(value: Value, cluster_axis: int | None) -> Value:
+    return value
+
+
+def all_reduce(
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = EVERY
+) -> Tensor:
+    """Return the sum over the devices, on each of them.
+
+    Args:
+        noop_backward: each device's input was a part of its own (a row-parallel product), so the
+            gradient passes unchanged: Megatron's *g*.
+    """
+    back = _same if noop_backward else reduced
+    return _collective("all_reduce", tensor, reduced, back, cluster_axis)
+
+
+def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
+    """Identity forward, all-reduce backward: what Megatron calls *f* (Shoeybi 2019).
+
+    The name is ttml's. Before it all devices have the same values; after it each device uses them
+    differently, so their gradients are summed."""
+    return _collective("broadcast", tensor, _same, reduced, cluster_axis)
+
+
+def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
+    """Return each device's slice of a tensor that is the same on all."""
+    return _collective("scatter", tensor, local_slice, gathered, dim, cluster_axis)
+
+
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
+    """Return each device's slice of the sum over the devices."""
+    return _collective("reduce_scatter", tensor, reduce_scattered, gathered, dim, cluster_axis)
+
+
+def all_gather(
+    tensor: Tensor,
+    dim: int,
+    cluster_axis: int | None = EVERY,
+    grad_output_type: GradOutputType = GradOutputType.SHARDED,
+) -> Tensor:
+    """Return the slices of all devices joined along `dim`, on each of them."""
+    back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else local_slice
+    return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
+
+
+def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None) -> Tensor:
+    """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
+    along `in_dim`.
+    """
+
+    def back(grad: Value, in_dim: int, out_dim: int, axis: int | None) -> Value:
+        return exchanged(grad, out_dim, in_dim, axis)
+
+    return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
+
+
+def ring_shift(tensor: Tensor, cluster_axis: int | None) -> Tensor:
+    """Return on each device the tensor of the device before it; on the first, that of the last.
+
+    On cards the fabric must be FABRIC_2D unless a cable joins the ends of the axis: a socket of
+    ttnn needs a route from the last device to the first.
+    """
+    back = partial(shifted, backward=True)
+    return _collective("ring_shift", tensor, shifted, back, cluster_axis)
+
+
+def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
+    """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
+
+    The receiving buffer has room for the whole value, so that no device's send waits for another
+    device to receive; ttml has small ones, and sends from even and odd devices in turns.
+
+    Args:
+        backward: the other way round the ring, as gradients go.
+    """
+    mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
+    room = 1 << max(16, (4 * value.volume() - 1).bit_length())  # bytes, of 4 an element
+    sockets = vars(mesh).setdefault("_ring_sockets", {})
+    key = (shape, cluster_axis, step, room)
+    if key not in sockets:
+        joined = []
+        for chip in ttnn.MeshCoordinateRange(mesh.shape):
+            to = list(chip)
+            to[cluster_axis] = (to[cluster_axis] + step) % shape[cluster_axis]
+            ends = (chip, ttnn.MeshCoordinate(to))
+            cores = (ttnn.MeshCoreCoord(end, ttnn.CoreCoord(0, 0)) for end in ends)
+            joined.append(ttnn.SocketConnection(*cores))
+        config = ttnn.SocketConfig(joined, ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, room))
+        sockets[key] = ttnn.create_socket_pair(mesh, mesh, config)
+    sender, receiver = sockets[key]
+    ttnn.experimental.send_async(value, sender)
+    return ttnn.experimental.recv_async(ttnn.empty_like(value), receiver)[0]
+
+
+def cross_entropy_loss(
+    logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None
+) -> Tensor:
+    """Return each device's mean over tokens of -log softmax(logits)[target], [1, 1, 1, 1], float32.
+
+    Along `cluster_axis` each device has a part of the vocabulary, and only three numbers a token
+    are sent: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019,
+    section 3).
+
+    Args:
+        logits: [B, 1, S, V on this device].
+        targets: [B, 1, 1, S], UINT32, row-major.
+        numbers: [1, 1, 1, V on this device], which token each column stands for.
+    """
+    value = logits.get_value()
+    chosen = one_hot(targets, numbers)
+    highest = ttnn.max(value, dim=-1, keepdim=True)
+    if not alone(value, cluster_axis):
+        highest = ttnn.max(gathered(highest, 3, cluster_axis), dim=-1, keepdim=True)
+    shifted = ttnn.subtract(value, highest)
+    powers = ttnn.exp(shifted)
+    total = reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
+    picked = reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
+    tokens = value.shape[0] * value.shape[2]
+    each = ttnn.subtract(ttnn.log(total), picked)
+    if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
+        each = ttnn.typecast(each, ttnn.float32)
+    loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
+
+    def backward(grad: Value) -> list[Value]:
+        probs = ttnn.multiply(powers, ttnn.reciprocal(total))
+        return [ttnn.multiply(ttnn.subtract(probs, chosen), ttnn.multiply(grad, 1 / tokens))]
+
+    return recorded("cross_entropy_loss", loss, [logits], backward)
+
+
+def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
+    """Lower the logits [B, 1, S, V] of the numbers that only fill the vocabulary's last tile."""
+    lowered = ttnn.multiply(ttnn.ge(numbers, float(vocab_size)), NEVER)
+    return recorded(
+        "without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad]
+    )
+
+
+def synchronize_gradients(
+    parameters: Mapping[str, Tensor], cluster_axes: Sequence[int] | None = None
+) -> None:
+    """Replace each gradient by its mean over the replicas.
+
+    Without it the replicas drift apart while the loss looks plausible.
+
+    Args:
+        parameters: what `model.parameters()` returns.
+        cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context
+            unless given.
+
+    Raises:
+        TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
+            silently in these two cases), no parameter has a gradient, or the replicas have other
+            experts each.
+    """
+    if cluster_axes is None:
+        context = AutoContext.get_instance().get_parallelism_context()
+        axis = context.get_ddp_axis()
+        if axis is None:
+            rule = "data parallelism is off, so there is nothing to average"
+            cure = "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out"
+            fail("synchronize_gradients", rule, cure)
+        cluster_axes = [axis]
+    ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
+    if not ready:
+        rule = f"none of the {len(parameters)} parameters has a gradient"
+        cure = "loss.backward() first, and zero_grad() before that: later it forgets the gradients"
+        fail("synchronize_gradients", rule, cure)
+    for tensor in ready:
+        if getattr(tensor, "expert", False):
+            rule = "the groups have other experts each, whose gradients have no mean"
+            fail(
+                "synchronize_gradients",
+                rule,
+                "data_parallel.average_gradients",
+            )
+        for axis in cluster_axes:
+            tensor.set_grad(averaged(tensor.get_grad(), axis))
+
+
+def averaged(value: Value, *cluster_axes: int | None) -> Value:
+    """Return the mean of a tensor over the devices along mesh axes."""
+    for axis in cluster_axes:
+        if not alone(value, axis):
+            value = ttnn.multiply(reduced(value, axis), 1 / value.device().shape[axis])
+    return value
+
+
+def reduce_scatter_mean(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of the mean over the devices: how ZeRO averages gradients."""
+    share = 1 / value.device().shape[cluster_axis]
+    return ttnn.multiply(reduce_scattered(value, dim, cluster_axis), share)
+
+
+def mean_over_groups(loss: Tensor, layout: Layout) -> float:
+    """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
+    return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
+
+
+def one_copy(value: Value) -> np.ndarray:
+    """Return the array on the first device of this process: all of a replicated tensor."""
+    view = value.device().get_view()
+    here = next(
+        i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord)
+    )
+    return to_numpy(ttnn.get_device_tensors(value)[here])

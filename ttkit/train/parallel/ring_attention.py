@@ -1,0 +1,222 @@
+"""Ring attention (Liu 2023, "Ring attention with blockwise transformers"): each chip keeps its
+queries, and keys and values go round the context-parallel axis.
+
+A softmax over keys that come in parts needs three numbers or rows of each query so far: the highest
+score, the sum of exponentials, and the sum of values (Milakov 2018, "Online normalizer calculation
+for softmax"). Backward computes the scores again from one number a row, the logarithm of that sum
+(Dao 2023, "FlashAttention-2"), while the gradients of keys and values go round with them.
+
+With a causal mask the sequence lies in `zigzag` order (Zhu 2024, "ring-flash-attention"), so that
+no step has work that is thrown away. What a chip i computes when it has the keys of chip j, for
+its early and its late chunk of queries:
+
+|       | early x early keys | late x early keys | late x late keys | of n x n scores |
+|-------|--------------------|-------------------|------------------|-----------------|
+| j = i | masked             | all               | masked           | three quarters  |
+| j < i | all                | all               |                  | half            |
+| j > i |                    | all               | all              | half            |
+
+All chips run one program, so for the last two rows `ttnn.where` selects the operands of the second
+product by a mask that differs from chip to chip."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.convert import from_numpy
+from ttkit.errors import fail
+from ttkit.train.autograd.ops import NEVER
+from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.config.layout import TILE, Layout, check_divisible
+from ttkit.train.context import current_layout
+from ttkit.train.parallel.distributed import shifted
+
+Values = Sequence[Value]
+
+
+@functools.lru_cache(8)
+def _constants(layout: Layout, length: int, copies: int) -> Values:
+    """Return what hides later keys of a chip's own, [1, 1, copies * length, length], and each
+    chip's place in the ring, [1, 1, 1, 1].
+    """
+    hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
+    place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
+    mapper, how = layout.mapper(cp_dim=0), {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
+    return (
+        layout.place(np.tile(hidden, (copies, 1))[None, None]),
+        from_numpy(place, dtype=layout.dtype, mesh_mapper=mapper, **how),
+    )
+
+
+def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values = ()) -> Values:
+    """Return each query's highest score, sum of exponentials and sum of values.
+
+    Args:
+        keys: keys and values.
+        sofar: the same three of keys seen before, which are taken in.
+    """
+    k, v = keys
+    scores = _scores(q, k, hidden)
+    top = ttnn.max(scores, dim=-1, keepdim=True)
+    if sofar:
+        top = ttnn.maximum(top, sofar[0])
+    powers = ttnn.exp(ttnn.subtract(scores, top))
+    sums = [ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)]
+    if sofar:
+        less = ttnn.exp(ttnn.subtract(sofar[0], top))  # the highest score has risen
+        sums = [ttnn.add(ttnn.multiply(had, less), new) for had, new in zip(sofar[1:], sums)]
+    return top, *sums
+
+
+def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Values:
+    """Return the gradients of queries, keys and values.
+
+    Args:
+        keys: keys and values.
+        rows: queries, the gradient of their results, the logarithm of each query's sum of
+            exponentials over all keys, and the product of its result with the gradient, summed.
+    """
+    (k, v), (q, grad, total, dot) = keys, rows
+    probs = ttnn.exp(ttnn.subtract(_scores(q, k, hidden), total))
+    dprobs = ttnn.matmul(grad, v, transpose_b=True)
+    dscores = ttnn.multiply(probs, ttnn.subtract(dprobs, dot))
+    dv = ttnn.matmul(probs, grad, transpose_a=True)
+    return ttnn.matmul(dscores, k), ttnn.matmul(dscores, q, transpose_a=True), dv
+
+
+def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
+    scores = ttnn.matmul(q, k, transpose_b=True)
+    return scores if hidden is None else ttnn.add(scores, hidden)
+
+
+def _chunks(value: Value, count: int) -> list[Value]:
+    """Cut [B, heads, n, d] along n."""
+    if count == 1:
+        return [value]
+    batch, heads, length, width = value.shape
+    step = length // count
+    return [
+        ttnn.slice(value, [0, 0, start, 0], [batch, heads, start + step, width])
+        for start in range(0, length, step)
+    ]
+
+
+def _joined(chunks: Sequence[Value]) -> Value:
+    return chunks[0] if len(chunks) == 1 else ttnn.concat(list(chunks), dim=2)
+
+
+def _where(mask: Value, yes: Values, no: Values) -> list[Value]:
+    return [ttnn.where(mask, a, b) for a, b in zip(yes, no)]
+
+
+def ring_attention_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Layout | None = None,
+    causal: bool = True,
+) -> Tensor:
+    """Attention over a sequence that the chips of the context-parallel axis share.
+
+    Args:
+        query: [B, heads, S / cp, d], positions in `zigzag` order.
+        key, value: [B, groups, S / cp, d]; heads is a multiple of groups.
+        layout: the AutoContext's unless given.
+        causal: each query sees the keys up to its own position.
+
+    Returns:
+        [B, heads, S / cp, d].
+    """
+    layout = layout or current_layout()
+    batch, heads, length, width = query.shape()
+    groups, steps = key.shape()[1], layout.cp
+    if heads % groups:
+        rule = f"{heads} query heads do not share {groups} groups of keys evenly"
+        fail("ring_attention_sdpa", rule, "num_heads a multiple of num_groups")
+    count = 2 if causal and steps > 1 else 1  # chunks of a chip's sequence
+    if count == 2:
+        by = f"2 chunks of whole tiles of {TILE}:"
+        check_divisible("a chip's sequence", length, by, 2 * TILE)
+    hidden = place = None
+    if causal:
+        hidden, place = _constants(layout, length // count, heads // groups)
+    scale = 1 / math.sqrt(width)
+
+    def stacked(rows: Value) -> Value:
+        """Heads that share keys one below the other: their keys need no copies."""
+        return ttnn.reshape(rows, (batch, groups, -1, rows.shape[3]))
+
+    def unstacked(rows: Value) -> Value:
+        return ttnn.reshape(rows, (batch, heads, -1, rows.shape[3]))
+
+    def joined(chunks: Values) -> Value:
+        return _joined([unstacked(chunk) for chunk in chunks])
+
+    def row_chunks(rows: Value) -> list[Value]:
+        return [stacked(chunk) for chunk in _chunks(rows, count)]
+
+    def key_chunks(*values: Value) -> list[Values]:
+        return list(zip(*(_chunks(each, count) for each in values)))
+
+    def shift(*values: Value) -> list[Value]:
+        assert layout.cp_axis is not None  # there is more than one step
+        return [shifted(each, layout.cp_axis) for each in values]
+
+    def earlier(step: int) -> Value:
+        """1 on chips that have the keys of a chip before them in the ring, 0 on the others."""
+        return ttnn.ge(place, float(step))
+
+    own = k, v = key.get_value(), value.get_value()
+    q = ttnn.multiply(query.get_value(), scale)
+    queries, keys = row_chunks(q), key_chunks(k, v)
+    sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
+    for step in range(0 if count == 2 else 1, steps):
+        if step:
+            k, v = shift(k, v)
+            keys = key_chunks(k, v)
+        sofar[-1] = _attend(queries[-1], keys[0], sofar=sofar[-1])
+        if step and count == 2:
+            here = earlier(step)
+            rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
+            more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
+            sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
+    out = joined([ttnn.multiply(rows, ttnn.reciprocal(total)) for _, total, rows in sofar])
+    totals = joined([ttnn.add(top, ttnn.log(total)) for top, total, _ in sofar])
+
+    def backward(grad: Value) -> list[Value]:
+        dot = ttnn.sum(ttnn.multiply(grad, out), dim=-1, keepdim=True)
+        rows = list(zip(*map(row_chunks, (q, grad, totals, dot))))
+        k, v = own
+        keys = key_chunks(k, v)
+        first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
+        dqs, dks, dvs = map(list, zip(*first))
+        dk, dv = _joined(dks), _joined(dvs)
+        for step in range(0 if count == 2 else 1, steps):
+            if step:
+                k, v, dk, dv = shift(k, v, dk, dv)
+                keys = key_chunks(k, v)
+            more, *early = _attend_back(keys[0], rows[-1])
+            dqs[-1] = ttnn.add(dqs[-1], more)
+            dkeys = [early]
+            if count == 2 and not step:
+                dkeys.append([ttnn.zeros_like(each) for each in early])
+            elif count == 2:
+                here = earlier(step)
+                rest = _where(here, (*keys[0], *rows[0]), (*keys[1], *rows[1]))
+                more, *other = _attend_back(rest[:2], rest[2:])
+                more = ttnn.add(more, ttnn.where(here, *dqs))
+                dqs = _where(here, (more, dqs[1]), (dqs[0], more))
+                both = [ttnn.add(d, o) for d, o in zip(early, other)]
+                nothing = [ttnn.zeros_like(o) for o in other]
+                dkeys = [_where(here, both, early), _where(here, nothing, other)]
+            dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
+        if steps > 1:
+            dk, dv = shift(dk, dv)  # home
+        return [ttnn.multiply(joined(dqs), scale), dk, dv]
+
+    return recorded("ring_attention_sdpa", out, [query, key, value], backward)

@@ -1,0 +1,1 @@
+"""Pipelines of stages: what a stage computes, and what travels between stages."""

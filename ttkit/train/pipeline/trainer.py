@@ -1,0 +1,314 @@
+"""Training a model whose layers are divided into the stages of a pipeline, each on its own mesh.
+
+What each stage does in which order is a `ttkit.plans.Schedule`; ttml's pipeline training has
+`one_at_a_time` only. Every rank reads the text itself, so targets are not sent from the first rank
+to the last, as they are in ttml."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.plans.actions import Action, Task
+from ttkit.plans.schedule import Schedule
+from ttkit.plans.timetable import Slot, Timetable
+from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.config.layout import TIED, Layout
+from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks
+from ttkit.train.context import DistributedContext, open_layout
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.ranks import check_same_model, mean, start_mpi
+from ttkit.train.pipeline.p2p import AHEAD, MPITransport, Transport, fabric_routes
+from ttkit.train.pipeline.stage import Stage, make_schedule
+from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run.run_folder import Saved
+from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
+
+Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
+
+
+class PipelineTrainer(Trainer):
+    """A trainer whose model is divided into stages, with `gradient_accumulation_steps`
+    micro-batches.
+
+    Ranks 0 to stages - 1 are the stages of a pipeline, the next as many those of its first replica,
+    and so on. Parameters keep the names of the whole model, so a checkpoint goes on with any number
+    of stages, or with a `Trainer`.
+
+    Args:
+        settings: a training configuration with a multihost_config, or the path of one.
+        schedule: one of `ttkit.plans`, or your own; that of `pipeline_parallel_config` unless
+            given.
+        meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
+            open, each with the strategies of device_config. Unless given, this process is one of
+            `num_workers` ranks, and its stage has the mesh of device_config.
+        text, step: as for `Trainer`.
+
+    Attributes:
+        times: (stage, action, start_s, end_s) of the last step on the stages of this process, by
+            the host's clock.
+
+    Raises:
+        TTKitError: the settings do not fit together; nothing is computed before.
+
+    Example:
+        >>> from ttkit.train.config import MultihostConfig, TrainingConfig, TransformerConfig
+        >>> small = TransformerConfig(
+        ...     num_heads=2, embedding_dim=32, num_blocks=2, max_sequence_length=32, dropout_prob=0
+        ... )
+        >>> config = TrainingConfig(
+        ...     batch_size=4,
+        ...     gradient_accumulation_steps=4,
+        ...     tokenizer_type="byte",
+        ...     checkpoint_dir="",
+        ... )
+        >>> settings = Settings(
+        ...     training_config=config,
+        ...     transformer_config=small,
+        ...     multihost_config=MultihostConfig(True, 2),
+        ... )
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        ...     submeshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
+        ...     trainer = PipelineTrainer(settings, meshes=submeshes)
+        ...     trainer.step().step, trainer.schedule, len(trainer.times)
+        (1, Schedule(1F1B: 2 stages, 4 micro-batches), 16)
+    """
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str],
+        *,
+        schedule: Schedule | None = None,
+        meshes: Sequence[Any] | None = None,
+        text: str | None = None,
+        step: int | None = None,
+    ):
+        self._given, self._meshes = schedule, meshes
+        self.times: list[tuple[int, Action, float, float]] = []
+        self._broken = False
+        super().__init__(settings, text=text, step=step)
+
+    # ------------------------------------------------------------ parts
+    def _open(self, settings: Settings) -> None:
+        """Open the meshes, and find the ranks."""
+        multihost, meshes = settings.multihost_config, self._meshes
+        if not multihost.enabled:
+            cure = "multihost_config: {enabled: true, num_workers: a rank for each stage}"
+            fail("PipelineTrainer", "Multihost is not enabled", cure)
+        ranks = DistributedContext()
+        self.rank, self.comm = ranks.rank(), None
+        self.world = ranks.size() if meshes is None else len(meshes)
+        workers = multihost.num_workers
+        if self.world != workers:
+            rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
+            cure = f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process"
+            fail("PipelineTrainer", rule, cure)
+        if self.world < 2:
+            rule = "Pipeline parallel requires world_size > 1"
+            fail("PipelineTrainer", rule, "num_workers: 2 or more, or a Trainer")
+        self.pipeline = multihost.pipeline_parallel_config or PipelineParallelConfig(
+            settings.transformer_config.num_blocks
+        )
+        if meshes is not None:
+            self.count, device = self.world, settings.device_config
+            self.layouts = []
+            for mesh in meshes:
+                stage = replace(device, mesh_shape=tuple(mesh.shape))
+                layout = Layout.of(replace(settings, device_config=stage))
+                self.layouts.append(layout.on(mesh))
+        else:
+            shares = len(self.pipeline.blocks_per_rank)
+            self.count = self._given.stages if self._given else shares or self.world
+            if self.world % self.count:
+                rule = f"World size ({self.world}) is no multiple of the stages ({self.count})"
+                cure = f"{self.world - self.world % self.count or self.count} ranks"
+                fail("PipelineTrainer", f"{rule}, so they do not make up whole pipelines", cure)
+            mpi = start_mpi()
+            self.layouts, self.comm = [open_layout(settings)], mpi.COMM_WORLD
+        self.layout = self.layouts[0]
+
+    def _build(self) -> None:
+        """Make this process's stages, and connect them to the others and to their replicas."""
+        parts = self.settings.training_config.gradient_accumulation_steps
+        self.schedule = make_schedule(self.pipeline, self.count, parts, self._given)
+        chunks, shares = self.schedule.chunks, self.pipeline.blocks_per_rank
+        if self.model_config.is_tied:
+            fail("PipelineTrainer", TIED, "weight_tying: disabled")
+        if self.pipeline.num_blocks != self.model_config.num_blocks:
+            blocks, have = self.pipeline.num_blocks, self.model_config.num_blocks
+            rule = f"pipeline_parallel_config.num_blocks is {blocks}, the model has {have} blocks"
+            fail("PipelineTrainer", rule, f"num_blocks: {have}")
+        if shares and sorted(shares) != list(range(self.count)):
+            stages = f"the stages are ranks 0 to {self.count - 1}"
+            rule = f"blocks_per_rank has the ranks {sorted(shares)}, and {stages}"
+            fail("PipelineTrainer", rule, "one line 'RANK: BLOCKS' for each stage")
+        per_stage = self.settings.multihost_config.shares
+        divided = split_blocks(self.model_config, self.count, chunks, per_stage)
+        mine = range(self.count) if self.comm is None else [self.rank % self.count]
+        self.stages = {
+            stage: Stage(stage, self.model_config, layout, divided[stage])
+            for stage, layout in zip(mine, self.layouts)
+        }
+        self.parameters = {}
+        for each in self.stages.values():
+            self.parameters |= each.parameters()
+        self.replicas, self.transport, self.part, self.parts = None, Transport(), 0, 1
+        if self.comm is None:
+            return
+        self.part, self.parts = self.rank // self.count, self.world // self.count
+        stages = self.comm.Split(self.part, self.rank)  # of our pipeline
+        fabric = self.settings.multihost_config.socket_type == "fabric"
+        routes = fabric_routes(self.schedule) if fabric else ()
+        self.transport = MPITransport(stages, self.layout, routes, chunks)
+        if self.parts > 1:
+            peers = self.comm.Split(self.rank % self.count, self.rank)
+            self.replicas = peers
+            check_same_model(self.parameters, peers)
+
+    # ------------------------------------------------------------ one step
+    def gradients(self) -> float:
+        """Compute the gradients of all micro-batches, averaged over replicas; return the mean
+        loss.
+        """
+        parts = self.schedule.micro_batches
+        self.times = []
+        total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
+        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
+        return self.everywhere(total / parts)
+
+    def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
+        """Run a schedule on the stages of this process; return the sum of their losses.
+
+        Args:
+            keep: keep what backwards need; False for forwards alone.
+        """
+        if self._broken:
+            rule = "a step was given up before, so the stages are out of step"
+            fail("PipelineTrainer", rule, "a new PipelineTrainer on all ranks")
+        total, start = 0.0, time.monotonic()
+        todo = {stage: deque(schedule.tasks(stage)) for stage in self.stages}
+        model = self.model_config
+        shape = (*data(0)[0].shape[:2], model.max_sequence_length, model.embedding_dim)
+        self._broken = True
+        for each in self.stages.values():
+            each.train(keep)
+        try:
+            while any(todo.values()):
+                moved = False
+                for stage, tasks in todo.items():
+                    soon = [task.receive for task in tasks if task.receive][:AHEAD]
+                    here = [message for message in soon if self.transport.has(message, shape)]
+                    if tasks and (tasks[0].receive is None or tasks[0].receive in here):
+                        total += self._do(self.stages[stage], tasks.popleft(), shape, data, keep)
+                        moved, start = True, time.monotonic()
+                if not moved:
+                    heads = [tasks[0].receive for tasks in todo.values() if tasks]
+                    self.transport.pause(start, [message for message in heads if message])
+            self.transport.flush()
+        except BaseException:
+            self.transport.drop()
+            for each in self.stages.values():
+                each.forget()
+            raise
+        self._broken = False
+        return total
+
+    def _do(
+        self, stage: Stage, task: Task, shape: tuple[int, ...], data: Data, keep: bool
+    ) -> float:
+        """Do one action of a stage; return the loss if it computes one."""
+        action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
+        given = self.transport.receive(task.receive, layout, shape) if task.receive else None
+        if action.kind == "F":
+            before = self.steps * 2 * self.schedule.micro_batches
+            out = stage.forward(action, given, data(action.micro_batch), before, keep)
+            loss = stage.loss(action.chunk, out)
+            value = out.get_value()
+        else:
+            value = stage.backward(action, given, 1 / self.schedule.micro_batches)
+        ttnn.synchronize_device(layout.device)  # so that the times are those of the work
+        if task.send:
+            self.transport.send(task.send, value, layout)
+        if keep:
+            self.times.append((stage.index, action, start, time.time()))
+        return loss
+
+    def everywhere(self, total: float) -> float:
+        """Return the sum of a number over the stages, its mean over the replicas."""
+        return total if self.comm is None else mean(self.comm, total) * self.count
+
+    def clip(self, max_norm: float) -> None:
+        """Scale all gradients of all stages down if their norm is above `max_norm`."""
+        square = self.everywhere(optimizers.gradient_square(self.parameters.values()))
+        optimizers.clip_grad_norm(self.parameters, max_norm, square)
+
+    def validate(self) -> float:
+        """Return the mean loss of the text that is held out: forwards only."""
+        count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
+        row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
+        forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
+        with no_grad():
+            found = self._play(forwards, self.validation.batch, keep=False) / count
+        return self.everywhere(found)
+
+    # ------------------------------------------------------------ results
+    def timetable(self) -> Timetable:
+        """Return what each stage did when in the last step, for the same pictures as
+        `schedule.timeline()`; every rank must call.
+
+        On several hosts it is as exact as their clocks agree."""
+        rows = self.times
+        if self.comm is not None:
+            gathered = self.comm.allgather(rows if self.part == 0 else [])
+            rows = [row for rows in gathered for row in rows]
+        first = min((start for _, _, start, _ in rows), default=0.0)
+        slots: list[list[Slot]] = [[] for _ in range(self.count)]
+        for stage, action, start, end in rows:
+            slots[stage].append(Slot(action, start - first, end - first))
+        return Timetable(self.schedule, tuple(map(tuple, slots)))
+
+    def collected(self) -> dict[str, np.ndarray]:
+        """Return the global arrays of a checkpoint, whole on rank 0; they are sent one by one, so
+        that no message has a whole stage.
+        """
+        mine = super().collected()
+        if self.comm is None:
+            return mine
+        if 0 < self.rank < self.count:
+            for item in [*mine.items(), None]:
+                self.comm.send(item, 0)
+        for stage in range(1, self.count) if self.rank == 0 else ():
+            while (item := self.comm.recv(source=stage)) is not None:
+                mine[item[0]] = item[1]
+        return mine
+
+    def _restore(self, saved: Saved) -> None:
+        """Take this process's part of a whole model's checkpoint."""
+        whole = create_model(self.model_config, Layout()).parameters()
+        shapes = {name: parameter.global_shape for name, parameter in whole.items()}
+        checkpoint.check_matches(shapes, saved.part("model/"))
+        mine = {
+            name: array
+            for name, array in saved.tensors.items()
+            if name.split("/")[-1] in self.parameters
+        }
+        super()._restore(replace(saved, tensors=mine))
+
+    def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse to sample.
+
+        Raises:
+            TTKitError: always.
+        """
+        rule = "each token would wait for every stage"
+        cure = "save(), then sample() of a Trainer with the same checkpoint_dir"
+        fail("PipelineTrainer.sample", rule, cure)

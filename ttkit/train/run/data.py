@@ -1,0 +1,326 @@
+"""Text to train on, and token ids as batches.
+
+Which window of the text is in which batch follows from the seed and the step alone. So there is no
+state to save, a run resumes at its step, and every mesh and every number of ranks sees the same
+batches."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.train.config.layout import check_divisible
+from ttkit.train.config.settings import TrainingConfig
+
+# Of each animal in the stories: what it always likes and where it lives, which a model can learn.
+ANIMALS = (
+    ("fox", "apples", "hill"),
+    ("owl", "books", "oak"),
+    ("bear", "berries", "cave"),
+    ("hare", "carrots", "field"),
+    ("mouse", "nuts", "mill"),
+    ("crow", "rings", "tower"),
+    ("frog", "shells", "pond"),
+    ("goat", "bells", "barn"),
+)
+PLACES = ("river", "bridge", "old wall", "garden", "gate", "well", "market", "forest")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEATHER = ("sunny", "windy", "rainy", "foggy", "cold", "warm")
+STORIES, SCENES = 500, 5
+
+
+class _Dice:
+    """A linear congruential generator with Knuth's MMIX constants: the same numbers everywhere."""
+
+    def __init__(self, seed: int):
+        self.state = seed
+
+    def roll(self, sides: int) -> int:
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (self.state >> 33) % sides  # the high bits: the low ones repeat soon
+
+    def pick(self, things: tuple[str, ...]) -> str:
+        return things[self.roll(len(things))]
+
+
+def _story(dice: _Dice) -> str:
+    first = dice.roll(len(ANIMALS))
+    second = (first + 1 + dice.roll(len(ANIMALS) - 1)) % len(ANIMALS)  # somebody else
+    (hero, things, home), (friend, gifts, there) = ANIMALS[first], ANIMALS[second]
+    today = dice.roll(7)
+    lines = [
+        f"The {hero} and the {friend}",
+        "",
+        f"The {hero} lives by the {home}. The {hero} likes {things}.",
+        f"On {DAYS[today]} it is {dice.pick(WEATHER)}. The {hero} walks from the {home} to the "
+        f"{dice.pick(PLACES)}.",
+    ]
+    kind = dice.roll(SCENES)
+    for _ in range(1 + dice.roll(3)):
+        lines += _scene(dice, kind, hero, things, friend, gifts, there)
+        kind = (kind + 1 + dice.roll(2)) % SCENES  # never one twice in a story
+    ends = (
+        f"On {DAYS[(today + 1) % 7]} the {friend} comes to the {home}, and the two are friends.",
+        f'"Thank you," says the {hero}, and goes home to the {home}.',
+        f"The sun goes down. The {hero} sleeps by the {home}, and the {friend} sleeps by the "
+        f"{there}.",
+    )
+    return "\n".join([*lines, dice.pick(ends), "", ""])
+
+
+def _scene(
+    dice: _Dice, kind: int, hero: str, things: str, friend: str, gifts: str, there: str
+) -> list[str]:
+    have, more = 3 + dice.roll(8), 2 + dice.roll(8)
+    fewer = 1 + dice.roll(have - 2)  # so that two or more are left: "1 are left" is no English
+    place = dice.pick(PLACES)
+    where = dice.pick(("under", "behind", "beside"))
+    scenes = (
+        [
+            f"The {hero} has {have} {things}. The {friend} brings {more} more. "
+            f"Now the {hero} has {have + more} {things}: {have} + {more} = {have + more}."
+        ],
+        [
+            f"The {hero} has {have} {things} and gives {fewer} to the {friend}. "
+            f"Then {have - fewer} are left: {have} - {fewer} = {have - fewer}."
+        ],
+        [
+            f'"Where are my {gifts}?" asks the {friend}. "They are {where} the {place}," says the '
+            f"{hero}.",
+            f"The {friend} looks {where} the {place} and finds {more} {gifts}.",
+        ],
+        [
+            f'"Where do you live?" asks the {hero}. "I live by the {there}," says the {friend}, '
+            f'"and I like {gifts}."'
+        ],
+        [
+            f"The {hero} counts: "
+            + ", ".join(str(number) for number in range(fewer, fewer + 4))
+            + f'. "Well done," says the {friend}.'
+        ],
+    )
+    return scenes[kind]
+
+
+@functools.cache
+def builtin_corpus() -> str:
+    """Generate about 190 KB of small stories in plain ASCII, the same on every machine.
+
+    Each animal always likes the same things and lives in the same place, sums are right and days
+    follow each other: a small model learns letters first, then words, then the animals' likings.
+
+    Example:
+        >>> builtin_corpus().splitlines()[:3]
+        ['The goat and the fox', '', 'The goat lives by the barn. The goat likes bells.']
+    """
+    dice = _Dice(2026)
+    return "".join(_story(dice) for _ in range(STORIES))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a UTF-8 file, or all files in a folder and below in the order of their names.
+
+    Files and folders whose name starts with a dot are left out. Each file of a folder ends with a
+    newline, so that the last word of one does not run into the next.
+
+    Raises:
+        TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
+    """
+    asked, start = f"read_text({str(path)!r})", Path(path)
+    if not start.is_dir():
+        return _text_of(start, asked)
+    below = sorted(file.relative_to(start).parts for file in start.rglob("*") if file.is_file())
+    seen = [parts for parts in below if not any(part.startswith(".") for part in parts)]
+    texts = [_text_of(start.joinpath(*parts), asked) for parts in seen]
+    return "".join(text if text.endswith("\n") else text + "\n" for text in texts if text)
+
+
+def _text_of(file: Path, asked: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        rule = f"{file} cannot be read as UTF-8 text: {getattr(error, 'strerror', None) or error}"
+        fail(asked, rule, "a text file, or a folder of text files; relative paths start here")
+
+
+def training_text(data_path: str | None) -> str:
+    """Return the text of a configuration: that of `data_path`, or the kit's own small corpus."""
+    return read_text(data_path) if data_path else builtin_corpus()
+
+
+class TokenDataset:
+    """Windows of a text: window i holds `sequence_length` ids from position i * stride; its
+    targets are the ids one further on.
+
+    Args:
+        ids: [length] whole numbers, at least 0.
+        sequence_length: ids in a window.
+        stride: the distance of windows: with 1 they overlap, with sequence_length each id is in
+            one.
+
+    Raises:
+        TTKitError: fewer than sequence_length + 1 ids.
+
+    Example:
+        >>> dataset = TokenDataset(np.arange(10), sequence_length=4)
+        >>> len(dataset), *(part.tolist() for part in dataset.windows([5]))
+        (6, [[5, 6, 7, 8]], [[6, 7, 8, 9]])
+    """
+
+    def __init__(self, ids: Any, sequence_length: int, stride: int = 1):
+        self.ids = np.asarray(ids).astype(np.uint32, copy=False)
+        self.sequence_length, self.stride = sequence_length, stride
+        if self.ids.size <= sequence_length:
+            rule = f"{self.ids.size} ids are too few: a window with its targets takes "
+            cure = f"a longer text, or max_sequence_length of at most {max(self.ids.size - 1, 1)}"
+            fail("TokenDataset", f"{rule}{sequence_length + 1}", cure)
+
+    def __len__(self) -> int:
+        return (self.ids.size - self.sequence_length - 1) // self.stride + 1
+
+    def windows(self, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of some windows, [len(indices), sequence_length], uint32."""
+        starts = np.asarray(indices, np.int64)[:, None] * self.stride
+        rows = self.ids[starts + np.arange(self.sequence_length + 1)]
+        return rows[:, :-1], rows[:, 1:]
+
+    def split(self, validation_fraction: float = 0.1) -> tuple[TokenDataset, TokenDataset]:
+        """Return training and validation windows: the last part of the text is for validation.
+
+        Validation windows lie side by side, so that each id is predicted once.
+
+        Raises:
+            TTKitError: a part is shorter than one window.
+
+        Example:
+            >>> training, validation = TokenDataset(np.arange(1000), 9).split(0.1)
+            >>> len(training), validation.ids[:3].tolist(), len(validation)
+            (891, [900, 901, 902], 11)
+        """
+        cut = self.ids.size - round(self.ids.size * validation_fraction)
+        training = TokenDataset(self.ids[:cut], self.sequence_length, self.stride)
+        return training, TokenDataset(self.ids[cut:], self.sequence_length, self.sequence_length)
+
+
+class Batches:
+    """The batches of a dataset by step: `batch(step)` for any step at any time, on every rank.
+
+    The order of each epoch follows from (seed, epoch). Windows that do not fill a last batch are
+    left out.
+
+    Args:
+        dataset: the windows.
+        batch_size: windows in the global batch.
+        seed: any whole number; None for the windows in order, as validation needs them.
+
+    Raises:
+        TTKitError: fewer windows than one batch takes.
+
+    Example:
+        >>> batches = Batches(TokenDataset(np.arange(100), 8), batch_size=4, seed=42)
+        >>> x, y = batches.batch(step=1000)
+        >>> x.shape, len(batches)
+        ((4, 1, 1, 8), 23)
+        >>> bool((batches.part(1, 2).batch(1000)[0] == x[2:]).all())
+        True
+    """
+
+    def __init__(self, dataset: TokenDataset, batch_size: int, seed: int | None = 42):
+        if len(dataset) < batch_size:
+            rule = f"{len(dataset)} windows do not fill one batch of {batch_size}"
+            cure = f"a longer text, or batch_size of at most {len(dataset)}"
+            fail(f"Batches(batch_size={batch_size})", rule, cure)
+        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.rows = range(batch_size)  # of the global batch
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return len(self.dataset) // self.batch_size
+
+    def part(self, which: int, parts: int) -> Batches:
+        """Return one of so many equal parts of the rows of each batch: what a rank sees."""
+        check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
+        size = len(self.rows) // parts
+        part = copy.copy(self)
+        part.rows = self.rows[which * size : (which + 1) * size]
+        return part
+
+    def batch(
+        self, step: int, micro_batch: int = 0, micro_batches: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of a step, [rows, 1, 1, sequence_length], uint32.
+
+        Args:
+            step: from 0, through all epochs.
+            micro_batch: which of `micro_batches` equal parts of the rows.
+        """
+        rows = self.part(micro_batch, micro_batches).rows
+        epoch, place = divmod(step, len(self))
+        positions = np.arange(rows.start, rows.stop) + place * self.batch_size
+        if self.seed is not None:
+            positions = shuffled(positions, len(self.dataset), f"{self.seed}/{epoch}")
+        x, y = self.dataset.windows(positions)
+        shape = (len(rows), 1, 1, self.dataset.sequence_length)
+        return np.ascontiguousarray(x).reshape(shape), np.ascontiguousarray(y).reshape(shape)
+
+
+def make_batches(
+    ids: Any, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
+) -> tuple[Batches, Batches]:
+    """Return the training and validation batches of one of `ranks` ranks of so many groups each,
+    in windows of `length` ids; the last tenth is for validation.
+
+    Raises:
+        TTKitError: the batch cannot be divided, or the text is too short.
+    """
+    parts = config.gradient_accumulation_steps
+    by = f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups ="
+    check_divisible("batch_size", config.batch_size, by, parts * ranks * groups)
+    training, held_out = TokenDataset(ids, length).split(0.1)
+    size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
+    shared = groups * ranks
+    whole = Batches(held_out, max(size // shared, 1) * shared, seed=None)
+    batches = Batches(training, config.batch_size, config.seed)
+    return batches.part(rank, ranks), whole.part(rank, ranks)
+
+
+def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
+    """Return where positions of 0 .. count - 1 go in the shuffle that `key` names, without
+    computing the others.
+
+    A Feistel network is a shuffle of 0 .. 4^k - 1: each round adds a hash of one half of a number's
+    bits to the other half, which can be undone, so that no two numbers collide. A result of `count`
+    or more goes in again until it is below. Whole numbers alone are used, so the order is the same
+    with every NumPy on every machine.
+
+    Example:
+        >>> shuffled([0, 1, 2, 3, 4], 5, "42/0").tolist()
+        [2, 1, 3, 0, 4]
+    """
+    half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    # six rounds: four suffice for a good shuffle, two more for short domains
+    keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * 6).digest(), "<u8")
+    found = np.array(positions, np.uint64)
+    again = np.arange(found.size)
+    while again.size:
+        left, right = found[again] >> half, found[again] & low
+        for number in keys:
+            left, right = right, left ^ (_hash(right + number) & low)
+        found[again] = left << half | right
+        again = again[found[again] >= count]
+    return found.astype(np.int64)
+
+
+def _hash(numbers: np.ndarray) -> np.ndarray:
+    """Mix the bits of each number: the last step of the generator SplitMix64."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))

@@ -1,0 +1,295 @@
+"""Optimizers, gradient clipping and the learning rate over time, with ttml's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd.tensor import Value
+from ttkit.train.config.settings import TrainingConfig
+from ttkit.train.model.parameter import Parameter
+from ttkit.train.parallel.distributed import one_copy
+
+
+class _Made:
+    """Settings that are made as in ttml."""
+
+    @classmethod
+    def make(cls, lr: float, *rest: Any, **more: Any) -> Any:
+        """Make the settings; the order is ttml's, that of the fields."""
+        return cls(lr, *rest, **more)  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
+class SGDConfig(_Made):
+    """Settings of SGD."""
+
+    lr: float = 1e-3
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse Nesterov's step without momentum or with dampening."""
+        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
+            rule = f"nesterov needs momentum above 0 and no dampening: momentum={self.momentum}"
+            fail("SGDConfig", f"{rule}, dampening={self.dampening}", "momentum=0.9, dampening=0")
+
+
+@dataclass(frozen=True)
+class AdamWConfig(_Made):
+    """Settings of AdamW.
+
+    Attributes:
+        master_weights: keep float32 weights beside bfloat16 ones, so that rounding does not lose
+            small steps.
+    """
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    master_weights: bool = False
+
+
+class Optimizer:
+    """The base of all optimizers: parameters, a learning rate, a count of steps, and a state for
+    each parameter.
+
+    Args:
+        parameters: what `model.parameters()` returns.
+        config: its settings.
+    """
+
+    kinds: tuple[str, ...]  # the first parts of the keys of its state
+
+    def __init__(self, parameters: Mapping[str, Parameter], config: Any):
+        self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
+        # "exp_avg/<parameter>" -> a tensor that is sharded as the parameter is
+        self.state: dict[str, Value] = {}
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for parameter in self.parameters.values():
+            parameter.set_grad(None)
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient."""
+        self.steps += 1
+        for name, parameter in self.parameters.items():
+            grad = parameter.get_grad()
+            if grad is not None:
+                self.update(name, parameter, grad)
+
+    def update(self, name: str, parameter: Parameter, grad: Value) -> None:
+        """Update one parameter."""
+        raise NotImplementedError
+
+    def get_lr(self) -> float:
+        """The learning rate."""
+        return self.lr
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of the next steps."""
+        self.lr = lr
+
+    def recalled(self, kind: str, name: str, like: Value) -> Value:
+        """Return a parameter's entry of the state; zeros at first."""
+        key = f"{kind}/{name}"
+        if key not in self.state:
+            self.state[key] = ttnn.zeros_like(like)
+        return self.state[key]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return {"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}."""
+        tensors = {
+            key: self._of(key).gather(value, shard=True) for key, value in self.state.items()
+        }
+        return {"steps": self.steps, "tensors": tensors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`, on any mesh.
+
+        Raises:
+            TTKitError: it is of another optimizer or of another model.
+        """
+        for key in state["tensors"]:
+            kind, name = key.split("/", 1)
+            if kind not in self.kinds:
+                mine = f"{type(self).__name__} has {', '.join(self.kinds)}"
+                rule = f"{key} is of another optimizer: {mine}"
+                fail("load_state_dict", rule, "the optimizer that the run began with")
+            if name not in self.parameters:
+                rule = f"{key} is of another model's parameter"
+                fail("load_state_dict", rule, "the state of the same model")
+        self.steps = int(state["steps"])
+        self.state = {
+            key: self._of(key).distribute(array, self.dtype_of(key), shard=True)
+            for key, array in state["tensors"].items()
+        }
+
+    def _of(self, key: str) -> Parameter:
+        return self.parameters[key.split("/", 1)[1]]
+
+    def dtype_of(self, key: str) -> Any:
+        """Return the type of an entry of the state."""
+        return self._of(key).dtype
+
+
+class SGD(Optimizer):
+    """w <- w - lr (g + weight_decay w), with momentum as in torch."""
+
+    config: SGDConfig
+    kinds = ("momentum",)
+
+    def update(self, name: str, parameter: Parameter, grad: Value) -> None:
+        """Update one parameter."""
+        w, config = parameter.get_shard(), self.config
+        if config.weight_decay:
+            grad = ttnn.add(grad, ttnn.multiply(w, config.weight_decay))
+        if config.momentum:
+            key, velocity = f"momentum/{name}", grad
+            if key in self.state:
+                velocity = ttnn.add(
+                    ttnn.multiply(self.state[key], config.momentum),
+                    ttnn.multiply(grad, 1 - config.dampening),
+                )
+            self.state[key] = velocity
+            if config.nesterov:
+                grad = ttnn.add(grad, ttnn.multiply(velocity, config.momentum))
+            else:
+                grad = velocity
+        parameter.set_shard(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov, Hutter 2019)."""
+
+    config: AdamWConfig
+    kinds = ("exp_avg", "exp_avg_sq", "master")
+
+    def update(self, name: str, parameter: Parameter, grad: Value) -> None:
+        """Update one parameter."""
+        config, dtype, master = self.config, parameter.dtype, f"master/{name}"
+        has_master = config.master_weights and dtype != ttnn.float32
+        w = self.state[master] if master in self.state else parameter.get_shard()
+        if has_master:
+            w = w if master in self.state else ttnn.typecast(w, ttnn.float32)
+            grad = ttnn.typecast(grad, ttnn.float32)
+        m = ttnn.multiply(self.recalled("exp_avg", name, w), config.beta1)
+        m = ttnn.add(m, ttnn.multiply(grad, 1 - config.beta1))
+        v = ttnn.multiply(self.recalled("exp_avg_sq", name, w), config.beta2)
+        v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
+        self.state[f"exp_avg/{name}"], self.state[f"exp_avg_sq/{name}"] = m, v
+        # bias corrections, since m and v start at 0: applied to two numbers, not to two tensors
+        correction1 = 1 - config.beta1**self.steps
+        correction2 = (1 - config.beta2**self.steps) ** 0.5
+        denominator = ttnn.add(ttnn.multiply(ttnn.sqrt(v), 1 / correction2), config.epsilon)
+        decayed = ttnn.multiply(w, 1 - self.lr * config.weight_decay) if config.weight_decay else w
+        w = ttnn.addcdiv(decayed, m, denominator, value=-self.lr / correction1)
+        if has_master:
+            self.state[master] = w
+            w = ttnn.typecast(w, dtype)
+        parameter.set_shard(w)
+
+    def dtype_of(self, key: str) -> Any:
+        """Return float32 beside master weights, else the parameter's type."""
+        return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
+
+
+def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
+    """Make the optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` is given.
+
+    Raises:
+        TTKitError: Nesterov's step without momentum or with dampening.
+    """
+    given: dict[str, Any] = {"lr": config.learning_rate, **(config.optimizer or {})}
+    if given.pop("type", "AdamW") == "SGD":
+        return SGD(parameters, SGDConfig(**given))
+    defaults = {
+        "beta1": config.beta1,
+        "beta2": config.beta2,
+        "epsilon": config.eps,
+        "weight_decay": config.weight_decay,
+        "master_weights": config.precision != "float32",
+    }
+    return AdamW(parameters, AdamWConfig(**(defaults | given)))
+
+
+def gradient_square(parameters: Iterable[Parameter]) -> float:
+    """Return the sum of the squares of all gradients, over all shards."""
+    square = 0.0
+    for parameter in parameters:
+        grad = parameter.get_grad()
+        if grad is None:
+            continue
+        squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
+        part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
+        if parameter.shard_dim is not None:
+            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
+        if parameter.expert or parameter.has_sharded_grad:
+            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.dp_axis)
+        square += float(one_copy(part).ravel()[0])
+    return square
+
+
+def clip_grad_norm(
+    parameters: Mapping[str, Parameter], max_norm: float, square: float | None = None
+) -> float:
+    """Scale all gradients down if their norm, over all shards, is above `max_norm`.
+
+    Args:
+        parameters: what `model.parameters()` returns.
+        max_norm: the largest norm allowed.
+        square: the sum of the squares of all gradients; those of these parameters unless given, as
+            on a rank with a part of the model.
+
+    Returns:
+        The norm before.
+
+    Raises:
+        TTKitError: the norm is not finite.
+    """
+    square = gradient_square(parameters.values()) if square is None else square
+    norm = square**0.5
+    if not np.isfinite(norm):
+        cure = "a smaller learning rate, or look for the first loss that is not finite"
+        fail("clip_grad_norm", f"the norm of the gradients is {norm}", cure)
+    if norm > max_norm:
+        for parameter in parameters.values():
+            parameter.scale_grad(max_norm / norm)
+    return norm
+
+
+def warmup_linear(
+    step: int,
+    max_steps: int,
+    *,
+    max_lr: float = 1e-3,
+    min_lr: float = 0.0,
+    warmup_steps: int = 100,
+    hold_steps: int = 0,
+) -> float:
+    """Return the learning rate of a step, from 0.
+
+    It rises to max_lr in warmup_steps, stays for hold_steps, and falls to min_lr at max_steps.
+
+    Example:
+        >>> rate = lambda step: warmup_linear(step, 10, max_lr=1.0, warmup_steps=2, hold_steps=2)
+        >>> [round(rate(step), 2) for step in (0, 1, 2, 3, 7, 10)]
+        [0.5, 1.0, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < warmup_steps:
+        return max_lr * (step + 1) / warmup_steps
+    decay_steps = max_steps - warmup_steps - hold_steps
+    past = step - warmup_steps - hold_steps
+    if past <= 0 or decay_steps <= 0:
+        return max_lr
+    return max(min_lr, max_lr - (max_lr - min_lr) * past / decay_steps)

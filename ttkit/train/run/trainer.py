@@ -1,0 +1,352 @@
+"""The training loop: the same on one chip, on a mesh, and on ranks that each have one.
+
+`Trainer.step` is one training step from top to bottom; `Trainer.fit` repeats it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.config.files import read_settings
+from ttkit.train.config.settings import Settings
+from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
+from ttkit.train.memory import check_memory
+from ttkit.train.model.models import create_model
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.ranks import (
+    check_same_model,
+    interrupts,
+    mean,
+    of_rank_0,
+    start_mpi,
+)
+from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run.data import make_batches, training_text
+from ttkit.train.run.generation import Sampler, generate
+from ttkit.train.run.history import History, described
+from ttkit.train.run.run_folder import FREE, Record, RunFolder, Saved
+from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
+
+VALIDATION_BATCHES = 50  # at most, each time
+
+
+class Trainer:
+    """A model, its data, its optimizer and their progress.
+
+    Args:
+        settings: a training configuration, or the path of one.
+        text: what to learn; unless given, that of `training_config.data_path`, a file or a folder,
+            or the kit's own small corpus.
+        step: go on from the checkpoint of this step of `checkpoint_dir`; later ones are set aside
+            when training goes on. Unless given: from the newest checkpoint, if there is one.
+
+    Raises:
+        TTKitError: the settings do not fit together; nothing is computed before.
+
+    Example:
+        >>> from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+        >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1)
+        >>> how = {"tokenizer_type": "byte", "checkpoint_dir": "", "eval_every": 0}
+        >>> config = TrainingConfig(batch_size=4, max_steps=3, **how)
+        >>> with Trainer(Settings(training_config=config, transformer_config=small)) as trainer:
+        ...     len(trainer.fit(show=False))
+        3
+    """
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str],
+        *,
+        text: str | None = None,
+        step: int | None = None,
+    ):
+        settings = settings if isinstance(settings, Settings) else read_settings(settings)
+        was_open = AutoContext.get_instance().is_device_open()
+        try:
+            self._make(settings, text, step)
+        except BaseException:
+            if not was_open:
+                self.close()  # or the next trainer finds a mesh that it did not open
+            raise
+
+    def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
+        config = settings.training_config
+        self.run_folder = folder = None
+        if config.checkpoint_dir:
+            self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
+        elif step is not None:
+            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
+            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
+        self._open(settings)
+        # rank 0's checkpoint may not be on the other hosts
+        saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
+        self.text = training_text(config.data_path) if text is None else text
+        model = settings.transformer_config
+        if saved:
+            then = saved.meta.settings.training_config
+            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
+            self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
+        else:
+            kind, path = config.tokenizer_type, config.tokenizer_path
+            self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
+        self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
+        self.settings = replace(settings, transformer_config=self.model_config)
+        self._build()
+        check_memory(self.model_config, config, list(self.parameters.values()), self.comm is None)
+        self.optimizer = optimizers.make_optimizer(config, self.parameters)
+        ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
+        groups = math.lcm(*(layout.dp for layout in self.layouts))
+        self.batches, self.validation = make_batches(
+            ids, length, config, groups, self.part, self.parts
+        )
+        self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
+        self.history = History()
+        self.steps = 0
+        if saved:
+            self._restore(saved)
+        else:
+            for parameter in self.parameters.values():
+                parameter.place(parameter.draw(config.seed))
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the mesh, and unlock the folder."""
+        if folder := getattr(self, "run_folder", None):  # none if the settings were refused
+            folder.release()
+        AutoContext.get_instance().close_device()
+
+    def _open(self, settings: Settings) -> None:
+        """Open the mesh, and find the ranks: with a mesh each, with one mesh, or this one alone."""
+        self.layout, distributed = open_layout(settings), settings.distributed.enabled
+        self.layouts = [self.layout]
+        ranks = DistributedContext()
+        self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
+        if self.world > 1 and drives_whole(self.layout.device) and not distributed:
+            rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false"
+            same = "each would train the same model on the same batches"
+            cure = "distributed: {enabled: true}, or one mesh over the ranks"
+            fail("Trainer", f"{rule}: {same}", cure)
+        if self.world > 1 or distributed:
+            self.comm = start_mpi().COMM_WORLD
+
+    def _build(self) -> None:
+        """Make the model, and connect it to its replicas."""
+        self.model = create_model(self.model_config, self.layout)
+        self.parameters = self.model.parameters()
+        # the ranks with a replica each; which of how many parts of a batch is this one's
+        self.replicas, self.part, self.parts = None, 0, 1
+        if self.settings.distributed.enabled:
+            self.replicas, self.part, self.parts = self.comm, self.rank, self.world
+            check_same_model(self.parameters, self.replicas)
+
+    # ------------------------------------------------------------ one step
+    def step(self) -> Record:
+        """Do one step: compute gradients, clip them, update the weights."""
+        config, start = self.settings.training_config, time.perf_counter()
+        self.optimizer.zero_grad()
+        loss = self.gradients()
+        if not np.isfinite(loss):  # the weights are unchanged
+            again = self.run_folder.earlier() if self.run_folder else ""
+            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
+            cure = f"{cure}; {again}" if again else cure
+            fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
+        if config.use_clip_grad_norm:
+            self.clip(config.clip_grad_norm_max_norm)
+        lr = self.lr(self.steps)
+        self.optimizer.set_lr(lr)
+        self.optimizer.step()
+        self.steps += 1
+        for layout in self.layouts:
+            ttnn.synchronize_device(layout.device)
+        seconds = time.perf_counter() - start
+        tokens = config.batch_size * self.model_config.max_sequence_length
+        return Record(self.steps, loss, lr, seconds, tokens / seconds)
+
+    def gradients(self) -> float:
+        """Compute gradients of all micro-batches, averaged over replicas; return the mean loss."""
+        total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
+        self.model.train()
+        for dropout in self.model.dropouts():
+            # at most two places a block: the same elements after a resume
+            dropout.calls = self.steps * 2 * parts
+        for part in range(parts):
+            loss = self.forward(*self.batches.batch(self.steps, part, parts))
+            total += self.number(loss) / parts
+            (loss * (1 / parts) if parts > 1 else loss).backward()
+        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
+        return self.everywhere(total)
+
+    def everywhere(self, number: float) -> float:
+        """Return the mean of a number over the replicas."""
+        return mean(self.replicas, number) if self.replicas else number
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
+        """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
+        return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
+
+    def number(self, loss: Tensor) -> float:
+        """Return a loss as a number: its mean over the groups of the mesh."""
+        return mean_over_groups(loss, self.layout)
+
+    def clip(self, max_norm: float) -> None:
+        """Scale all gradients down if their norm is above `max_norm`."""
+        optimizers.clip_grad_norm(self.parameters, max_norm)
+
+    def lr(self, step: int) -> float:
+        """Return the learning rate of a step, from 0."""
+        if self.settings.training_config.scheduler_type == "identity":
+            return self.optimizer.config.lr
+        schedule = asdict(self.settings.scheduler_config)
+        return optimizers.warmup_linear(step, self.max_steps, **schedule)
+
+    def validate(self) -> float:
+        """Return the mean loss of the text that is held out."""
+        self.model.eval()
+        count = min(len(self.validation), VALIDATION_BATCHES)
+        with no_grad():
+            losses = [self.number(self.forward(*self.validation.batch(i))) for i in range(count)]
+        self.model.train()
+        return self.everywhere(sum(losses) / count)
+
+    # ------------------------------------------------------------ the loop
+    def fit(
+        self,
+        steps: int | None = None,
+        *,
+        show: bool = True,
+        on_step: Callable[[Record], None] | None = None,
+    ) -> History:
+        """Train: validate every eval_every steps, save every model_save_interval and at the end.
+
+        Ctrl-C (or a notebook's button, which ends the cell, too) stops it after the current step,
+        with a checkpoint; a second Ctrl-C stops it at once.
+
+        Args:
+            steps: how many more; up to max_steps unless given.
+            show: steps, time left, speed and loss; in a notebook the losses' curve too.
+            on_step: called with each record.
+
+        Returns:
+            The records of these steps; a notebook shows them in five lines.
+        """
+        from ttkit.visualize.widgets.live_training import (
+            progress,
+        )  # an object that is asked to draw itself
+
+        config, folder = self.settings.training_config, self.run_folder
+        end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
+        if folder:  # the log loses the steps after the checkpoint that the run goes on from
+            of_rank_0(self.comm, lambda: folder.begin(self.history))
+        view, saved = (progress(self, end) if show else None), None
+        try:
+            with interrupts(self.comm) as interrupted:
+                while self.steps < end and not interrupted():
+                    record = self.step()
+                    if config.eval_every and self._is_due(config.eval_every, end):
+                        record = replace(record, validation_loss=self.validate())
+                    self.history.append(record)
+                    if folder and self.rank == 0:
+                        folder.append(record)
+                    if view:
+                        view.update(record)
+                    if on_step:
+                        on_step(record)
+                    if folder and self._is_due(config.model_save_interval, end):
+                        saved = self.save()
+                if self.steps < end:
+                    kept = "checkpoint_dir is empty, so nothing was saved."
+                    if folder:
+                        saved = self.save()
+                        kept = f"Saved {saved}; the same call goes on from there."
+                    report = view.stopped if view else self.notify
+                    report(f"Stopped after step {self.steps}. {kept}")
+        finally:
+            if view:
+                view.close()
+        return History(self.history[first:], saved)
+
+    def _is_due(self, interval: int, end: int) -> bool:
+        """Whether this is a step of the interval, if that is not 0, or the last step."""
+        return self.steps == end or (interval > 0 and self.steps % interval == 0)
+
+    def notify(self, text: str) -> None:
+        """Print, once for all ranks that drive one mesh."""
+        if self.rank == 0 or self.replicas:
+            print(text, flush=True)
+
+    # ------------------------------------------------------------ checkpoints
+    def save(self) -> Path:
+        """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
+        folder = self.run_folder
+        if folder is None:
+            cure = "training_config.checkpoint_dir: a folder"
+            fail("Trainer.save", "checkpoint_dir is empty", cure)
+        tensors = self.collected()
+        meta = {
+            "settings": asdict(self.settings),
+            "tokenizer": self.tokenizer.to_dict(),
+            "optimizer_steps": self.optimizer.steps,
+            "step": self.steps,
+        }
+        return of_rank_0(self.comm, lambda: folder.save(self.steps, tensors, meta))
+
+    def collected(self) -> dict[str, np.ndarray]:
+        """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
+        found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
+        state = self.optimizer.state_dict()["tensors"]
+        return found | {f"optimizer/{key}": array for key, array in state.items()}
+
+    def _restore(self, saved: Saved) -> None:
+        now, then = asdict(self.model_config), saved.meta.settings.transformer_config
+        # shapes do not show all: how many heads share a width
+        saved.check_same((then.keys() & now.keys()) - FREE, then, now)
+        model = saved.part("model/")
+        shapes = {name: parameter.global_shape for name, parameter in self.parameters.items()}
+        checkpoint.check_matches(shapes, model)
+        for name, parameter in self.parameters.items():
+            parameter.place(model[name])
+        state = {"steps": saved.meta.optimizer_steps, "tensors": saved.part("optimizer/")}
+        self.optimizer.load_state_dict(state)
+        self.steps, self.history = saved.meta.step, History(saved.history)
+        self.notify(f"Going on from step {self.steps}: {saved.path}")
+
+    # ------------------------------------------------------------ use
+    def sample(
+        self,
+        prompt: str,
+        new_tokens: int | None = None,
+        *,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        seed: int = 0,
+    ) -> str:
+        """Return a prompt and its continuation by the model; unless given, as many new tokens as
+        there are positions for, at most 100.
+        """
+        self.model.eval()
+        copies = self.layout.dp  # a sequence for each group
+        ids = self.tokenizer.encode(prompt).tolist()
+        if new_tokens is None:
+            new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
+        how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
+        texts = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, **how)
+        return self.tokenizer.decode(texts[0])

@@ -1,0 +1,396 @@
+"""Cells: labelled boxes in a grid, and the links between them.
+
+Meshes, tensors, placements, steps of plans, products of matrices, descriptors and ranks are drawn
+with them. What lies on one axis of time is drawn with lanes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
+
+Coordinate = tuple[int, ...]
+Pair = tuple[int, int]  # of indices of cells
+Size = tuple[float, float]
+
+NAME, SIZE, STEP = 12, 11, 13  # sizes of a cell's name and lines, and from line to line
+HEAD, PAD = 20, 5  # above what follows a name, and at the sides of a cell
+MAP, SLIVER = 40, 2.5  # side of the small map, and the least of it that is seen
+GAPS = (20.0, 30.0)  # between cells, across and down
+LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of cells
+OUTLINE = 8  # between a cell and the outline around it, at most
+SHEET = 15  # between two sheets that lie over one another
+EMPTY, PAPER = "var(--empty)", "#dde2ea"  # a box without contents; the unfilled part of a box
+STRIPES = "rgba(255,255,255,.45)"
+# A box that is new glides from where it was; one that is added glides and disappears.
+MOTION = (
+    ".ttkit-merge{opacity:0}@media(prefers-reduced-motion:no-preference){"
+    ".ttkit-glide{animation:ttkit-glide 1s ease-in-out both}"
+    ".ttkit-merge{animation:ttkit-merge 1s ease-in-out both}}"
+    "@keyframes ttkit-glide{from{transform:translate(var(--dx),var(--dy))}}"
+    "@keyframes ttkit-merge{from{transform:translate(var(--dx),var(--dy));opacity:1}"
+    "80%{opacity:1}to{opacity:0}}"
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A small box in a cell: a chunk of a chip, a chip of a rank, a block of a matrix.
+
+    Args:
+        texts: the first that fits is written.
+        about: a second line, where it fits.
+        fill: as "#rrggbb"; "" is an empty box.
+        part: how much of it is filled, from below.
+        new: draw a rim around it.
+        hatched: it stays without contents.
+        sheets: (name, fill) of sheets that lie over one another, in place of one fill.
+        sources: (cell, box) from where it glides; `added` keeps what the box held before.
+    """
+
+    texts: Sequence[str] = ()
+    about: str = ""
+    fill: str = ""
+    part: float = 1
+    new: bool = False
+    hatched: bool = False
+    sheets: Sequence[tuple[str, str]] = ()
+    sources: Sequence[Pair] = ()
+    added: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A box of the grid.
+
+    Args:
+        name, lines: words on it.
+        map: the part of a square that it holds: left, top, width, height, from 0 to 1.
+        striped: draw light stripes over it.
+        boxes: small boxes below the words, row by row in so many `columns`, each of size `box`.
+    """
+
+    name: str
+    lines: Sequence[str] = ()
+    fill: str = "var(--chip)"
+    hover: str = ""
+    dashed: bool = False
+    striped: bool = False
+    map: Rectangle | None = None
+    boxes: Sequence[Box] = ()
+    columns: int = 1
+    box: Size = (20, 20)
+
+    @property
+    def boxes_height(self) -> float:
+        """The height of all boxes."""
+        return math.ceil(len(self.boxes) / self.columns) * self.box[1]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where cells stand and which are linked; a cell is known by its index, counted row by row.
+
+    Args:
+        devices: the id of each chip, where cells are chips.
+        pairs: linked cells.
+        links: of each pair; None where the links are not known.
+        cards: the first and the last of the cells with one outline: those of a card, or of a host.
+        fold: a long line is drawn in rows of so many cells, there and back.
+    """
+
+    title: str
+    shape: Coordinate
+    devices: tuple[int, ...]
+    pairs: tuple[Pair, ...] = ()
+    links: int | None = None
+    cards: tuple[Pair, ...] = ()
+    fold: int = 0
+
+    @property
+    def labels(self) -> list[str]:
+        """The mesh coordinate of each cell."""
+        coordinates = itertools.product(*map(range, self.shape))
+        return [f"({', '.join(map(str, coordinate))})" for coordinate in coordinates]
+
+    @property
+    def drawn(self) -> tuple[int, int]:
+        """Rows and columns as drawn."""
+        columns = self.fold or self.shape[-1]
+        return -(-len(self.devices) // columns), columns
+
+    def spot(self, index: int) -> tuple[int, int]:
+        """Return the row and column where a cell is drawn."""
+        columns = self.drawn[1]
+        row, column = divmod(index, columns)
+        return row, columns - 1 - column if self.fold and row % 2 else column
+
+    def straight(self, pair: Pair) -> bool:
+        """Return whether the two cells are drawn next to each other."""
+        (r1, c1), (r2, c2) = map(self.spot, pair)
+        return abs(r1 - r2) + abs(c1 - c2) == 1
+
+    def folded(self, longest: int) -> Grid:
+        """Return the grid with a line of more than `longest` cells folded.
+
+        Of all lengths of a row, take the one with the fewest slanted links, then the fewest curves.
+        """
+        cells = len(self.devices)
+        if self.shape[-1] not in (1, cells) or cells <= longest:
+            return self
+
+        def crooked(grid: Grid) -> tuple[int, int]:
+            ends = [tuple(map(grid.spot, pair)) for pair in self.pairs]
+            slanted = sum(a[0] != b[0] and a[1] != b[1] for a, b in ends)
+            return slanted, -sum(map(grid.straight, self.pairs))
+
+        return min((replace(self, fold=n) for n in range(longest, 3, -1)), key=crooked)
+
+
+class Cells(Drawing):
+    """The drawing of a grid of cells; all are as large as the largest needs to be.
+
+    Args:
+        cells: in the order of the grid; None leaves a place empty.
+        frame: the name of the frame around all; "" has no name, None is no frame.
+        gap: between cells, across and down.
+        room: more room for curves, above and beside the cells.
+        size: of the lines of words.
+        map_side: of the small maps.
+        beside: the map stands left of the lines, not below them.
+        colour: of all links; by default one for straight ones and another for curves.
+        title: the text alternative, by default the grid's title.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        cells: Sequence[Cell | None],
+        *,
+        frame: str | None = "host",
+        gap: Size = GAPS,
+        room: Size = (0, 0),
+        size: float = SIZE,
+        map_side: float = MAP,
+        beside: bool = False,
+        colour: str = "",
+        title: str = "",
+    ):
+        self.grid, self.cells, self.beside = grid, cells, beside
+        self.size, self.map_side = size, map_side
+        self.gap_x, self.gap_y = gap
+        given = [cell for cell in cells if cell is not None]
+        self.head = HEAD if any(cell.name for cell in given) else PAD
+        self.w = max(map(self._width, given)) + 2 * PAD
+        self.h = max(map(self._height, given)) + 7
+        rows, columns = grid.drawn
+        curved = [pair for pair in grid.pairs if not grid.straight(pair)]
+        ends = [(grid.spot(a), grid.spot(b)) for a, b in curved]
+        above = 20 + room[0] if any(a[0] == b[0] for a, b in ends) else 0
+        right = 20 + room[1] if any(a[1] == b[1] for a, b in ends) else 0
+        edge, top = (22 if frame else 12), (22 if frame else 12)
+        if frame is None:
+            edge = top = 1
+        self.left, self.top = 1 + edge, 1 + top + above + (OUTLINE if grid.cards else 0)
+        width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
+        height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
+        super().__init__(width + 2, height + 2, title or grid.title)
+        if frame is not None:
+            self.box(1, 1, width, height, edge="var(--frame)", round=12)
+            self.words(12, 16, frame or [], size=12, colour="var(--soft)", anchor="start")
+        self._links(colour)
+        for index, cell in enumerate(cells):
+            if cell is not None:
+                self._cell(cell, *self.corner(index))
+        self._boxes()
+
+    # ------------------------------------------------------------ where things are
+    def _width(self, cell: Cell) -> float:
+        lines = max((width_of(line, self.size) for line in cell.lines), default=0)
+        if cell.map:
+            lines = self.map_side + 6 + lines if self.beside else max(lines, self.map_side)
+        return max(
+            width_of(cell.name, NAME, bold=True),
+            lines,
+            cell.columns * cell.box[0] if cell.boxes else 0,
+        )
+
+    def _height(self, cell: Cell) -> float:
+        lines, map_side = STEP * len(cell.lines), self.map_side if cell.map else 0
+        return (
+            self.head
+            + (max(lines, map_side) if self.beside else lines + map_side)
+            + cell.boxes_height
+        )
+
+    def corner(self, index: int) -> Point:
+        """Return left and top of a cell."""
+        row, column = self.grid.spot(index)
+        return self.left + column * (self.w + self.gap_x), self.top + row * (self.h + self.gap_y)
+
+    def centre(self, index: int) -> Point:
+        """Return the middle of a cell."""
+        x, y = self.corner(index)
+        return x + self.w / 2, y + self.h / 2
+
+    def spot(self, index: int, which: int) -> Rectangle:
+        """Return where a box of a cell is drawn."""
+        cell, (x, y) = self.cells[index], self.corner(index)
+        assert cell is not None
+        (w, h), (row, column) = cell.box, divmod(which, cell.columns)
+        pad = min(2.4, w / 7)  # The cell is seen between a box and its rim.
+        left = x + (self.w - cell.columns * w) / 2 + column * w + pad
+        top = y + self.head + STEP * len(cell.lines) + row * h + pad
+        return left, top, w - 2 * pad, h - 2 * pad
+
+    def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, Point, Point]:
+        """Return how a link of two cells is drawn: its start, its end, and the lift of its arc.
+
+        Args:
+            off: how far a straight line is moved down or to the right.
+            out: how far a curve is moved out.
+        """
+        if self.grid.spot(b) < self.grid.spot(a):
+            start, end, lift = self.course(b, a, off, out)
+            return end, start, lift
+        (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
+        (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
+        rows, columns = self.grid.drawn
+        if r1 == r2 and c2 - c1 > 1:  # above the row; over a lone row it rises with its length
+            rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
+            return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
+        if c1 == c2 and r2 - r1 > 1:  # right of the column
+            rise = out + (12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x)
+            x = x1 + self.w
+            return (x, y1 + self.h * 0.8 - out), (x, y2 + self.h * 0.2 + out), (rise, 0)
+        if r1 == r2:
+            y = y1 + self.h / 2 + off
+            return (x1 + self.w, y), (x2, y), (0, 0)
+        return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0)
+
+    # ------------------------------------------------------------ drawn
+    def _links(self, colour: str) -> None:
+        """Draw the outlines of cards, and a line for each link."""
+        beyond = min(OUTLINE, self.gap_x / 2 - 1)
+        for card in self.grid.cards:
+            (x1, y1), (x2, y2) = sorted(map(self.corner, card))
+            w, h = x2 - x1 + self.w + 2 * beyond, y2 - y1 + self.h + 2 * OUTLINE
+            look: dict[str, Any] = {"edge": "var(--frame)", "round": 10, "dash": "3 3"}
+            self.box(x1 - beyond, y1 - OUTLINE, w, h, **look)
+        links = self.grid.links or 0
+        for pair in self.grid.pairs:
+            straight = self.grid.straight(pair)
+            own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
+            for i in range(links):
+                course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
+                self.line(*course, colour=colour or own, width=width)
+
+    def _cell(self, cell: Cell, x: float, y: float) -> None:
+        """Draw a cell with its words and its map."""
+        dash = "4 3" if cell.dashed else ""
+        self.box(x, y, self.w, self.h, fill=cell.fill, dash=dash, hover=cell.hover)
+        if cell.striped:
+            ends = (x + 3, y + self.h / 2), (x + self.w - 3, y + self.h / 2)
+            self.line(*ends, colour=STRIPES, width=self.h - 6, dash="4 8")
+        name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
+        middle, top = x + self.w / 2, y + self.head
+        self.words(middle, y + 15, cell.name or [], size=NAME, colour=name, bold=not cell.dashed)
+        look: dict[str, Any] = {"size": self.size, "colour": about, "step": STEP}
+        if cell.map and self.beside:
+            self.words(x + PAD + self.map_side + 6, top + 10, cell.lines, anchor="start", **look)
+            self._map(cell.map, x + PAD, top)
+        else:
+            self.words(middle, top + 9, cell.lines, **look)
+            if cell.map:
+                below = top + STEP * len(cell.lines) + 1
+                self._map(cell.map, middle - self.map_side / 2, below)
+
+    def _map(self, held: Rectangle, x: float, y: float) -> None:
+        """Draw a whole as a square, and in it the part that a cell holds."""
+        side = self.map_side
+        self.box(x, y, side, side, fill="#ffffff", edge=INK, round=0)
+        left, top, w, h = (side * part for part in held)
+        w, h = max(w, SLIVER), max(h, SLIVER)
+        at = (x + min(left, side - w), y + min(top, side - h))
+        self.box(*at, w, h, fill="#3d4a5c", edge="none", round=0)
+
+    def _boxes(self) -> None:
+        """Draw the boxes of all cells; those that glide on top, as parts of their own."""
+        found = [
+            (self.spot(i, n), box)
+            for i, cell in enumerate(self.cells)
+            for n, box in enumerate(cell.boxes if cell else ())
+        ]
+        moving = [(area, box) for area, box in found if box.sources]
+        empty = [area for area, box in found if not box.fill or (box.sources and not box.added)]
+        self.blocks(empty, fill=EMPTY, edge="var(--frame)", width=0.8)
+        self._filled([(area, box) for area, box in found if not box.sources or box.added])
+        if moving:
+            self.add("style", MOTION)
+        for area, box in moving:
+            for source in box.sources:
+                dx, dy = (a - b for a, b in zip(self.spot(*source)[:2], area[:2]))
+                kind = "merge" if box.added else "glide"
+                with self._group(f'class="ttkit-{kind}" style="--dx:{dx:g}px;--dy:{dy:g}px"'):
+                    self._filled([(area, box)])
+
+    @contextmanager
+    def _group(self, look: str) -> Any:
+        self._parts.append(f"<g {look}>")
+        yield
+        self._parts.append("</g>")
+
+    def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
+        """Draw boxes, one shape for each look, and write on them."""
+        fills: dict[str, list[Rectangle]] = {PAPER: []}
+        for (x, y, w, h), box in boxes:
+            if box.fill and not box.sheets:
+                if box.part < 1:
+                    fills[PAPER].append((x, y, w, h))
+                full = h * min(1, box.part)
+                fills.setdefault(box.fill, []).append((x, y + h - full, w, full))
+        for fill, areas in fills.items():
+            self.blocks(areas, fill=fill)
+        self.blocks(
+            [area for area, box in boxes if box.fill and not box.sheets], edge=INK, width=0.6
+        )
+        rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
+        self.blocks(rims, edge="var(--ink)", width=1.5)
+        self.hatch([area for area, box in boxes if box.hatched], gap=7, colour="var(--edge)")
+        for area, box in boxes:
+            if box.sheets:
+                area = self._sheets(area, box.sheets)
+            self._write(area, box)
+
+    def _write(self, area: Rectangle, box: Box) -> None:
+        """Write the texts of a box where they fit; a slanted line marks one that is not full."""
+        x, y, w, h = area
+        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w + 2
+        ink = INK if box.fill.startswith("#") else "var(--ink)"
+        for text in box.texts:
+            if width_of(text, SIZE) <= w + 2 and h >= SIZE:
+                base = y + h / 2 + (-2 if two else 4)
+                self.words(x + w / 2, base, text, size=SIZE, colour=ink, bold=two)
+                if two:
+                    self.words(x + w / 2, base + STEP, box.about, size=SIZE, colour=ink)
+                return
+        if box.part < 1:
+            self.line((x, y + h), (x + w, y), colour=INK, width=1)
+
+    def _sheets(self, area: Rectangle, sheets: Sequence[tuple[str, str]]) -> Rectangle:
+        """Draw sheets that lie over one another in a box, the first on top; return where it is."""
+        x, y, w, h = area
+        step = min(SHEET, 0.6 * min(w, h) / max(len(sheets) - 1, 1))
+        w, h = w - step * (len(sheets) - 1), h - step * (len(sheets) - 1)
+        for i, (name, fill) in reversed(list(enumerate(sheets))):
+            left, top = x + i * step, y + i * step
+            self.box(left, top, w, h, fill=fill, edge=INK, round=0)
+            if step >= 12:
+                look: dict[str, Any] = {"size": SIZE, "colour": INK, "anchor": "end"}
+                self.words(left + w - 3, top + h - 3, name, **look)
+        return x, y, w, h - SHEET

@@ -1,0 +1,433 @@
+"""Charts by matplotlib: losses, memory, bars; and how a notebook shows them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import fill
+from typing import Any
+
+from ttkit import backend
+from ttkit.visualize.drawing import LIGHT, READABLE, on_page
+from ttkit.words import short
+
+WIDTH = 6.4  # inches, 614 px on a page; the smallest text is 8 points, which is 10.7 px
+SMALL, DOTS_PER_INCH = 8, 192
+ROW, LABEL, LETTER = 390, 34, 5  # points: a legend's row, what a label takes, and its letters
+# Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
+LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
+INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
+GREY = "#7a828c"  # which stands out from both pages
+# Each stands out from a light and from a dark page.
+COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
+DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
+LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
+DOTS = 20  # up to so many points, each has a dot
+NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
+Points = Sequence[tuple[float, float]]
+LOOK = {
+    "svg.fonttype": "none",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlesize": 9.5,
+    "font.size": 8.5,
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.parse_math": False,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "grid.color": FRAME,
+    "grid.linewidth": 0.6,
+    "path.simplify_threshold": 1.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+class Chart:
+    """Data that matplotlib draws: into your Axes by `plot(ax)`, as a picture in a notebook.
+
+    `repr` has the same data in rounded numbers. Pages without pictures show it, screen readers read
+    it, and tests of notebooks compare it: the SVG's bytes depend on the CPU and on matplotlib.
+    """
+
+    title: str
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 3.0
+
+    def draw(self, ax: Any) -> None:
+        """Draw into a matplotlib Axes."""
+        raise NotImplementedError
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw into a matplotlib Axes, by default one in a new figure, and return it."""
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(figsize=(WIDTH, self.height), layout="constrained")[1]
+        self.draw(ax)
+        return ax
+
+    def _repr_html_(self) -> str:
+        """Return the chart as an image of its own, in which no style and no id meets the page's."""
+        from matplotlib import style
+        from matplotlib.figure import Figure
+
+        text, page = repr(self), io.BytesIO()
+        with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
+            figure = Figure((WIDTH, self.height), layout="constrained")
+            self.draw(figure.subplots())
+            # a date and a version would differ from run to run
+            unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
+        image = b64encode(page.getvalue()).decode()
+        wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
+        return on_page(
+            f'<img class="ttkit-chart" alt="{escape(text)}" style="min-width:{least:.0f}px" '
+            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">'
+        )
+
+
+def entitle(ax: Any, title: str) -> None:
+    """Set a title; below it, above the Axes, a legend where something has a label."""
+    labels = ax.get_legend_handles_labels()[1]
+    title = "\n".join(fill(line, 68) for line in title.split("\n"))
+    if not labels:
+        ax.set_title(title)
+    else:
+        rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
+        columns = math.ceil(len(labels) / rows)
+        ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
+
+
+def leave_empty(ax: Any, text: str) -> None:
+    """Write into an empty Axes why it is empty."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
+    ax.set(xticks=[], yticks=[])
+
+
+def percent(part: float) -> str:
+    """Return a part of a memory in percent, a tiny one by its bound.
+
+    Example:
+        >>> percent(0), percent(0.0000007), percent(0.25)
+        ('0%', '< 0.01%', '25%')
+    """
+    return "< 0.01%" if 0 < part < 1e-4 else f"{100 * part:.3g}%"
+
+
+@dataclass(frozen=True, repr=False)
+class Curves(Chart):
+    """Curves over steps, or over something else, such as the losses of one run or of several.
+
+    Args:
+        curves: name -> (step, value) points.
+        digits: of the values in words; smaller differences do not matter to a reader of the chart.
+        over: what the curves go over, such as "chips".
+
+    Example:
+        >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
+        loss
+          DP4: 5.5 at step 1, 5 at step 2
+          TP4: 5.5 at step 1, 5.1 at step 2
+    """
+
+    title: str
+    curves: Mapping[str, Points]
+    digits: int = 3
+    over: str = "step"
+
+    def __repr__(self) -> str:
+        curves = (f"{name}: {self._in_words(points)}" for name, points in self.curves.items())
+        return "\n  ".join([self.title, *curves])
+
+    def _in_words(self, points: Points) -> str:
+        """Return up to five points, evenly spread, and between which values all of them lie."""
+        if not points:
+            return "nothing yet"
+        at = {round((len(points) - 1) * part / 4) for part in range(5)}
+        shown = (points[i] for i in sorted(at))
+        text = ", ".join(f"{y:.{self.digits}g} at {self.over} {x:g}" for x, y in shown)
+        values = [y for _, y in points if math.isfinite(y)]
+        if values and len(points) > len(at):
+            low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
+            text += f"; all from {low} to {high}"
+        return text
+
+    def draw(self, ax: Any) -> None:
+        """Draw a line for each curve; a value that is not finite leaves a gap."""
+        from matplotlib.ticker import MaxNLocator
+
+        entitle(ax, self.title)
+        ax.set_xlabel(self.over)
+        ax.grid(axis="y")
+        if not any(self.curves.values()):
+            leave_empty(ax, "nothing yet")
+            return
+        for i, (name, points) in enumerate(self.curves.items()):
+            dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
+            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)  # those below have rims
+            dots = "o" if len(points) <= DOTS else ""
+            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
+            x, y = zip(*points) if points else ((), ())
+            ax.plot(x, y, label=name, linewidth=width, **look)
+        ax.legend()
+        if all(x == int(x) for points in self.curves.values() for x, _ in points):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+# ---------------------------------------------------------------- memory
+@dataclass(frozen=True, repr=False)
+class MemoryReport(Chart):
+    """DRAM of the chips of a mesh, in bytes; NaN on a card.
+
+    Args:
+        total: of each chip.
+        used: {device: bytes}.
+    """
+
+    mesh: str
+    total: float
+    used: dict[int, float]
+
+    @property
+    def free(self) -> dict[int, float]:
+        """What is left on each chip: {device: bytes}."""
+        return {device: self.total - nbytes for device, nbytes in self.used.items()}
+
+    @property
+    def known(self) -> bool:
+        """Whether the numbers are known: the simulator counts bytes, a card does not."""
+        return not math.isnan(self.total)
+
+    def __repr__(self) -> str:
+        if not self.known:
+            return (
+                f"DRAM of {self.mesh}: bytes in use are not known on a card; "
+                "ttnn.dump_device_memory_state(device) writes reports"
+            )
+        lines = [
+            f"DRAM of {self.mesh}: {self.total:,} bytes a chip",
+            f"{'device':>8} {'used':>16} {'free':>16}",
+        ]
+        for device, free in self.free.items():
+            lines.append(f"{device:>8} {self.used[device]:>16,} {free:>16,}")
+        return "\n".join(lines)
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """What the chart shows, and how much there is."""
+        known = f"of {short(self.total, 'B')} on each chip" if self.known else "not known on a card"
+        return f"DRAM in use on {self.mesh}: {known}"
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 2.4 if self.known else 0.4
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar for each chip and a line at the whole memory."""
+        from matplotlib.ticker import EngFormatter
+
+        entitle(ax, self.title)
+        if not self.known:
+            ax.set_axis_off()
+            return
+        used = list(self.used.values())
+        many = len(used) > 8
+        drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
+        words = [f"{short(n, 'B')}\n{percent(n / self.total)}" for n in used]
+        words = [text.partition("\n")[0] for text in words] if many else words
+        ax.bar_label(drawn, words, padding=2, rotation=90 * many)
+        ax.set_xticks(range(len(used)), list(self.used))
+        ax.set_xlabel("device")
+        ax.yaxis.set_major_formatter(EngFormatter("B"))
+        # nearly empty looks nearly empty: the line is all of the memory
+        ax.axhline(self.total, color=GREY, linestyle="--", linewidth=1)
+        ax.set_ylim(0, self.total * (1.75 if many else 1.35))
+        ax.set_yticks([self.total * part / 4 for part in range(5)])
+        ax.grid(axis="y")
+        ax.set_axisbelow(True)
+
+
+def memory(mesh: Any) -> MemoryReport:
+    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
+
+    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        ...     memory(mesh).used
+        {4: 0, 0: 0}
+    """
+    ids = mesh.get_device_ids()
+    if not backend.is_simulated():
+        return MemoryReport(repr(mesh), NOT_KNOWN, dict.fromkeys(ids, NOT_KNOWN))
+    from ttkit.sim.tensor.memory import bytes_in_use
+
+    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
+    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
+
+
+@dataclass(frozen=True, repr=False)
+class Stacks(Chart):
+    """Bars whose parts follow each other, such as an expert's tokens: kept and dropped.
+
+    Args:
+        rows: name of a bar -> the sizes of its parts.
+        parts: the names of the parts.
+        hatched: those of them that are empty but for lines: what is lost, or waits.
+        unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
+        room: what there is, as of a chip's memory: a line; 0 for none.
+
+    Example:
+        >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
+        tokens
+          expert 0: 4 kept
+          expert 1: 5 kept, 3 dropped
+    """
+
+    title: str
+    rows: Mapping[str, Sequence[float]]
+    parts: Sequence[str]
+    hatched: Sequence[str] = ()
+    unit: str = ""
+    room: float = 0
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for name, sizes in self.rows.items():
+            held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
+            total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
+            lines.append(f"{name}: {total}{', '.join(held) or 'none'}")
+        lines += [f"room: {self._text(self.room)}"] if self.room else []
+        return "\n  ".join(lines)
+
+    def _text(self, size: float) -> str:
+        return short(size, "B") if self.unit == "B" else f"{size:.4g}"
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.1 + 0.28 * len(self.rows)
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar for each row; each part has lines of its own, beside its colour."""
+        from matplotlib.ticker import EngFormatter
+
+        names, left = list(self.rows), [0.0] * len(self.rows)
+        for i, part in enumerate(self.parts):
+            sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
+            look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
+            look["hatch"] = LINES[i % len(LINES)] or None
+            if part in self.hatched:
+                look = {"fill": False, "edgecolor": colour, "hatch": "////"}
+            ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
+            left = [a + b for a, b in zip(left, sizes)]
+        if self.room:
+            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
+        if self.unit == "B":
+            ax.xaxis.set_major_formatter(EngFormatter("B"))
+            self._write_sums(ax, left)
+        else:
+            ax.set_xlabel(self.unit)
+        ax.invert_yaxis()
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        entitle(ax, self.title)
+
+    def _write_sums(self, ax: Any, sums: Sequence[float]) -> None:
+        """Write a bar's sum at its end, or behind the line of the room, which would cross it."""
+        for row, size in enumerate(sums):
+            at = max(size, self.room * (size < self.room < 1.2 * size))
+            how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
+            ax.annotate(self._text(size), (at, row), (4, 0), **how)
+        ax.set_xlim(0, 1.12 * max([*sums, self.room]))
+
+
+@dataclass(frozen=True, repr=False)
+class Bars(Chart):
+    """Bars with words beside them, the first on top.
+
+    Args:
+        bars: (name, length, words).
+        foot: sentences below the axis.
+        ticks: (length, words) of the marks of a logarithmic axis; without any the axis is linear.
+
+    Example:
+        >>> Bars("sent", [("0 to 1", 4096, "4 KiB")])
+        sent
+          0 to 1: 4 KiB
+    """
+
+    title: str
+    bars: Sequence[tuple[str, float, str]]
+    foot: Sequence[str] = ()
+    ticks: Sequence[tuple[float, str]] = ()
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {words}" for name, _, words in self.bars]
+        return "\n  ".join([self.title, *lines, *self.foot])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.0 + 0.26 * len(self.bars) + 0.15 * len(self.foot)
+
+    def draw(self, ax: Any) -> None:
+        """Draw the bars, their names and their words."""
+        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
+        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
+        ax.bar_label(drawn, words, padding=5)
+        ax.invert_yaxis()
+        ax.margins(y=0.01)
+        ax.tick_params(axis="y", length=0)
+        if self.ticks:
+            ax.set_xscale("log")
+            places, labels = zip(*self.ticks)
+            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.9)
+            ax.set_xticks(places, labels)
+            ax.minorticks_off()
+            ax.grid(axis="x")
+        else:
+            ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
+        ax.set_xlabel("\n".join(self.foot), loc="left")
+        entitle(ax, self.title)
+
+
+class MemoryBars(Stacks):
+    """What a chip holds, by kind: a bar for each case.
+
+    Args:
+        title: what the chart shows.
+        held: {case: {kind: bytes}}.
+        room: of a chip, in bytes: a line; 0 for none.
+
+    Example:
+        >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)
+        held
+          ZeRO 0: 8 GB: 4 GB weights, 4 GB gradients
+          room: 12 GB
+    """
+
+    def __init__(self, title: str, held: Mapping[str, Mapping[str, float]], room: float = 0):
+        kinds = tuple(dict.fromkeys(itertools.chain(*held.values())))
+        rows = {case: [sizes.get(kind, 0) for kind in kinds] for case, sizes in held.items()}
+        super().__init__(title, rows, kinds, unit="B", room=room)

@@ -1,0 +1,139 @@
+"""Charts of collectives: seconds over the size of shards by several algorithms, and the bytes from
+chip to chip of one plan."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttkit.errors import check_counts, fail
+from ttkit.plans import Plan, cost, crossover
+from ttkit.visualize.charts import INK, Bars, Curves
+from ttkit.visualize.drawing import size_text
+from ttkit.visualize.steps import title_of
+from ttkit.words import counted
+
+SIZES = tuple(64 << n for n in range(17))  # bytes: 64 to 4 MiB
+MOST = 16  # ways from chip to chip with a bar of their own
+
+
+def _micro(seconds: float) -> str:
+    return f"{1e6 * seconds:,.4g} us"
+
+
+@dataclass(frozen=True, repr=False)
+class CostCurves(Curves):
+    """Curves of modelled seconds over bytes, on logarithmic axes, and where the fastest changes.
+
+    Args:
+        size: bytes at which the seconds are read off.
+        at: name -> the seconds there.
+        crossings: (bytes, seconds, name that is faster below, name that is faster from there on).
+    """
+
+    size: int = 0
+    at: Mapping[str, float] = field(default_factory=dict)
+    crossings: tuple[tuple[int, float, str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
+        lines = [self.title, f"at {size_text(self.size)}: {times}"]
+        for size, _, below, above in self.crossings:
+            lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
+        return "\n  ".join(lines)
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 3.6
+
+    def draw(self, ax: Any) -> None:
+        """Draw the curves, a line at the size, and a cross at each cross-over."""
+        from matplotlib.ticker import FuncFormatter, LogLocator
+
+        named = {f"{name}: {_micro(self.at[name])}": self.curves[name] for name in self.curves}
+        Curves(f"{self.title} · at {size_text(self.size)}", named, over=self.over).draw(ax)
+        ax.set(xscale="log", yscale="log")
+        ax.axvline(self.size, color=INK, linewidth=0.8, linestyle=":")
+        for size, there, below, above in self.crossings:
+            ax.plot(size, there, color=INK, marker="x", ms=9, mew=2)
+            text = f"cross-over at {size_text(size)}:\n{below} below, {above} from there on"
+            ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
+        ax.set_ylim(bottom=min(y for points in self.curves.values() for _, y in points) / 4)
+        ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
+        ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))
+
+
+def cost_curves(
+    title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
+) -> CostCurves:
+    """Return the chart of the modelled times of algorithms over the bytes of a shard.
+
+    Args:
+        algorithms: name -> a function that builds the plan for a shard of so many bytes.
+        size: bytes at which the times are read off.
+
+    Example:
+        >>> from ttkit.plans import all_reduce, topology
+        >>> def by(name):
+        ...     return lambda n: all_reduce(topology("t3000"), n, 1, algorithm=name)
+        >>> cost_curves("all_reduce in a row", {"tree": by("tree"), "line": by("line")}, 65536)
+        all_reduce in a row
+          at 64 KiB: tree 15.51 us, line 10.74 us
+          cross-over at 7.93 KiB: tree below, line from there on
+    """
+    asked = f"cost_curves({title!r}, {list(algorithms)})"
+    check_counts(asked, size=size)
+    if not algorithms:
+        fail(asked, "there is nothing to draw", 'algorithms={"line": ...}')
+    curves = {
+        name: tuple((n, cost(build(n)).time_s) for n in SIZES) for name, build in algorithms.items()
+    }
+    best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
+    crossings = []
+    for below, above in itertools.pairwise(best):
+        if below != above:
+            found = crossover(algorithms[below], algorithms[above])
+            if found:
+                crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
+    at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
+    over = "bytes of the shard of each chip"
+    return CostCurves(title, curves, 3, over, size, at, tuple(crossings))
+
+
+def link_chart(plan: Any) -> Bars:
+    """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
+
+    A pair is two linked chips. Of its bytes each link that a transfer uses carries an equal part.
+
+    Example:
+        >>> from ttkit.plans import broadcast, topology
+        >>> link_chart(broadcast(topology("n300"), 4096))
+        broadcast on n300 1x2, both ways
+        bytes of each pair of chips, one way, over 2 links together
+          0 → 1: 4 KiB, busy in 1 of 1 steps
+          Without bytes: 1 way.
+    """
+    steps: Counter[tuple[int, int]] = Counter()
+    for step in plan.steps:
+        steps.update({(t.source, t.destination) for t in step if t.bytes})
+    place, pairs = plan.topology.place, plan.topology.pairs
+    sizes = {way: size for way, size in plan.bytes_per_link.items() if size and way in pairs}
+    ways = sorted(sizes, key=lambda way: (-sizes[way], -steps[way], *map(place.get, way)))
+    bars = []
+    for way in ways[:MOST]:
+        words = f"{size_text(sizes[way])}, busy in {steps[way]} of {len(plan.steps)} steps"
+        bars.append((f"{way[0]} → {way[1]}", sizes[way], words))
+    foot = []
+    if ways[MOST:]:
+        most = size_text(sizes[ways[MOST]])
+        foot.append(f"{len(ways) - MOST} more carry at most {most} each.")
+    if idle := len(pairs) - len(ways):
+        foot.append(f"Without bytes: {counted(idle, 'way')}.")
+    over = f"bytes of each pair of chips, one way, over {counted(plan.links, 'link')} together"
+    return Bars(f"{title_of(plan)}\n{over}", bars, foot)

@@ -1,0 +1,214 @@
+"""Pictures of machines without a card: mesh graph descriptors, and the ranks of a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttkit.hardware.systems import grid_links
+from ttkit.visualize.cells import Box, Cell, Cells, Grid
+from ttkit.visualize.drawing import Figure, ranges, tone
+from ttkit.visualize.mesh import LONGEST, gap_of
+from ttkit.words import counted
+
+LARGEST = 256  # chips of a mesh that is drawn chip by chip
+MOST = 4  # kinds of meshes that are drawn chip by chip
+
+
+def heading(mesh: Any) -> str:
+    """Return a mesh in one line."""
+    hosts = f", {mesh.num_hosts} hosts" if mesh.num_hosts > 1 else ""
+    links = f"{counted(mesh.channels, 'link')} between neighbours, {mesh.policy}"
+    topology = " x ".join(mesh.dim_types)
+    return f"mesh {mesh.mesh_id}: {mesh.size_text} {mesh.arch}, {topology}, {links}{hosts}"
+
+
+def described(descriptor: Any) -> str:
+    """Return a descriptor as text: each mesh chip by chip, then the connections."""
+    lines = []
+    for mesh in descriptor.meshes:
+        lines.append(heading(mesh))
+        if mesh.num_devices > LARGEST or descriptor.total_devices > 4 * LARGEST:
+            continue
+        chips, (rows, columns) = _chips(mesh), mesh.device_dims
+        for r in range(rows):
+            row = (chips[r, c] for c in range(columns))
+            several = mesh.num_hosts > 1
+            texts = (
+                f"  {f'host {host} ' if several else ''}device {device}" for host, device in row
+            )
+            lines.append("".join(texts))
+    for connection in descriptor.connections:
+        a, b = connection.meshes
+        lines.append(f"mesh {a} - mesh {b}: {connection.channels} links, {connection.policy}")
+    return "\n".join(lines)
+
+
+def _chips(mesh: Any) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return the host rank and the device id of the chip at each coordinate."""
+    from ttkit.descriptors import chips_of  # imports protobuf
+
+    return chips_of(mesh)
+
+
+def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
+    """Draw all meshes where there are several, then each kind of mesh chip by chip.
+
+    A mesh that is too large for that is a box among all meshes."""
+    kinds: dict[Any, list[Any]] = {}
+    for mesh in descriptor.meshes:
+        kinds.setdefault(replace(mesh, mesh_id=0, name=""), []).append(mesh)
+    small = [same for kind, same in kinds.items() if kind.num_devices <= LARGEST][:MOST]
+    if len(descriptor.meshes) > 1 or not small:
+        yield draw_graph(descriptor)
+    for first, *others in small:
+        yield draw_instance(first, [mesh.mesh_id for mesh in others])
+
+
+def instance_grid(mesh: Any) -> Grid:
+    """Return the grid of one mesh: chips with their ids on their hosts, and its links."""
+
+    def index(place: tuple[int, int]) -> int:
+        return place[0] * mesh.device_dims[1] + place[1]
+
+    links = ((index(a), index(b)) for a, b, _ in grid_links(mesh.device_dims, mesh.rings))
+    devices = tuple(device for _, device in _chips(mesh).values())
+    shown = mesh.channels if mesh.channels <= 4 else 1
+    grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), shown)
+    grid = grid.folded(LONGEST)
+    if mesh.num_hosts == 1 or grid.fold:
+        return grid
+    parts = map(mesh.part_of, range(mesh.num_hosts))
+    hosts = ((index(at), index((at[0] + h - 1, at[1] + w - 1))) for at, (h, w) in parts)
+    return replace(grid, cards=tuple(hosts))
+
+
+def draw_instance(mesh: Any, others: list[int]) -> Figure:
+    """Draw one mesh chip by chip: device id on its host, coordinate, and host.
+
+    Args:
+        others: ids of meshes like it.
+    """
+    grid, several = instance_grid(mesh), mesh.num_hosts > 1
+    cells = []
+    for (host, device), label in zip(_chips(mesh).values(), grid.labels):
+        lines, fill = ([label, f"host {host}"], tone(host)) if several else ([label], "var(--chip)")
+        cells.append(Cell(f"device {device}", lines, fill))
+    drawing = Cells(grid, cells, frame=f"mesh {mesh.mesh_id}", gap=gap_of(grid))
+    which = ", its host rank" if several else ""
+    which += "; dotted: one host" if grid.cards else ""
+    links = f"{mesh.channels} ethernet links" if mesh.channels > 4 else "one ethernet link"
+    notes = [f"Each chip: its device id, its coordinate{which}; a line is {links}."]
+    if others:
+        notes.append(f"Like it: mesh {', '.join(map(str, others))}.")
+    return Figure(grid.title, [drawing], notes)
+
+
+def draw_graph(descriptor: Any) -> Figure:
+    """Draw all meshes as boxes, and a line for each joined pair, with its number of links."""
+    meshes, joined = descriptor.meshes, Counter[tuple[int, int]]()
+    ids = [mesh.mesh_id for mesh in meshes]
+    for connection in descriptor.connections:
+        a, b = sorted(map(ids.index, connection.meshes))
+        joined[a, b] += connection.channels
+    number = "1 mesh" if len(ids) == 1 else f"{len(ids)} meshes"
+    hosts = f"{descriptor.total_hosts} hosts"
+    title = f"{number}, {descriptor.total_devices} chips, {hosts}"
+    fold = len(ids) if len(ids) <= 3 else math.ceil(math.sqrt(len(ids)))
+    grid = Grid(title, (len(ids),), tuple(ids), tuple(joined), 1, fold=fold)
+    cells = []
+    for mesh in meshes:
+        about = f"{mesh.size_text}, {counted(mesh.num_hosts, 'host')}"
+        cells.append(Cell(f"mesh {mesh.mesh_id}", [about], tone(mesh.mesh_id)))
+    drawing = Cells(grid, cells, frame="", gap=(30, 36))
+    for pair, links in joined.items() if len(joined) <= 40 else ():
+        (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
+        x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
+        at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)  # beside a line that goes down
+        drawing.words(*at, str(links), size=11, halo=True)
+    if joined:
+        note = "A number on a line: ethernet links between the two meshes."
+    else:
+        note = "No links between the meshes: they cannot send to one another."
+    return Figure(title, [drawing], [note], text=title)
+
+
+# ---------------------------------------------------------------- ranks
+@dataclass(frozen=True)
+class RankBox:
+    """One rank: its number, its host, its part of the machine.
+
+    Args:
+        host: "" for this computer.
+        cards: number of each card -> ids of its chips on that host's machine.
+        place: its mesh, and its part of it, in words.
+    """
+
+    number: int
+    host: str
+    cards: dict[int, tuple[int, ...]]
+    place: str = ""
+
+    @property
+    def chips(self) -> list[int]:
+        """The ids of its chips, card by card."""
+        return list(itertools.chain(*self.cards.values()))
+
+    @property
+    def cards_text(self) -> str:
+        """Its cards in words."""
+        return f"{'card' if len(self.cards) == 1 else 'cards'} {ranges(self.cards)}"
+
+    def __str__(self) -> str:
+        host = f" on {self.host}" if self.host else ""
+        chips = f"{counted(len(self.chips), 'chip')}: {ranges(self.chips)}"
+        place = f", {self.place}" if self.place else ""
+        return f"rank {self.number}{host}: {self.cards_text} ({chips}){place}"
+
+
+def boxes_of(cluster: Any, system: Any) -> list[RankBox]:
+    """Return the ranks of a cluster, started or not, each host being such a system."""
+    bindings, boxes = cluster.bindings, []
+    for binding in bindings.rank_bindings:
+        given = bindings.visible_devices(binding)
+        names = given.split(",") if given else map(str, range(len(system.cards)))
+        cards = {int(name): system.cards[int(name)] for name in names}
+        part = binding.mesh_host_rank
+        place = "" if binding.mesh_id is None else f"mesh {binding.mesh_id}"
+        place += "" if part is None else f", part {part}"
+        boxes.append(RankBox(binding.rank, cluster.hosts[binding.rank], cards, place))
+    return boxes
+
+
+def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
+    """Draw each host with its processes, and in each process the chips that it owns."""
+    hosts: dict[str, list[RankBox]] = {}
+    for box in boxes:
+        hosts.setdefault(box.host, []).append(box)
+    drawings = []
+    for host, there in hosts.items():
+        grid = Grid("", (1, min(4, len(there))), tuple(range(len(there))))
+        name = f"host {host}" if host else "this computer"
+        frame = system if len(hosts) > 1 else f"{name}: {system}"
+        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12), title=name)
+        drawings.append(drawing)
+    shared = "" if len(hosts) == 1 else f" on {len(hosts)} hosts"
+    title = f"{len(boxes)} ranks{shared}: each is a process with its own memory and its own cards"
+    text = "\n".join([title, *(f"  {box}" for box in boxes)])
+    note = "A number in a chip is its id on that host's machine; a row of chips is a card."
+    return Figure(title, drawings, [note], text=text)
+
+
+def _cell(box: RankBox) -> Cell:
+    lines = [box.place or "a Python process", box.cards_text]
+    columns = max(map(len, box.cards.values()), default=1)
+    if columns == 1:  # Cards of one chip stand beside one another.
+        columns = min(4, len(box.chips))
+    chips = [Box([str(chip)], fill=tone(box.number)) for chip in box.chips]
+    return Cell(
+        f"rank {box.number}", lines, hover=str(box), boxes=chips, columns=columns, box=(34, 26)
+    )

@@ -1,0 +1,258 @@
+"""A plan that a reader builds: each click on a cable adds a transfer, and the chunks move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from ttkit import plans
+from ttkit.errors import TTKitError, fail
+from ttkit.plans import Plan, Step, Topology, Transfer
+from ttkit.visualize.drawing import Figure, on_page, size_text
+from ttkit.visualize.plan import step_cells
+from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
+from ttkit.words import counted, in_notebook
+
+UNFINISHED = "after the last step"  # how a plan says that nothing is wrong so far
+
+
+class PlanBuilder:
+    """A plan in the making, by clicks on a picture or by calls.
+
+    Args:
+        collective: "all_gather", "broadcast" or "reduce_scatter".
+        topology: chips and cables.
+        shard_bytes, axis, root: as of a `Plan`.
+        names: of the chips, in the order of the mesh, such as "abcd".
+
+    Example:
+        >>> from ttkit.plans import topology
+        >>> builder = PlanBuilder("all_gather", topology("n300"), 4096)
+        >>> builder.add(0, 1)
+        >>> builder.says
+        'Step 1: device 0 sends chunk 0 to device 1.'
+        >>> builder.add(1, 0)
+        >>> builder.complete, builder.plan.steps == builder.best.steps
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        collective: str,
+        topology: Topology,
+        shard_bytes: int,
+        axis: int | None = None,
+        root: int | None = None,
+        names: str = "",
+    ):
+        start: dict[str, Any] = {} if root is None else {"root": root}
+        known = ("all_gather", "broadcast", "reduce_scatter")
+        if collective not in known:
+            fail(f"PlanBuilder({collective!r}, ...)", f"it can build {', '.join(known)}")
+        make = getattr(plans, collective)
+        #: The best plan of `ttkit.plans`.
+        self.best: Plan = make(topology, shard_bytes, axis=axis, links=1, **start)
+        self._empty = Plan(collective, topology, (), shard_bytes, axis, **start)
+        self.names = names
+        self._steps: list[list[Transfer]] = [[]]
+        self._chunk: int | None = None
+        self._new: set[tuple[int, int]] = set()
+        self.start_anew()
+
+    def __repr__(self) -> str:
+        rows = (f"{what}: {mine}; best known {best}" for what, mine, best in self.score)
+        return "\n".join([self.says, *rows])
+
+    # ------------------------------------------------------------ building
+    @property
+    def plan(self) -> Plan:
+        """The plan so far; a last step without transfers is left out."""
+        steps = self._steps if self._steps[-1] else self._steps[:-1]
+        return replace(self._empty, steps=_steps(steps))
+
+    def add(self, source: int, destination: int, chunk: int | None = None) -> None:
+        """Add a transfer to the step.
+
+        Args:
+            source, destination: ids of two chips that are cabled.
+            chunk: by default the obvious one: the newest of the source that the destination needs.
+
+        Raises:
+            TTKitError: the plan cannot have it; the message is the plan's own.
+        """
+        chosen = self._obvious(source, destination) if chunk is None else chunk
+        new = Transfer(source, destination, chosen, reduce=self._empty.adds)
+        before = self._steps
+        self._steps = [*before[:-1], [*before[-1], new]]
+        try:
+            wrong = problem_of(self.plan)[0]
+            if wrong and UNFINISHED not in wrong:
+                self.plan.validate()  # which raises
+        except TTKitError:
+            self._steps = before
+            raise
+        ends = [self._picture.name(chip) for chip in (source, destination)]
+        self._chunk, self._new = None, {(destination, chosen)}
+        text = f"Step {len(self._steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
+        self.says = f"{text} {self._done()}" if self.complete else text
+
+    def next_step(self) -> None:
+        """Begin the next step: what has arrived can be sent on."""
+        if self._steps[-1]:
+            self._steps = [*self._steps, []]
+        self._new = set()
+        self.says = f"Step {len(self._steps)}: click an arrow to send a chunk."
+
+    def undo(self) -> None:
+        """Take back the last transfer, or the step that has none."""
+        *before, last = self._steps
+        self._steps = [*before, last[:-1]] if last else before or [[]]
+        self._new = set()
+        self.says = f"Taken back. This is step {len(self._steps)}."
+
+    def start_anew(self) -> None:
+        """Take back everything."""
+        self._steps, self._chunk, self._new = [[]], None, set()
+        self.says = "Step 1: click an arrow to send a chunk."
+
+    def choose(self, chunk: int | None) -> None:
+        """Choose the chunk that the next click sends; None, or the same again: the obvious one."""
+        self._chunk = None if chunk == self._chunk else chunk
+        self._new = set()
+        which = "the obvious chunk" if self._chunk is None else f"chunk {chunk}"
+        self.says = f"The next arrow sends {which}."
+
+    def _obvious(self, source: int, destination: int) -> int:
+        """Return the chunk that a transfer most likely means; of none, one that a plan refuses."""
+        if self._chunk is not None:
+            return self._chunk
+        states, there = list(self._whole.states()), self._empty.topology
+        if not {source, destination} <= set(there.chips):
+            return 0
+        held, known = states[-2][source], states[-1][destination]
+        if not self._empty.adds:  # what came last goes on
+            age = {c: sum(c in state[source] for state in states) for c in held}
+            fresh = (c for c in held if c not in known)
+            return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
+
+        def way(chunk: int, chip: int) -> int:
+            return len(there.route(chip, there.chips[chunk]))
+
+        nearer = (c for c in held if way(c, destination) < way(c, source))
+        wanted = [c for c in nearer if not held[c] & known[c]]  # the farthest home comes first
+        return max(wanted, key=lambda c: way(c, source), default=min(held))
+
+    # ------------------------------------------------------------ what there is
+    @property
+    def complete(self) -> bool:
+        """Whether the plan does what it is for."""
+        return not problem_of(self.plan)[0]
+
+    @property
+    def score(self) -> list[tuple[str, str, str]]:
+        """Rows (what, of this plan, of the best known)."""
+
+        def figures(plan: Plan) -> tuple[str, ...]:
+            most = max(plan.bytes_per_link.values(), default=0)
+            sizes = map(size_text, (most, plan.peak_extra_bytes))
+            return (str(len(plan.steps)), *sizes)
+
+        names = ("steps", "over the busiest pair, one way", "extra memory on a chip")
+        return list(zip(names, figures(self.plan), figures(self.best)))
+
+    def _done(self) -> str:
+        mine, best = ([row[i] for row in self.score] for i in (1, 2))
+        end = "As good as the best known." if mine == best else "The best known is in the table."
+        return (
+            f"Complete: {self._empty.collective} in {counted(len(self.plan.steps), 'step')}. {end}"
+        )
+
+    @property
+    def _whole(self) -> Plan:
+        """The plan with its last step, even an empty one."""
+        return replace(self._empty, steps=_steps(self._steps))
+
+    @property
+    def _picture(self) -> StepPicture:
+        pictures = step_pictures(self._whole, self.names)
+        return replace(pictures[-1], problem="", wrong=False)
+
+    # ------------------------------------------------------------ on a page
+    def figure(self, clickable: bool = False) -> Figure:
+        """Return the picture: the chips after the step, and its transfers.
+
+        Args:
+            clickable: with an arrow to click for each way of each cable.
+        """
+        collective, step = self._empty.collective, self._picture
+        title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
+        glides = self._new if clickable else None
+        drawing = step_cells(step, glides=glides, clickable=clickable, chunk=self._chunk)
+        return Figure(title, [drawing], text=f"{title}\n{self!r}")
+
+    def page(self, wrong: str = "") -> str:
+        """Return the picture with its buttons, what is wrong or was done, and the score."""
+        chunks = [("obvious", "the obvious one", self._chunk is None)]
+        chunks += [(f"{c}", f"{c}", c == self._chunk) for c in range(len(self._empty.sizes))]
+        sends = "".join(
+            _button(f"chunk {act}" if act != "obvious" or not on else "", text, on)
+            for act, text, on in chunks
+        )
+        begun, any_step = bool(self._steps[-1]), self._steps != [[]]
+        steps = _button("next" if begun else "", "Next step")
+        steps += _button("undo" if any_step else "", "Undo")
+        steps += _button("anew" if any_step else "", "Start anew")
+        kind = "ttkit-alarm" if wrong else "ttkit-title"
+        words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
+        cell = '<td style="padding:2px 14px 2px 0;text-align:left">'
+        head = ("", "your plan", f"best known ({self.best.algorithm})")
+        rows = "".join(
+            "<tr>" + "".join(cell + escape(text) + "</td>" for text in row) + "</tr>"
+            for row in (head, *self.score)
+        )
+        table = (
+            f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
+        )
+        send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
+        return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
+
+    def act(self, what: str) -> str:
+        """Do what a reader clicked, and return the page that is shown then."""
+        verb, *rest = what.split()
+        try:
+            if verb == "send":
+                self.add(*map(int, rest))
+            elif verb == "chunk":
+                self.choose(None if rest == ["obvious"] else int(rest[0]))
+            else:
+                {"next": self.next_step, "undo": self.undo, "anew": self.start_anew}[verb]()
+        except TTKitError as error:
+            return self.page(str(error).replace("\n  try:", "; try:"))
+        return self.page()
+
+    def show(self) -> None:
+        """Show the picture: click a cable, or go there with Tab and press Enter."""
+        from ttkit.visualize.widgets.live import live, touchable
+
+        if in_notebook():
+            live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())
+        else:
+            print(self)
+
+
+def _steps(steps: list[list[Transfer]]) -> tuple[Step, ...]:
+    return tuple(Step(tuple(step)) for step in steps)
+
+
+def _button(act: str, text: str, pressed: bool = False) -> str:
+    """Return a button; one without an act is disabled."""
+    look = "border:1px solid var(--edge);border-radius:5px;display:inline-block;font-size:12px;"
+    look += f"margin:3px;padding:3px 9px;font-weight:{600 if pressed else 400};"
+    look += f"color:var(--{'ink' if act or pressed else 'soft'});"
+    look += f"background:var(--{'frame' if pressed else 'chip'})"
+    state = f'role="button" aria-pressed="{str(pressed).lower()}"'
+    if not act:
+        return f'<span {state} aria-disabled="true" style="{look}">{escape(text)}</span>'
+    use = f'tabindex="0" data-act="{act}"'
+    return f'<span {state} {use} style="cursor:pointer;{look}">{escape(text)}</span>'

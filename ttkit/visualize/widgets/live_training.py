@@ -1,0 +1,222 @@
+"""What shows a training run while it goes on: lines in a log, a bar on a terminal, or a page.
+
+The page of a notebook has figures and a curve as they come, and a stop button."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ttkit.errors import Interrupted
+from ttkit.visualize.charts.training import loss_curves, words
+from ttkit.visualize.drawing import Drawing, on_page
+from ttkit.visualize.widgets.live import buttons, show_widget
+from ttkit.words import in_notebook, shows_progress
+
+RECENT = 10  # steps whose speed is shown
+LINES = 20  # printed in a whole run where there is neither terminal nor notebook
+EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
+STOP = "Stop after this step"
+POINTS, FEW_POINTS = 300, 30  # of the curve, and of the small one of a rank, at most
+CURVE = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480.0, 170.0, 52.0, 22.0, 12.0
+BAR = (
+    '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
+    'aria-valuenow="{now}" style="border:1px solid var(--edge);border-radius:4px;height:10px;'
+    'margin:4px 0;max-width:480px"><div style="background:var(--link);border-radius:3px;'
+    'height:10px;width:{percent:.1f}%"></div></div>'
+)
+
+
+class View:
+    """What shows a run while it goes on."""
+
+    def __init__(self, trainer: Any, end: int):
+        self.trainer, self.end = trainer, end
+        self.first, self.begin = trainer.steps, time.monotonic()
+
+    def figures(self, record: Any) -> str:
+        """Return a record with the time that the rest may take and the speed of some steps."""
+        recent = [*self.trainer.history[-RECENT:]] or [record]
+        lasted = sum(each.step_time_s for each in recent) or 1e-9
+        speed = sum(each.tokens_per_s * each.step_time_s for each in recent) / lasted
+        spent = (time.monotonic() - self.begin) / max(record.step - self.first, 1)
+        left = f"{spent * (self.end - record.step):.0f} s left"
+        return (
+            f"step {record.step} of {self.end} · {left} · {speed:,.0f} tokens/s · "
+            f"loss {record.loss:.3f}"
+        )
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        raise NotImplementedError
+
+    def stopped(self, text: str) -> None:
+        """Report that the run was stopped."""
+        self.trainer.notify(text)
+
+    def close(self) -> None:
+        """Leave what stays when the run has ended."""
+
+
+class Lines(View):
+    """Prints now and then: for logs, and for each of several ranks."""
+
+    # the figures of the run that goes on in this process, and its losses; an engine reports them
+    now = ""
+    losses: tuple[float, ...] = ()
+
+    def __init__(self, trainer: Any, end: int):
+        super().__init__(trainer, end)
+        self.every = max((end - trainer.steps) // LINES, 1)
+        self.silent = bool(trainer.rank) and not trainer.replicas
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        due = record.step % self.every == 0 or record.step == self.end
+        if not self.silent:
+            Lines.now = self.figures(record)
+            shown = thinned(self.trainer.history, FEW_POINTS)
+            Lines.losses = tuple(round(float(each.loss), 4) for each in shown)
+            if due or record.validation_loss is not None:
+                print(words(record, self.end), flush=True)
+
+    def close(self) -> None:
+        """Report no longer."""
+        Lines.now, Lines.losses = "", ()
+
+
+class Bar(View):
+    """A bar on a terminal."""
+
+    def __init__(self, trainer: Any, end: int):
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        super().__init__(trainer, end)
+        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        self.task = self.bar.add_task("", total=end, completed=trainer.steps)
+        self.bar.start()
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        self.bar.update(self.task, completed=record.step, description=words(record, self.end))
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self.bar.stop()
+
+
+class Page(View):
+    """The figures of the last step, a bar, the curve and a stop button; then the chart stays.
+
+    Where outputs are compared only the chart is shown, at the end.
+    """
+
+    def __init__(self, trainer: Any, end: int):
+        super().__init__(trainer, end)
+        self.drawn = time.monotonic()
+        self.handle: Any = None  # of what IPython displayed
+        self.button: Any = None
+        if shows_progress():
+            from IPython.display import display
+
+            stop = buttons({"stop": STOP}, lambda _: "", once=True)
+            self.button = show_widget(stop, STOP)
+            self.handle = display(self._data("nothing yet", 0), raw=True, display_id=True)
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        if self.handle and time.monotonic() - self.drawn > EVERY_S:
+            self.drawn = time.monotonic()
+            self.handle.update(self._data(self.figures(record), record.step), raw=True)
+
+    def _data(self, text: str, step: int) -> dict[str, str]:
+        """Return what is displayed."""
+        checked = [r for r in self.trainer.history if r.validation_loss is not None]
+        words = text + (f" · validation {checked[-1].validation_loss:.3f}" if checked else "")
+        bar = BAR.format(end=self.end, now=step, percent=100 * step / max(self.end, 1))
+        title = f'<div class="ttkit-title">{escape(words)}</div>'
+        curve = sketch(self.trainer.history, self.end)
+        page = on_page(title + bar + curve.svg(curve.least))
+        return {"text/html": page, "text/plain": words}
+
+    def stopped(self, text: str) -> None:
+        """End the cell, which would go on with its next line."""
+        raise Interrupted(text)
+
+    def close(self) -> None:
+        """Leave the chart of all steps."""
+        chart = loss_curves(self.trainer)
+        if self.handle:
+            self.button.update({"text/plain": ""}, raw=True)
+            self.handle.update(chart)
+        else:
+            from IPython.display import display
+
+            display(chart)
+
+
+def progress(trainer: Any, end: int) -> View:
+    """Return what shows a run where this one runs."""
+    launched = "OMPI_COMM_WORLD_RANK" in os.environ  # an engine, whose output others show
+    if trainer.world == 1 and in_notebook() and not launched:
+        return Page(trainer, end)
+    terminal = sys.stderr.isatty() and sys.stdout.isatty()
+    return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
+
+
+def sketch(history: Any, end: int) -> Drawing:
+    """Return the losses as a curve that grows to the right; quick to draw.
+
+    Args:
+        history: the records.
+        end: the last step that there will be.
+    """
+    drawing = Drawing(WIDTH, HEIGHT, "the loss of each step")
+    shown = thinned(history, POINTS)
+    losses = [record.loss for record in shown] or [0.0]
+    low, high = min(losses), max(losses)
+    start = history[0].step if history else 1
+
+    def at(step: float, loss: float) -> tuple[float, float]:
+        x = LEFT + (WIDTH - LEFT - 12) * (step - start) / max(end - start, 1)
+        y = TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / ((high - low) or 1)
+        return x, min(max(y, 2.0), HEIGHT - BOTTOM)
+
+    for loss in {low, high}:
+        (x, y), (right, _) = at(start, loss), at(end, loss)
+        drawing.line((x, y), (right, y), colour="var(--frame)", width=1)
+        if shown:
+            drawing.words(LEFT - 6, y + 4, f"{loss:.3g}", anchor="end", size=13)
+    for step, anchor in ((start, "start"), (end, "end")):
+        drawing.words(at(step, low)[0], HEIGHT - 6, f"step {step}", anchor=anchor, size=13)
+    points = " ".join("{:.1f},{:.1f}".format(*at(r.step, r.loss)) for r in shown)
+    if shown:
+        drawing.add("polyline", points=points, **CURVE)
+    for record in (r for r in history if r.validation_loss is not None):
+        x, y = at(record.step, record.validation_loss)
+        hover = f"validation loss {record.validation_loss:.3f} at step {record.step}"
+        drawing.add("circle", hover=hover, cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, fill="var(--curve)")
+    return drawing
+
+
+def thinned(history: Any, most: int) -> list[Any]:
+    """Return some of the records, evenly, and the last one."""
+    return [*history[: -1 : len(history) // most + 1], *history[-1:]]
+
+
+def small_curve(losses: Sequence[float]) -> Drawing:
+    """Return the losses of a rank as a small curve; its title has the first and the last."""
+    drawing = Drawing(166, 36, f"the loss so far: from {losses[0]:.3f} to {losses[-1]:.3f}")
+    low, span = min(losses), (max(losses) - min(losses)) or 1
+    wide = 160 / max(len(losses) - 1, 1)
+    points = " ".join(
+        f"{3 + place * wide:.1f},{33 - 30 * (loss - low) / span:.1f}"
+        for place, loss in enumerate(losses)
+    )
+    drawing.add("polyline", points=points, **CURVE)
+    return drawing
