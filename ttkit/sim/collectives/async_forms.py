@@ -83,10 +83,7 @@ def ring_attention_all_gather_async(
     return [all_gather(tensor, dim, output_tensor=buffer, **how) for tensor, buffer in pairs]
 
 
-@operation(
-    "experimental.reduce_scatter_minimal_async",
-    "collective",
-)
+@operation("experimental.reduce_scatter_minimal_async", "collective")
 def reduce_scatter_minimal_async(
     input_tensor: Tensor,
     persistent_output_buffers: Any = None,
@@ -122,10 +119,7 @@ def deepseek_moe_reduce_scatter(
     return reduce_scatter(shaping.concat(input_tensors, dim), dim, **how)
 
 
-@operation(
-    "experimental.all_reduce_async",
-    "collective",
-)
+@operation("experimental.all_reduce_async", "collective")
 def all_reduce_async(
     input_tensor: Tensor,
     buffer_tensor: Tensor | None = None,
@@ -149,10 +143,7 @@ def all_reduce_async(
 
 
 # ---------------------------------------------------------------- beside a matmul
-@operation(
-    "experimental.all_gather_matmul_async",
-    "collective",
-)
+@operation("experimental.all_gather_matmul_async", "collective")
 def all_gather_matmul_async(
     input_tensor: Tensor,
     weight_tensor: Tensor,
@@ -198,10 +189,7 @@ def minimal_matmul(
     return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
 
 
-@operation(
-    "experimental.strided_all_gather_minimal_matmul_async",
-    "collective",
-)
+@operation("experimental.strided_all_gather_minimal_matmul_async", "collective")
 def strided_all_gather_minimal_matmul_async(
     input_tensor: Tensor,
     weight_tensor: Tensor,

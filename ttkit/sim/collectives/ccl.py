@@ -303,10 +303,7 @@ def all_gather(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation(
-    "reduce_scatter",
-    "collective",
-)
+@operation("reduce_scatter", "collective")
 def reduce_scatter(
     input_tensor: Tensor,
     dim: int,

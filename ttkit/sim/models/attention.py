@@ -92,10 +92,7 @@ def _masked(
     return on.result(softmax_of(scores), output=tensor)
 
 
-@operation(
-    "scale_mask_softmax_in_place",
-    flops=each_element(7),
-)
+@operation("scale_mask_softmax_in_place", flops=each_element(7))
 def scale_mask_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -107,10 +104,7 @@ def scale_mask_softmax_in_place(
     return _masked(input_tensor, scale, mask)
 
 
-@operation(
-    "scale_causal_mask_hw_dims_softmax_in_place",
-    flops=each_element(7),
-)
+@operation("scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7))
 def scale_causal_mask_hw_dims_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -122,10 +116,7 @@ def scale_causal_mask_hw_dims_softmax_in_place(
     return _masked(input_tensor, scale, mask, True)
 
 
-@operation(
-    "transformer.attention_softmax_",
-    flops=each_element(7),
-)
+@operation("transformer.attention_softmax_", flops=each_element(7))
 def attention_softmax_(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
 ) -> Tensor:
@@ -150,10 +141,7 @@ def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int
     return 4 * batch * heads * pairs * size
 
 
-@operation(
-    "transformer.scaled_dot_product_attention",
-    flops=_attention_flops,
-)
+@operation("transformer.scaled_dot_product_attention", flops=_attention_flops)
 def scaled_dot_product_attention(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,

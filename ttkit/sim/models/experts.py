@@ -226,11 +226,7 @@ def moe_routing_remap(
     return on.result(array * own, output=optional_output_tensor)
 
 
-@operation(
-    "sparse_matmul",
-    "product",
-    flops=product_flops,
-)
+@operation("sparse_matmul", "product", flops=product_flops)
 def sparse_matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,

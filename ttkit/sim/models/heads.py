@@ -58,10 +58,7 @@ def _split(
     return _three(on, (q, k, v))
 
 
-@operation(
-    "transformer.split_query_key_value_and_split_heads",
-    "arrange",
-)
+@operation("transformer.split_query_key_value_and_split_heads", "arrange")
 def split_query_key_value_and_split_heads(
     input_tensor: Tensor,
     kv_input_tensor: Tensor | None = None,
@@ -99,10 +96,7 @@ def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
 
 
-@operation(
-    "experimental.nlp_create_qkv_heads_decode",
-    "arrange",
-)
+@operation("experimental.nlp_create_qkv_heads_decode", "arrange")
 def nlp_create_qkv_heads_decode(
     input_tensor: Tensor,
     *,
@@ -193,10 +187,7 @@ def _check_caches(on: Operands, rows: int, step: int) -> None:
     )
 
 
-@operation(
-    "experimental.rotary_embedding",
-    flops=each_element(3),
-)
+@operation("experimental.rotary_embedding", flops=each_element(3))
 def rotary_embedding(
     input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, token_index: int | None = None
 ) -> Tensor:
@@ -221,10 +212,7 @@ def rotary_embedding(
     return on.result(in_whole_tiles(values) if length % 32 else values)  # as ttnn does
 
 
-@operation(
-    "experimental.rotary_embedding_llama",
-    flops=each_element(3),
-)
+@operation("experimental.rotary_embedding_llama", flops=each_element(3))
 def rotary_embedding_llama(
     input_tensor: Tensor,
     cos_cache: Tensor,
@@ -264,10 +252,7 @@ def _turned(
     return made
 
 
-@operation(
-    "experimental.rotary_embedding_llama_fused_qk",
-    flops=each_element(3),
-)
+@operation("experimental.rotary_embedding_llama_fused_qk", flops=each_element(3))
 def rotary_embedding_llama_fused_qk(
     q_input_tensor: Tensor,
     k_input_tensor: Tensor,

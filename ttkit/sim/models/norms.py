@@ -89,10 +89,7 @@ def _normalise(
     return on.result(_weighted(on, normal, weight, bias))
 
 
-@operation(
-    "layer_norm",
-    flops=each_element(7),
-)
+@operation("layer_norm", flops=each_element(7))
 def layer_norm(
     input_tensor: Tensor,
     *,
@@ -116,10 +113,7 @@ def layer_norm(
     )
 
 
-@operation(
-    "rms_norm",
-    flops=each_element(4),
-)
+@operation("rms_norm", flops=each_element(4))
 def rms_norm(
     input_tensor: Tensor,
     *,

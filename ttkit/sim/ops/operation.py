@@ -158,8 +158,8 @@ def _guarded(
     # Results lie where the first operand does. Products write to DRAM when no memory is named; so
     # does dot-product attention.
     inherits = compiles and kind != "product" and "dot_product" not in name
-    tapes = tape.running
     inherits = inherits and "memory_config" not in names
+    tapes = tape.running
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -186,11 +186,11 @@ def _guarded(
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
         except (TTKitError, *UNEXPECTED) as error:
-            if not getattr(error, "ours", False):
-                translate(error, describe(name, args, kwargs))
-            if error.names_no_call:  # type: ignore[union-attr]
+            if getattr(error, "names_no_call", False):
                 error.args = (f"{describe(name, args, kwargs)}: {error}",)
                 error.names_no_call = False  # type: ignore[union-attr]
+            elif not (isinstance(error, TTKitError) or getattr(error, "ours", False)):
+                translate(error, describe(name, args, kwargs))
             raise
         first = args[0] if args else next(iter(kwargs.values()), None)
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)

@@ -157,10 +157,7 @@ def fast_reduce_nc(
     return on.result(in_whole_tiles(values), output=output)
 
 
-@operation(
-    "experimental.deepseek_moe_fast_reduce_nc",
-    flops=each_element(1),
-)
+@operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element(1))
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
     whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]

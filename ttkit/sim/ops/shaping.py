@@ -49,11 +49,7 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
     return tensor.array, len(tensor.grid.shape)
 
 
-@operation(
-    "reshape",
-    "arrange",
-    moves="shape",
-)
+@operation("reshape", "arrange", moves="shape")
 def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
@@ -247,11 +243,7 @@ def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
     return concat([unsqueeze(tensor, dim) for tensor in input_tensors], dim)
 
 
-@operation(
-    "slice",
-    "arrange",
-    moves="part",
-)
+@operation("slice", "arrange", moves="part")
 def slice_(
     input_tensor: Tensor,
     starts: Sequence[int],
