@@ -118,5 +118,7 @@ class describe:
             return f"{list(value.shard_shape)} {value.dtype.name}{where}"
         if isinstance(value, np.ndarray):
             return f"array {list(value.shape)} {value.dtype}"
+        if type(value) in (list, tuple) and value and hasattr(value[0], "shard_shape"):
+            return f"[{', '.join(map(describe.show, value))}]"
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."

@@ -213,7 +213,7 @@ def strided_all_gather_minimal_matmul_async(
 def here(call: Call, tensor: Tensor) -> Array:
     """The values on all chips, which must be of this process."""
     if not tensor.grid.local:
-        fail(None, "the simulator has no such collective between ranks", "one process")
+        fail(call.asked, "the simulator has no such collective between ranks", "one process")
     return tensor.full_array()
 
 
@@ -244,10 +244,10 @@ def _exchanged(call: Call) -> Any:
     size, rank = call.tensor.shard_shape[cut], call.rank
     if not (0 <= into < rank and 0 <= cut < rank and into != cut):
         rule = f"in_dim out of range, or out_dim: {into}, {cut} are not two dims from 0 to"
-        fail(None, f"{rule} {rank - 1}", "two of the shard's dimensions")
+        fail(call.asked, f"{rule} {rank - 1}", "two of the shard's dimensions")
     if size % call.chips:
         rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
-        fail(None, f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
+        fail(call.asked, f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
     return along("exchanged", call, into, cut)
 
 

@@ -82,7 +82,7 @@ def place(call: Call) -> None:
     if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
         where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
-        fail(None, f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
+        fail(call.asked, f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
         mesh.check_open(call.asked)
@@ -91,7 +91,7 @@ def place(call: Call) -> None:
         form = f"{call.name}(..., mesh_device=)"
         if set(older) != {"mesh_device"} or not older_form(form, cure):
             rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-            fail(None, rule, f"help(ttnn.{call.name})", TypeError)
+            fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
@@ -103,7 +103,7 @@ def place(call: Call) -> None:
         words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
         words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
         cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
-        fail(None, words.get(call.name, rule), cure)
+        fail(call.asked, words.get(call.name, rule), cure)
 
 
 def fabric_is_on(call: Call) -> None:
@@ -120,7 +120,7 @@ def covers_mesh(call: Call) -> None:
     if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
-        fail(None, f"{rule}, but every chip of the mesh takes part in a collective", cure)
+        fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
 
 
 def neighbours(call: Call) -> None:
@@ -143,7 +143,7 @@ def axis_is_named(call: Call) -> None:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
-            fail(None, rule, "cluster_axis=0 or cluster_axis=1")
+            fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
 
 
 def dim_in_range(rule: str) -> Check:
@@ -155,7 +155,7 @@ def dim_in_range(rule: str) -> Check:
             dim = integer(dim, call.asked)
         if not -rank <= dim < rank:
             words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
-            fail(None, rule.format(**words), f"a dim from {-rank} to {rank - 1}")
+            fail(call.asked, rule.format(**words), f"a dim from {-rank} to {rank - 1}")
         call.dim = dim % rank
 
     return check
@@ -168,7 +168,7 @@ def divides(rule: str) -> Check:
         size, shape = call.tensor.shard_shape[call.dim], call.tensor.shape
         if size % call.chips:
             text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=shape)
-            fail(None, text, "another dim, or ttnn.pad first")
+            fail(call.asked, text, "another dim, or ttnn.pad first")
 
     return check
 
@@ -177,12 +177,12 @@ def scatters(call: Call) -> None:
     """There is more than one dimension, and each pair of chips has so many links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
-        fail(None, rule, "ttnn.unsqueeze first")
+        fail(call.asked, rule, "ttnn.unsqueeze first")
     have, ids = call.mesh.system.links_per_pair, call.mesh._ids
     if call.num_links is not None and call.num_links > have:
         rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
         rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
-        fail(None, rule, f"num_links of at most {have}")
+        fail(call.asked, rule, f"num_links of at most {have}")
 
 
 def result_fits(call: Call) -> None:

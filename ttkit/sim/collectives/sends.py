@@ -34,7 +34,7 @@ def one_line(call: Call) -> None:
     shape = call.mesh._shape
     if min(shape) > 1:
         rule = f"{call.name} op is only supported for a linear tensor topology shape"
-        fail(None, rule, "cluster_axis=0 or 1")
+        fail(call.asked, rule, "cluster_axis=0 or 1")
     call.axes = [shape.index(max(shape))]
 
 
@@ -44,21 +44,21 @@ def whole_tiles(call: Call) -> None:
     if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
         side = "width" if dim == call.rank - 1 else "height"
         rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
-        fail(None, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
 def ends_inside(call: Call) -> None:
     for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
-            fail(None, rule, f"a coordinate inside {call.mesh.shape!r}")
+            fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
 
 
 def one_hop(call: Call) -> None:
     sender, receiver = call.ends
     if sum(a != b for a, b in zip(sender, receiver, strict=True)) > 1:
         rule = f"Routing coordinates {sender!r} and {receiver!r} invalid for 1D fabric"
-        fail(None, rule, "two hops: along the row, then along the column")
+        fail(call.asked, rule, "two hops: along the row, then along the column")
 
 
 # ---------------------------------------------------------------- specs
