@@ -160,11 +160,9 @@ class Cells(Drawing):
         frame: the name of the frame around all; "" has no name, None is no frame.
         gap: between cells, across and down.
         room: more room for curves, above and beside the cells.
-        size: of the lines of words.
         map_side: of the small maps.
         beside: the map stands left of the lines, not below them.
         colour: of all links; by default one for straight ones and another for curves.
-        title: the text alternative, by default the grid's title.
     """
 
     def __init__(
@@ -175,14 +173,12 @@ class Cells(Drawing):
         frame: str | None = "host",
         gap: Size = GAPS,
         room: Size = (0, 0),
-        size: float = SIZE,
         map_side: float = MAP,
         beside: bool = False,
         colour: str = "",
-        title: str = "",
     ):
         self.grid, self.cells, self.beside = grid, cells, beside
-        self.size, self.map_side = size, map_side
+        self.map_side = map_side
         self.gap_x, self.gap_y = gap
         given = [cell for cell in cells if cell is not None]
         self.head = HEAD if any(cell.name for cell in given) else PAD
@@ -199,7 +195,7 @@ class Cells(Drawing):
         self.left, self.top = 1 + edge, 1 + top + above + (OUTLINE if grid.cards else 0)
         width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
         height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
-        super().__init__(width + 2, height + 2, title or grid.title)
+        super().__init__(width + 2, height + 2, grid.title)
         if frame is not None:
             self.box(1, 1, width, height, edge="var(--frame)", round=12)
             self.words(12, 16, frame or [], size=12, colour="var(--soft)", anchor="start")
@@ -211,7 +207,7 @@ class Cells(Drawing):
 
     # ------------------------------------------------------------ where things are
     def _width(self, cell: Cell) -> float:
-        lines = max((width_of(line, self.size) for line in cell.lines), default=0)
+        lines = max((width_of(line, SIZE) for line in cell.lines), default=0)
         if cell.map:
             lines = self.map_side + 6 + lines if self.beside else max(lines, self.map_side)
         return max(
@@ -243,7 +239,7 @@ class Cells(Drawing):
         cell, (x, y) = self.cells[index], self.corner(index)
         assert cell is not None
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
-        pad = min(2.4, w / 7)  # The cell is seen between a box and its rim.
+        pad = min(2.4, w / 7, h / 7)  # The cell is seen between a box and its rim.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         top = y + self.head + STEP * len(cell.lines) + row * h + pad
         return left, top, w - 2 * pad, h - 2 * pad
@@ -300,7 +296,7 @@ class Cells(Drawing):
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
         middle, top = x + self.w / 2, y + self.head
         self.words(middle, y + 15, cell.name or [], size=NAME, colour=name, bold=not cell.dashed)
-        look: dict[str, Any] = {"size": self.size, "colour": about, "step": STEP}
+        look: dict[str, Any] = {"size": SIZE, "colour": about, "step": STEP}
         if cell.map and self.beside:
             self.words(x + PAD + self.map_side + 6, top + 10, cell.lines, anchor="start", **look)
             self._map(cell.map, x + PAD, top)
@@ -370,10 +366,10 @@ class Cells(Drawing):
     def _write(self, area: Rectangle, box: Box) -> None:
         """Write the texts of a box where they fit; a slanted line marks one that is not full."""
         x, y, w, h = area
-        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w + 2
+        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
         ink = INK if box.fill.startswith("#") else "var(--ink)"
         for text in box.texts:
-            if width_of(text, SIZE) <= w + 2 and h >= SIZE:
+            if width_of(text, SIZE) <= w and h >= SIZE:
                 base = y + h / 2 + (-2 if two else 4)
                 self.words(x + w / 2, base, text, size=SIZE, colour=ink, bold=two)
                 if two:

@@ -43,6 +43,12 @@ _RULES = (
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
+    ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
+    "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
+    "padding:3px 9px}.NAME .ttkit-button[aria-disabled=true]{color:var(--soft);cursor:default}"
+    ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
+    ".NAME table{border:0;color:var(--ink);font-size:12px}"
+    ".NAME td,.NAME th{padding:2px 14px 2px 0}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )

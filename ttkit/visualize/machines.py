@@ -191,10 +191,10 @@ def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
         hosts.setdefault(box.host, []).append(box)
     drawings = []
     for host, there in hosts.items():
-        grid = Grid("", (1, min(4, len(there))), tuple(range(len(there))))
         name = f"host {host}" if host else "this computer"
+        grid = Grid(name, (1, min(4, len(there))), tuple(range(len(there))))
         frame = system if len(hosts) > 1 else f"{name}: {system}"
-        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12), title=name)
+        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12))
         drawings.append(drawing)
     shared = "" if len(hosts) == 1 else f" on {len(hosts)} hosts"
     title = f"{len(boxes)} ranks{shared}: each is a process with its own memory and its own cards"

@@ -92,7 +92,7 @@ def _chips(
     columns, *box = next(size for limit, *size in sizes if most <= limit)
     shares = most <= 8 and plan.adds and plan.group_size < 100
     if shares:
-        box = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 4, SHARE_H]
+        box = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
     chips = step.grid.devices
     sources: dict[tuple[int, int], list[tuple[int, int]]] = {}
     added = set()

@@ -8,7 +8,7 @@ two stages may differ in shape."""
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,8 +17,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
-from ttkit.plans.actions import Message
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd.tensor import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
@@ -135,6 +134,7 @@ class MPITransport(Transport):
         describe: names a message that does not arrive.
 
     Attributes:
+        bytes_sent: through the host so far, by what it was: {"weights": ...}.
         patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
             itself, so that the sender's message comes first and names the culprit.
     """
@@ -149,6 +149,7 @@ class MPITransport(Transport):
     ):
         self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
         self.layout = layout
+        self.bytes_sent = Counter[str]()
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
         self._sockets: dict[tuple[str, int], Sockets] = {}
@@ -170,6 +171,7 @@ class MPITransport(Transport):
         array = np.ascontiguousarray(array, np.float32)
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
+        self.bytes_sent[message.what] += array.nbytes
 
     def has(self, message: Message, shape: tuple[int, ...]) -> bool:
         """Whether a message has arrived, or comes by a socket, which `take` waits for; the first

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Action, Schedule
 from ttkit.train.autograd.tensor import Tensor, Value
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import PipelineParallelConfig, TransformerConfig

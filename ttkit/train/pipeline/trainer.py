@@ -17,9 +17,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Action, Task
-from ttkit.plans.schedule import Schedule
-from ttkit.plans.timetable import Slot, Timetable
+from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
 from ttkit.train.autograd.tensor import no_grad
 from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks

@@ -34,8 +34,7 @@ from ttkit.train.parallel.ranks import (
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
-from ttkit.train.run.history import History, described
-from ttkit.train.run.run_folder import FREE, Record, RunFolder, Saved
+from ttkit.train.run.run_folder import FREE, History, Record, RunFolder, Saved, described
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
@@ -94,9 +93,9 @@ class Trainer:
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
-            then = saved.meta.settings.training_config
+            then = saved.meta["settings"]["training_config"]
             saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
-            self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
+            self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
             self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
@@ -129,9 +128,7 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Close the mesh, and unlock the folder."""
-        if folder := getattr(self, "run_folder", None):  # none if the settings were refused
-            folder.release()
+        """Close the mesh."""
         AutoContext.get_instance().close_device()
 
     def _open(self, settings: Settings) -> None:
@@ -316,7 +313,7 @@ class Trainer:
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _restore(self, saved: Saved) -> None:
-        now, then = asdict(self.model_config), saved.meta.settings.transformer_config
+        now, then = asdict(self.model_config), saved.meta["settings"]["transformer_config"]
         # shapes do not show all: how many heads share a width
         saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
@@ -324,9 +321,9 @@ class Trainer:
         checkpoint.check_matches(shapes, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
-        state = {"steps": saved.meta.optimizer_steps, "tensors": saved.part("optimizer/")}
+        state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
         self.optimizer.load_state_dict(state)
-        self.steps, self.history = saved.meta.step, History(saved.history)
+        self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use

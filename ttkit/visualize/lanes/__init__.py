@@ -27,13 +27,11 @@ class Look(NamedTuple):
         fill: as "#rrggbb".
         lines: the hatching, by which the kind is seen without its colour: "/", "-" or "|"; "" is
             none.
-        always: whether the bars are hatched even where their texts fit.
     """
 
     name: str
     fill: str
     lines: str = ""
-    always: bool = False
 
 
 class Bar(NamedTuple):
@@ -96,7 +94,7 @@ def draw_lanes(
 ) -> Drawing:
     """Return the drawing of lanes, the first on top, on one axis that begins at 0.
 
-    A kind whose texts do not all fit is hatched, so that no kind needs its colour.
+    A bar whose text does not fit is hatched, so that no kind needs its colour.
 
     Args:
         looks: of each kind, in the order of the legend.
@@ -119,13 +117,8 @@ def draw_lanes(
     empty = end * scale + later if end else WIDTH
     bars = [bar for lane in lanes for bar in lane.bars]
     used = {kind: look for kind, look in looks.items() if any(bar.kind == kind for bar in bars)}
-    hatched = {
-        kind
-        for kind, look in used.items()
-        if look.always
-        or len(bars) > MANY
-        or not all(_fits(b, scale) for b in bars if b.kind == kind)
-    }
+    many = len(bars) > MANY
+    hatched = {bar.kind for bar in bars if many or not _fits(bar, scale)}
     drawing = Drawing(LEFT + WIDTH + 6, HEAD + LANE * len(lanes) + 36, title)
     _legend(drawing, used, hatched, idle)
     for row, lane in enumerate(lanes):
@@ -136,16 +129,17 @@ def draw_lanes(
         areas = [
             (LEFT + b.start * scale, top + 2, (b.end - b.start) * scale, BOX) for b in lane.bars
         ]
-        if len(bars) > MANY:
+        if many:
             _shapes(drawing, areas, lane.bars, used)
             continue
         for bar, area in zip(lane.bars, areas):
             look = used[bar.kind]
             _box(drawing, area, bar.fill or look.fill, bar)
-            drawing.hatch([area] if bar.kind in hatched else [], look.lines)
-        for bar, area in zip(lane.bars, areas):  # above all boxes
+            if not _fits(bar, scale):
+                drawing.hatch([area], look.lines)
+        for bar, area in zip(lane.bars, areas):
             if _fits(bar, scale):
-                _name(drawing, bar, area, used[bar.kind], bar.kind in hatched)
+                _text(drawing, area, bar.text, INK)
         for i, bar in enumerate(lane.never):
             place = LEFT + WIDTH - later + LATER * i + 1.0, top + 2.0, LATER - 2.0, float(BOX)
             edge = BAD if i == 0 else "var(--edge)"
@@ -173,17 +167,6 @@ def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
 
 def _fits(bar: Bar, scale: float) -> bool:
     return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= (bar.end - bar.start) * scale
-
-
-def _name(drawing: Drawing, bar: Bar, area: Rectangle, look: Look, hatched: bool) -> None:
-    """Write a bar's text; a plate keeps it apart from the hatching."""
-    if hatched and look.lines:
-        if not look.always:
-            return
-        wide = min(width_of(bar.text, SIZE), area[2] - 2)
-        left, fill = area[0] + (area[2] - wide) / 2, bar.fill or look.fill
-        drawing.box(left, area[1] + 6, wide, 18, fill=fill, edge="none", round=0)
-    _text(drawing, area, bar.text, INK)
 
 
 def _box(

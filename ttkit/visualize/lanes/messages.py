@@ -12,7 +12,7 @@ from ttkit.visualize.drawing import ALARM, BAD, Figure, size_text
 from ttkit.visualize.lanes import Arrow, Bar, Lane, Look, draw_lanes
 
 LABELLED = 6  # steps: with more, only the hover has the bytes
-LOOKS = {"waits": Look("waits forever", ALARM, "/", always=True)}
+LOOKS = {"waits": Look("waits forever", ALARM, "/")}
 
 
 def draw_exchange(run: Any) -> Iterator[Figure]:

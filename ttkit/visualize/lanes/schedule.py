@@ -11,8 +11,7 @@ import numpy as np
 
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Action, Schedule, Timetable
-from ttkit.plans.actions import KINDS
-from ttkit.plans.timetable import Slot, timetable
+from ttkit.plans.schedule import KINDS, Slot, timetable
 from ttkit.visualize.drawing import Figure, tone
 from ttkit.visualize.lanes import Bar, Lane, Look, draw_lanes
 from ttkit.words import short

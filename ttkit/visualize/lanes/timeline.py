@@ -15,8 +15,8 @@ from ttkit.words import short
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 LOOKS = {
     COMPUTE: Look(COMPUTE, tone(1)),
-    COMMUNICATION: Look("communication, hidden", tone(3), "-", always=True),
-    EXPOSED: Look("communication, exposed", ALARM, "/", always=True),
+    COMMUNICATION: Look("communication, hidden", tone(3), "-"),
+    EXPOSED: Look("communication, exposed", ALARM, "/"),
 }
 COLUMN = 18  # letters of a name beside a lane
 Span = tuple[float, float]  # start and end, in seconds
