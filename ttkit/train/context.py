@@ -379,7 +379,7 @@ def open_layout(settings: Settings) -> Layout:
     if layout.axes and not context.is_parallelism_context_initialized():
         enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
-    if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
+    if context.is_parallelism_context_initialized():  # An earlier run may have made it.
         axes = context.get_parallelism_context()
         if axes.layout.axes != layout.axes:
             asked = ", ".join(
@@ -409,7 +409,7 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
         cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
         fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
     turned = opens_transposed(whole, shape)
-    if turned and 1 not in shape:  # a line opens around the rim
+    if turned and 1 not in shape:  # A line opens around the rim.
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
 

@@ -18,7 +18,7 @@ from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
-Value = Any  # a ttnn.Tensor, of the simulator or of the real library
+Value = Any  # A ttnn.Tensor of the simulator or of the real library.
 
 
 class Node:
@@ -37,7 +37,7 @@ class Node:
         self.name, self.inputs, self.backward = name, tuple(inputs), backward
 
 
-# in place of a node that a backward pass has used and freed
+# This node replaces one that a backward pass has used and freed.
 FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
@@ -282,7 +282,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                 grads[source] = part if source not in grads else ttnn.add(grads[source], part)
             waits[source] -= 1
             if waits[source] == 0:
-                del waits[source]  # or it would keep all activations until the end
+                del waits[source]  # Otherwise it would keep all activations until the end.
                 if source._node is not None:
                     ready.append(source)
                 elif source in grads:

@@ -36,7 +36,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
 TAGS = ("AdamW", "SGD", "[key]")  # what pydantic adds to a place
 ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}  # ttml's name in C++; the 3-tier guide's
-MOST = 2**31 - 1  # of a count
+MOST = 2**31 - 1  # The largest count.
 
 
 def _number(value: Any) -> Any:
@@ -154,10 +154,10 @@ class TransformerConfig(Section):
         default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
     )
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
-    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
+    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # float32 counts exactly up to 2^24.
     max_sequence_length: Count = 128
     positional_embedding_type: str = "trainable"
-    bias: StrictBool = True  # in the linear layers of GPT; Llama has none
+    bias: StrictBool = True  # GPT's linear layers have biases; Llama's have none.
     weight_tying: Literal["disabled", "enabled", False, True] = "disabled"
     experimental: dict[str, Any] | None = None
     intermediate_dim: Count | None = None
@@ -166,7 +166,7 @@ class TransformerConfig(Section):
     rope_scaling: RopeScaling | None = None
     num_experts: Natural = 0  # 0: the MLP is dense; these four keys are this kit's own
     experts_per_token: Count = 2
-    capacity_factor: Above0 = 1.25  # an expert's places, in terms of its even share of the choices
+    capacity_factor: Above0 = 1.25  # An expert has so many times its even share of places.
     balance_loss: Rate = 0.01  # the weight of Switch's balance loss
 
     @property
@@ -224,7 +224,7 @@ class TrainingConfig(Section):
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    # of weights, activations; ttml's is bfloat16
+    # The type of weights and activations; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
@@ -284,7 +284,7 @@ class Distributed(Section):
     """Training on several hosts by plain MPI: each rank has its own mesh and part of the batch."""
 
     enabled: StrictBool = False
-    hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
+    hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
 
 
 @dataclass(frozen=True)

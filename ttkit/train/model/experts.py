@@ -95,7 +95,7 @@ class Experts(Module):
             self.gate = Parameter(wide, start, layout, 2)
         self.up = Parameter(wide, start, layout, 2)
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
-        self.balance: Value = None  # of the last forward, [1, 1, 1, 1]
+        self.balance: Value = None  # The last forward sets it, [1, 1, 1, 1].
         self.share: Value | float = 0.0  # how much it counts in what is differentiated
         self._numbers: dict[int, Value] = {}
 
@@ -123,7 +123,7 @@ class Experts(Module):
         chosen = choices(probs, k, self.numbers(experts))
         if self.is_balancing:
             logits = self._balanced(logits, probs, chosen)
-        if k > 1:  # a softmax of the chosen alone: their shares of the probability
+        if k > 1:  # The gates are a softmax over the chosen experts alone.
             never = ttnn.multiply(ttnn.subtract(chosen, 1.0), -ops.NEVER)
             logits = logits + Tensor(never, False)
         gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))

@@ -213,9 +213,9 @@ class Transformer(Module):
             self.norm = self.block.norm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)
         for index, block in self.blocks.items():
-            # by its index in the whole model, so that a pipeline stage drops the same elements
+            # Its index in the whole model lets a pipeline stage drop the same elements.
             block.dropout.seed = index + 1
-        self.parameters()  # which names them
+        self.parameters()  # The call names them.
 
     def ends(self, width: int) -> Rotary | None:
         """Make what is at the start beside the table; return what all blocks share."""

@@ -70,7 +70,7 @@ class Parameter(Tensor):
         super().__init__(None)
         self.global_shape, self.initializer, self.layout = global_shape, initializer, layout
         self.shard_dim = shard_dim if layout.tp > 1 else None
-        # with rows of zeros below, where a vocabulary must fill its tiles
+        # A vocabulary that must fill its tiles gets rows of zeros at the end.
         self.placed_rows = placed_rows or global_shape[2]
         self.expert = layout.ep > 1 and global_shape[EXPERTS] > 1
         self.zero_dim = None if self.expert else layout.zero_dim(self.local_shape)

@@ -71,7 +71,7 @@ def average_gradients(
 def _average(parameter: Parameter, grad: Value) -> None:
     """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
     layout = parameter.layout
-    if parameter.expert:  # its tokens came from all groups
+    if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
         grad = ttnn.multiply(grad, 1 / layout.dp)
     elif parameter.zero_dim is None:
         grad = averaged(grad, layout.dp_axis)

@@ -222,7 +222,7 @@ def cross_entropy_loss(
     picked = reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
     each = ttnn.subtract(ttnn.log(total), picked)
-    if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
+    if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep 8 bits.
         each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
 

@@ -73,7 +73,7 @@ def save(
     beside = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".step_*.safetensors.part"):  # of a process that was killed
+        for left in target.parent.glob(".step_*.safetensors.part"):  # A killed process left it.
             left.unlink()
         try:
             _write(beside, data)

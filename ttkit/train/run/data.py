@@ -238,7 +238,7 @@ class Batches:
             cure = f"a longer text, or batch_size of at most {len(dataset)}"
             fail(f"Batches(batch_size={batch_size})", rule, cure)
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
-        self.rows = range(batch_size)  # of the global batch
+        self.rows = range(batch_size)  # The rows of the global batch that this object returns.
 
     def __len__(self) -> int:
         """Batches in an epoch."""

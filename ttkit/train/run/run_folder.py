@@ -23,7 +23,12 @@ from ttkit.train.run import checkpoint
 from ttkit.words import counted, short, shows_progress
 
 LOG = "log.jsonl"
-META = {"optimizer_steps", "settings", "step", "tokenizer"}  # beside a checkpoint's tensors
+META = {
+    "optimizer_steps",
+    "settings",
+    "step",
+    "tokenizer",
+}  # What a checkpoint holds beside tensors.
 # settings of a model that a resumed run may change, or whose change the shapes show
 FREE = {
     "balance_loss",
@@ -139,7 +144,7 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self._has_log = False
-        self._step: int | None = None  # to go on from
+        self._step: int | None = None  # The step to go on from, if one was asked for.
 
     def saved(self, step: int | None) -> Saved | None:
         """Return the checkpoint of a step, or the newest; None if there is none to choose from.

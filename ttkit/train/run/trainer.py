@@ -76,7 +76,7 @@ class Trainer:
             self._make(settings, text, step)
         except BaseException:
             if not was_open:
-                self.close()  # or the next trainer finds a mesh that it did not open
+                self.close()  # Otherwise the next trainer finds a mesh that it did not open.
             raise
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
@@ -340,7 +340,7 @@ class Trainer:
         there are positions for, at most 100.
         """
         self.model.eval()
-        copies = self.layout.dp  # a sequence for each group
+        copies = self.layout.dp  # Each data-parallel replica continues one sequence.
         ids = self.tokenizer.encode(prompt).tolist()
         if new_tokens is None:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
