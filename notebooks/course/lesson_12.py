@@ -15,7 +15,7 @@ import numpy as np
 
 from course.common import changed, small_gpt
 from ttkit import backend
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Run, exercise

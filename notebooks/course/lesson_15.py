@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.convert import from_numpy
+from ttkit.backend import from_numpy
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers

@@ -6,8 +6,7 @@ from formulas import attention, causal, join_heads, softmax, split_heads
 
 import ttkit
 from ttkit import ttnn
-from ttkit.dialect import strict
-from ttkit.errors import TTKitError
+from ttkit.errors import TTKitError, strict
 
 B16 = ttnn.bfloat16
 KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])

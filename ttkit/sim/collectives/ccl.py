@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttkit.dialect import is_strict, older_form
-from ttkit.errors import fail
+from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans import recorded
 from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy

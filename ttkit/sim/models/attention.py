@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
-from ttkit.errors import fail
+from ttkit.errors import fail, is_strict
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
 from ttkit.sim.ops.operation import Operands, aligned, each_element, operation, result

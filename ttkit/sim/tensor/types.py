@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.dialect import older_form
-from ttkit.errors import fail
+from ttkit.errors import fail, older_form
 
 
 def integer(value: Any, what: object = None, least: int | None = None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy, to_numpy
+from ttkit.backend import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 

@@ -24,7 +24,7 @@ from functools import partial
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd.ops import NEVER, one_hot
 from ttkit.train.autograd.tensor import Tensor, Value, recorded

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
+from ttkit.backend import from_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd.ops import NEVER
 from ttkit.train.autograd.tensor import Tensor, Value, recorded

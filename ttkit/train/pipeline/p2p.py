@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd.tensor import Value
