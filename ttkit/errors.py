@@ -103,13 +103,15 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """Raise an error with the message "asked: rule", and "try: cure" in a second line.
 
     Args:
-        asked: the call, with shapes and mesh.
+        asked: the call, with shapes and mesh; None where the guard of an operation names it.
         rule: what must hold, with the numbers that broke it, in ttnn's own words where it has some.
         cure: what to try; "" where there is nothing to add.
         kind: the exception class.
     """
-    error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
+    text = rule + (f"\n  try: {cure}" if cure else "")
+    error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
     error.ours = True  # type: ignore[attr-defined]
+    error.names_no_call = asked is None  # type: ignore[attr-defined]
     raise error from None  # The rule already has the message of NumPy.
 
 

@@ -237,7 +237,7 @@ COLLECTIVES: dict[str, Collective] = {
         sums=True,
     ),
     "all_reduce": Collective(
-        (fabric_is_on, neighbours, quirks.check_summed),
+        (fabric_is_on, neighbours),
         lambda call: along("summed", call),
         quirks.gather,
         "all_reduce",
@@ -273,11 +273,7 @@ def run(call: Call) -> Any:
 
 
 # ---------------------------------------------------------------- the collectives
-SHORT = "memory_config subdevice_id"
-TUNING = f"{SHORT} chunks_per_sync num_workers_per_link num_buffers_per_channel"
-
-
-@operation("all_gather", "collective", hints=f"{TUNING} sub_core_grids")
+@operation("all_gather", "collective")
 def all_gather(
     input_tensor: Tensor,
     dim: int,
@@ -306,11 +302,7 @@ def all_gather(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation(
-    "reduce_scatter",
-    "collective",
-    hints=f"{TUNING} intermediate_memory_config compute_kernel_config",
-)
+@operation("reduce_scatter", "collective")
 def reduce_scatter(
     input_tensor: Tensor,
     dim: int,
@@ -334,7 +326,7 @@ def reduce_scatter(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("all_reduce", "collective", hints=SHORT)
+@operation("all_reduce", "collective")
 def all_reduce(
     input_tensor: Tensor,
     *,
