@@ -29,7 +29,8 @@ from ttkit.layouts.inference import (  # noqa: E402
 from ttkit.layouts.times import EFFICIENCY  # noqa: E402
 from ttkit.plans import all_gather, all_reduce, cost, reduce_scatter, topology  # noqa: E402
 from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
-from ttkit.train.config.settings import DeviceConfig, TransformerConfig  # noqa: E402
+from ttkit.train.config.layout import Layout  # noqa: E402
+from ttkit.train.config.settings import TransformerConfig  # noqa: E402
 from ttkit.train.memory import tiled  # noqa: E402
 from ttkit.train.model.models import create_model  # noqa: E402
 
@@ -119,7 +120,7 @@ def synchronisation_s(
 ) -> float:
     """Return the modelled seconds of the all-reduces of all gradients, one for each parameter."""
     mesh, axis = ring(chips, system)
-    parameters = create_model(config_of(model), DeviceConfig().layout()).parameters().values()
+    parameters = create_model(config_of(model), Layout()).parameters().values()
     sizes = [2 * tiled(p.local_shape) for p in parameters]
     moved = sum(cost(all_reduce(mesh, nbytes, axis)).time_s for nbytes in sizes)
     return moved + len(sizes) * (chips - 1) * hop_s
@@ -130,7 +131,7 @@ def step_s(model: str, samples: int = 1, chip: Chip = GALAXY_BH.chip) -> float:
     token: 6 N + 12 L E S (Chowdhery 2022), N with the token table, as tt-train counted them before
     tt-metal PR #50114."""
     config = config_of(model)
-    parameters = create_model(config, DeviceConfig().layout()).parameters().values()
+    parameters = create_model(config, Layout()).parameters().values()
     learned = sum(tiled(p.local_shape) for p in parameters)
     token = 6 * learned + 12 * config.num_blocks * config.embedding_dim * SEQUENCE
     peak = chip.peak_flops("HiFi4") * EFFICIENCY.value

@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
+from ttkit.backend import from_numpy
 from ttkit.train import SGD, AutoContext, DistributedConfig, SGDConfig, synchronize_gradients
 from ttkit.train.autograd.ops import mse_loss
 from ttkit.train.autograd.tensor import Tensor

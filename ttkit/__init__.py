@@ -12,8 +12,14 @@ Example:
 
 from typing import Any as _Any
 
-from ttkit.dialect import DialectWarning, is_strict, strict
-from ttkit.errors import CollectiveMismatch, OutOfMemoryError, TTKitError
+from ttkit.errors import (
+    CollectiveMismatch,
+    DialectWarning,
+    OutOfMemoryError,
+    TTKitError,
+    is_strict,
+    strict,
+)
 from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
@@ -21,9 +27,8 @@ __version__ = "0.2.0"
 # What is loaded when it is first asked for: module -> the names that it holds, "" for itself.
 _NAMES = {
     **dict.fromkeys(("cluster", "lessons", "plans", "train", "ttml"), ""),
-    "backend": "about",
+    "backend": "about assert_with_pcc from_numpy pcc to_numpy",
     "cluster.engines.cluster": "Cluster",
-    "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
     "layouts.search": "plan_layouts",
     "plans.recorded": "last_plan",

@@ -1,8 +1,14 @@
-"""Errors in one form: what was asked, the rule with its numbers, what to try."""
+"""Errors in one form: what was asked, the rule with its numbers, what to try.
+
+And the two dialects: strict is ttnn 0.81.1, which refuses what the default one warns about, the
+guide's older forms.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Iterable
 from types import TracebackType
 from typing import NoReturn
@@ -97,13 +103,15 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """Raise an error with the message "asked: rule", and "try: cure" in a second line.
 
     Args:
-        asked: the call, with shapes and mesh.
+        asked: the call, with shapes and mesh; None where the guard of an operation names it.
         rule: what must hold, with the numbers that broke it, in ttnn's own words where it has some.
         cure: what to try; "" where there is nothing to add.
         kind: the exception class.
     """
-    error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
+    text = rule + (f"\n  try: {cure}" if cure else "")
+    error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
     error.ours = True  # type: ignore[attr-defined]
+    error.names_no_call = asked is None  # type: ignore[attr-defined]
     raise error from None  # The rule already has the message of NumPy.
 
 
@@ -130,3 +138,57 @@ def nearest(name: object, known: Iterable[str]) -> str:
     import difflib  # It is imported late, so that `import ttkit` stays light.
 
     return next(iter(difflib.get_close_matches(str(name)[:60], list(known), 1)), "")
+
+
+_state = {"strict": os.environ.get("TTKIT_STRICT", "") not in ("", "0")}
+_warned: set[str] = set()
+
+
+class DialectWarning(UserWarning):
+    """The call has a form that the guide prints and ttnn 0.81.1 refuses."""
+
+
+def strict(on: bool = True) -> None:
+    """Choose the strict dialect, which is ttnn 0.81.1, or with `on=False` the default one.
+
+    `TTKIT_STRICT=1` in the environment chooses it at start.
+
+    Example:
+        >>> strict(); is_strict()
+        True
+        >>> strict(False); is_strict()
+        False
+    """
+    _state["strict"] = bool(on)
+
+
+def is_strict() -> bool:
+    """Return whether the dialect is strict."""
+    return _state["strict"]
+
+
+def older_form(form: str, spelling: str) -> bool:
+    """Return whether the dialect accepts an older form; warn once for each form that it accepts.
+
+    Args:
+        form: the form, for example `MeshShape(y=, x=)`.
+        spelling: how ttnn 0.81.1 spells it.
+    """
+    if _state["strict"]:
+        return False
+    if form not in _warned:
+        _warned.add(form)
+        message = (
+            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        )
+        warnings.warn(message, DialectWarning, stacklevel=_levels_to_the_user())
+    return True
+
+
+def _levels_to_the_user() -> int:
+    """Return the stack level of the first line outside ttkit, which the warning is about."""
+    here, level = os.path.dirname(__file__), 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from ttkit import backend, dialect
+from ttkit import backend, errors
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiler import Profile
@@ -81,7 +81,7 @@ def python(words: Sequence[str]) -> int:
     if asked.system:
         use_system(asked.system)
     if asked.strict:
-        dialect.strict()
+        errors.strict()
     install_as_ttnn()
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))

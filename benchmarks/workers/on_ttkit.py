@@ -301,7 +301,7 @@ def train(layout: str) -> Callable[[Any], None]:
         import numpy as np
 
         from ttkit import ttnn
-        from ttkit.convert import to_numpy
+        from ttkit.backend import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model
         from ttkit.train.config.layout import Layout
         from ttkit.train.config.settings import TransformerConfig

@@ -30,7 +30,7 @@ def _row(*chips: int) -> plans.Topology:
 
 
 ROWS = (_row(5, 1, 3, 7), _row(4, 0, 2, 6))
-SIZES = (384, 768)  # bytes of a shard of 8 rows in float32
+SIZES = (384, 768)  # These are bytes of a shard of 8 rows in float32: 12 and 24 columns.
 Planner = Callable[[plans.Topology, int], plans.Plan]
 
 
@@ -135,7 +135,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 04.crossover
-BAND = 0.1  # how far from the cross-over an answer may be, as a part of it
+BAND = 0.1  # An answer may be 10 % off the cross-over.
 
 
 def _all_reduce(size: float, algorithm: str) -> plans.Plan:
@@ -155,7 +155,7 @@ def _off(answer: Any) -> str:
     size = as_number(answer)
     if size is None or size < 1:
         return f"a number of bytes is asked for, at least 1, not {answer!r}"
-    # never None here: each wins somewhere
+    # Each algorithm is faster at some size, so there is a cross-over.
     want = plans.crossover(lambda n: _all_reduce(n, "tree"), lambda n: _all_reduce(n, "line")) or 0
     if abs(size - want) <= BAND * want:
         return ""
@@ -177,7 +177,8 @@ exercise(
 
 
 # ---------------------------------------------------------------- 04.price
-LATENCY_S, BYTES_PER_S = 2e-6, 4e9  # none of a real link
+# They differ from every real link, so that an answer must use its arguments.
+LATENCY_S, BYTES_PER_S = 2e-6, 4e9
 Sizes = list[int]
 
 
@@ -194,7 +195,8 @@ def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, ra
 def _plans() -> list[plans.Plan]:
     t3000 = plans.topology("t3000")
     rim = plans.topology("t3000", (1, 8))
-    # the largest transfer of a step is neither its first nor its last
+    # In this plan the largest transfer of a step is neither its first nor its last, so that an
+    # answer must take the maximum.
     uneven = plans.all_to_all(t3000, 240_000)
     turned = [[*step][2:] + [*step][:2] for step in uneven.steps]
     return [

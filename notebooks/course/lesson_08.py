@@ -1,4 +1,4 @@
-"""Lesson 08, hybrid parallel: lesson 07's MLP on any mesh, a picture of a layout, exercises."""
+"""Lesson 08, hybrid parallel: its exercises."""
 
 from __future__ import annotations
 
@@ -8,128 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ttkit import backend
+from course.common import small_gpt
 from ttkit.errors import TTKitError
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
-from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
-from ttkit.visualize.charts import Stacks
+from ttkit.train import training_plan
+from ttkit.train.config.settings import DeviceConfig, Settings
 
-HEADROOM = 0.1  # of a chip's DRAM stays free
-ERROR = 0.1  # of modelled speeds: shapes that are no further apart are equally good
-
-
-CONTROLS: dict[str, Any] = {  # of `layout_pictures`
-    "mesh": {"8 x 1": (8, 1), "4 x 2": (4, 2), "2 x 4": (2, 4), "1 x 8": (1, 8)},
-    "batch": [8, 16, 32],
-    "precision": ["float32", "bfloat16"],
-    "zero": [0, 1, 2, 3],
-    "recompute": False,
-}
-
-
-# ---------------------------------------------------------------- what the lesson measures
-def falcon_backward(x: np.ndarray) -> dict[str, Any]:
-    """Return both weights of lesson 07's MLP after one forward and backward, with gradients.
-
-    They are cut over the mesh that is open in the `AutoContext`, and the same on every mesh.
-
-    Args:
-        x: the samples, [batch, 1, tokens, 128]; data groups share them.
-    """
-    from ttkit.train import Tensor
-    from ttkit.train.autograd import ops
-    from ttkit.train.context import current_layout
-    from ttkit.train.model.modules import ColumnParallelLinear, RowParallelLinear
-
-    up = ColumnParallelLinear(128, 512, has_bias=False)
-    down = RowParallelLinear(512, 128, has_bias=False)
-    for layer in (up, down):
-        layer.init_weights(42)
-    placed = current_layout().place(x, dtype=backend.load().float32, dp_dim=0)
-    output = down(ops.gelu(up(Tensor(placed))))
-    ops.mean(output * output).backward()
-    return {"up": up.weight, "down": down.weight}
-
-
-def on_links(profile: Any, chips: Iterable[int] | None = None) -> int:
-    """Return the bytes that a profile's calls send over links; of calls among `chips` only."""
-    inside = [r for r in profile.records if chips is None or set(r.chips) <= set(chips)]
-    return sum(r.bytes_on_links for r in inside)
-
-
-# ---------------------------------------------------------------- the picture of a layout
-def planned(model: Any, layout: Any, batch: int, system: str = "t3000") -> Any:
-    """Return the planner's candidate for a layout, whether it fits or not.
-
-    Args:
-        model: a `TransformerConfig`.
-        layout: a `ttkit.train.config.layout.Layout`.
-        batch: sequences of a step, of all groups together.
-        system: the machine.
-
-    Raises:
-        TTKitError: the layout does not cut this model and batch evenly.
-    """
-    from ttkit.hardware.systems import system_named
-    from ttkit.layouts.places import Machine, Place, place_of
-    from ttkit.layouts.search import evaluate
-    from ttkit.layouts.step import Job
-
-    layout.check(model, batch, model.max_sequence_length)
-    machine = Machine(system_named(system), headroom=-99, overlap=True)
-    place = place_of(machine.system, layout, (1, 1))
-    assert isinstance(place, Place), place
-    job = Job(replace(model, experimental=None), batch, model.max_sequence_length, TrainingConfig())
-    return evaluate(job, layout, place, machine)
-
-
-def layout_pictures(
-    model: Any,
-    mesh: tuple[int, int],
-    batch: int,
-    precision: str = "float32",
-    zero: int = 0,
-    recompute: bool = False,
-    system: str = "t3000",
-) -> list[Stacks]:
-    """Return what a chip holds by kind beside what it has, and the times of a step, modelled.
-
-    Example:
-        >>> from ttkit.train.config.settings import TransformerConfig
-        >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
-        >>> memory, step = layout_pictures(gpt, (2, 4), 8)
-        >>> memory.title.split(":")[0]
-        'DP2 TP4'
-    """
-    from ttkit.hardware.systems import system_named
-    from ttkit.train.config.layout import Layout
-
-    dp, tp = mesh
-    sizes: dict[str, Any] = {"zero": zero, "recompute": recompute, "precision": precision}
-    layout, chip = Layout(dp, tp, **sizes), system_named(system).chip
-    found = planned(model, layout, batch, system)
-    part = found.memory.total / chip.dram_bytes
-    rows: dict[str, tuple[float, ...]] = {}
-    rows |= {kind: (size / 1e9, 0, 0) for kind, size in found.memory._asdict().items()}
-    rows["all"] = (found.memory.total / 1e9, 0, 0)
-    room = chip.dram_bytes / 1e9
-    rows["a chip has"] = (0, room * (1 - HEADROOM), room * HEADROOM)
-    fits = "fits" if part <= 1 - HEADROOM else "too tight" if part <= 1 else "does not fit"
-    title = f"{layout}: {part:.0%} of a chip's memory, {fits}"
-    memory = Stacks(title, rows, ("held", "to use", "headroom"), ("headroom",), "GB, modelled")
-    times, ms = found.times, 1e3
-    sent = times.communication + times.hidden
-    work = (times.products + times.optimizer) * ms
-    step = {
-        "sending after it": (work, sent * ms),
-        "sending beside it": (work, times.communication * ms),
-    }
-    rate, after = found.tokens_per_s, times.total / (times.total + times.hidden)
-    title = f"a step: {rate * after:,.0f} tokens/s; sending beside computing: {rate:,.0f}"
-    title += f", MFU {found.mfu:.0%}"
-    parts = ("computing", "exposed communication")
-    return [memory, Stacks(title, step, parts, (parts[1],), "ms, modelled")]
+HEADROOM = 0.1  # So much of a chip's DRAM must stay free.
+# Modelled speeds have this relative error, so shapes no further apart are equally good.
+ERROR = 0.1
 
 
 # ---------------------------------------------------------------- 08.gradient
@@ -158,7 +46,8 @@ def _of_groups(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[l
 
 
 def _sizes(groups: int, parts: int) -> list[Any]:
-    # rows of a group, features, columns of a part: not the same on each mesh
+    # The rows of a data-parallel replica, the features, and the columns of a tensor-parallel rank
+    # differ from mesh to mesh.
     rows, width, out = 32 * (groups + parts - 4), 32 * (parts + 1), 16 * groups
     arrays = [(rows * groups, width), (width, out * parts), (rows * groups, out * parts)]
     shards = [(rows, width), (width, out), (rows, out)]
@@ -182,17 +71,10 @@ exercise(
         "different samples lie along axis 0": lambda *given: [
             sum(own) for own in _of_groups(*given) for _ in own
         ],
-        "the sum went along both axes: along axis 1 devices have different columns, which do not "
-        "belong in one sum": lambda mesh, *arrays: (
-            [sum(map(sum, _of_groups(mesh, *arrays)))] * mesh.get_num_devices()
-        ),
         "it is {n} times too large: the loss is a mean over all elements of y, not over those of "
         "a device": _times(lambda mesh: mesh.get_num_devices()),
         "it is {mesh.shape[0]} times too large: the loss is a mean over all groups' samples": (
             _times(lambda mesh: mesh.shape[0])
-        ),
-        "it is {mesh.shape[1]} times too large: the loss is a mean over all columns of y": _times(
-            lambda mesh: mesh.shape[1]
         ),
     },
     budget=Budget(sends=1),
@@ -212,35 +94,41 @@ exercise(
 
 # ---------------------------------------------------------------- 08.choose
 Shape = tuple[int, int]
-SHAPES = {  # in which a machine can be opened
+SHAPES = {  # A machine can be opened in these shapes.
     "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
 RUNS: tuple[tuple[int, int, int, Any, str, Any], ...] = (
-    # embedding, blocks, heads, precision, machine, how blocks run
-    (768, 40, 48, "bfloat16", "t3000", "default"),  # in float32 nothing fits
-    (2048, 22, 16, "float32", "t3000", "memory_efficient"),  # the fastest leaves too little free
-    (768, 24, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
+    # Each row has embedding, blocks, heads, precision, machine, and how blocks run.
+    (768, 40, 48, "bfloat16", "t3000", "default"),  # In float32 no shape would fit.
+    # The fastest shape leaves too little free.
+    (2048, 22, 16, "float32", "t3000", "memory_efficient"),
+    (768, 24, 12, "float32", "t3000", "default"),  # Eight chips cannot share twelve heads.
     (2560, 32, 32, "float32", "t3000", "memory_efficient"),
-    (1280, 22, 20, "float32", "t3000", "default"),  # fits, but leaves too little free
-    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # too large for chips of 12 GB
+    (1280, 22, 20, "float32", "t3000", "default"),  # A shape fits, but leaves too little free.
+    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # The model needs chips above 12 GB.
 )
 
 
 def _cases() -> Iterable[tuple[Settings, list[Shape], str]]:
     for width, blocks, heads, precision, system, runner in RUNS:
-        model = TransformerConfig(
-            num_heads=heads, embedding_dim=width, num_blocks=blocks, vocab_size=50257,
-            max_sequence_length=1024, dropout_prob=0, runner_type=runner,
-        )  # fmt: skip
-        training = TrainingConfig(batch_size=8, precision=precision)
-        yield Settings(training_config=training, transformer_config=model), SHAPES[system], system
+        yield (
+            small_gpt(
+                embedding_dim=width,
+                num_blocks=blocks,
+                num_heads=heads,
+                vocab_size=50257,
+                max_sequence_length=1024,
+                precision=precision,
+                runner_type=runner,
+            ),
+            SHAPES[system],
+            system,
+        )
 
 
 def _plans(settings: Settings, shapes: Sequence[Shape], system: str) -> dict[Shape, Any]:
     """Return the plan of each shape among whose chips the heads divide."""
-    from ttkit.train import training_plan
-
     plans = {}
     for shape in shapes:
         device = DeviceConfig(shape, enable_ddp=shape[0] > 1, enable_tp=shape[1] > 1)
@@ -260,23 +148,20 @@ def _unfit(answer: Any, settings: Settings, shapes: Sequence[Shape], system: str
     """Return what is wrong with a shape for a training."""
     plans = _plans(settings, shapes, system)
     speeds = {s: p.tokens_per_s for s, p in plans.items() if _taken(p) <= 1 - HEADROOM}
-    best: Any = max(speeds, key=lambda shape: speeds[shape], default=None)
+    best = max(speeds, key=lambda shape: speeds[shape], default=None)
     model: Any = settings.transformer_config
-    name = f"a GPT {model.embedding_dim} wide on {system}"
+    name = f"a GPT {model.embedding_dim} wide on {system}: {answer}"
     if answer is None:
-        return f"{name}: you found no shape, but {best} fits" if best else ""
+        return f"{name}, but {best} fits" if best else ""
     mine = tuple(answer)
-    if mine not in shapes:
-        return f"{name}: {mine} is not among the shapes {shapes}"
     if mine not in plans:
-        return f"{name}: {mine} is refused: {model.num_heads} heads do not divide by {mine[1]}"
-    none = "" if best else "; no shape does, so the answer is None"
-    takes = f"it takes {_taken(plans[mine]):.0%} of a chip's memory"
+        return f"{name} is refused: {model.num_heads} heads do not divide by {mine[1]}"
     if mine not in speeds:
-        return f"{name}: {mine} does not fit in {1 - HEADROOM:.0%}, {takes}{none}"
-    faster = speeds[best] / speeds[mine]
-    if faster > 1 + ERROR:
-        return f"{name}: {mine} fits, but another shape that fits is {faster:.2f} times as fast"
+        none = "" if best else "; no shape fits, so the answer is None"
+        return f"{name} takes {_taken(plans[mine]):.0%} of a chip's memory{none}"
+    if best and speeds[best] > (1 + ERROR) * speeds[mine]:
+        faster = speeds[best] / speeds[mine]
+        return f"{name} fits, but another shape that fits is {faster:.2f} times as fast"
     return ""
 
 

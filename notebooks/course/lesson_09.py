@@ -1,104 +1,65 @@
-"""Lesson 09, pipeline parallel: its playground, and exercises about formulas and schedules."""
+"""Lesson 09, pipeline parallel: stages that are timed, and exercises about schedules."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
-from course.lesson_08 import planned
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import exercise
-from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.visualize.lanes.schedule import SchedulePicture
+from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.train import PipelineTrainer
 
-STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
-FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, which the last one has, too
+# These are the sizes and limits of the exercise 09.budget.
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4
+FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
 BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
-BUILD: dict[str, Callable[..., Schedule]] = {
-    "one at a time": one_at_a_time,
-    "GPipe": gpipe,
-    "1F1B": one_f_one_b,
-    "interleaved": interleaved,
-    "ZB-H1": zb_h1,
-}
-
-
-# ---------------------------------------------------------------- the playground
-def schedule_of(
-    schedule: str, stages: int, micro_batches: int, chunks: int = 1, backward: float = 2
-) -> SchedulePicture:
-    """Return the picture of a schedule by its name.
-
-    Args:
-        schedule: one of `BUILD`.
-        stages, micro_batches: how many.
-        chunks: of each stage; of "interleaved" only.
-        backward: how much longer a backward takes than a forward.
-
-    Example:
-        >>> schedule_of("1F1B", 2, 1)
-        1F1B: 2 stages, 1 micro-batch · bubble 50.0% of the time
-          stage 0 |F0----..................B0----------| bubble 50.0%, holds 1
-          stage 1 |......F0----B0----------............| bubble 50.0%, holds 1
-    """
-    more = (chunks,) if schedule == "interleaved" else ()
-    built = BUILD[schedule](stages, micro_batches, *more)
-    return SchedulePicture(built.timeline(1, backward), unit="")
 
 
 # ---------------------------------------------------------------- what the lesson measures
-def timed(settings: Any, text: str, seconds: float) -> tuple[list[float], Any]:
-    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
+class Slow:
+    """A stage of a pipeline that also sleeps, as if its blocks were large.
 
     Args:
-        settings, text: of a `PipelineTrainer`.
+        stage: what it does besides.
         seconds: how long each forward sleeps; each backward sleeps twice as long.
+    """
+
+    def __init__(self, stage: Any, seconds: float):
+        self.stage, self.seconds = stage, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
+
+    def forward(self, *args: Any) -> Any:
+        """Sleep, then do the stage's forward."""
+        time.sleep(self.seconds)
+        return self.stage.forward(*args)
+
+    def backward(self, *args: Any) -> Any:
+        """Sleep, then do the stage's backward."""
+        time.sleep(2 * self.seconds)
+        return self.stage.backward(*args)
+
+
+def timed(settings: Any, text: str, seconds: float) -> tuple[list[float], Any]:
+    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
 
     Returns:
         The losses of the first three steps, and the timetable of the fastest slow step: the one
         that other programs disturbed least.
     """
-    from ttkit.train import PipelineTrainer
-
-    def slow(call: Callable[..., Any], pause: float) -> Callable[..., Any]:
-        def slept(*args: Any) -> Any:
-            time.sleep(pause)
-            return call(*args)
-
-        return slept
-
     with PipelineTrainer(settings, text=text) as trainer:
         losses = [record.loss for record in trainer.fit(3, show=False)]
-        for stage in trainer.stages.values():
-            stage.forward = slow(stage.forward, seconds)  # type: ignore[method-assign]
-            stage.backward = slow(stage.backward, 2 * seconds)  # type: ignore[method-assign]
+        for number, stage in trainer.stages.items():
+            trainer.stages[number] = Slow(stage, seconds)  # type: ignore[assignment]
         found = []
         for _ in range(3):
             trainer.step()
             found.append(trainer.timetable())
         return losses, min(found, key=lambda table: table.time_s)
-
-
-def card(model: Any, layout: Any, batch: int) -> dict[str, float]:
-    """Return what one step costs a chip of a T3000, modelled, by the name of its column.
-
-    Args:
-        model: a `TransformerConfig`.
-        layout: a `ttkit.train.config.layout.Layout`.
-        batch: sequences of a step, of all groups together.
-    """
-    found = planned(model, layout, batch)
-    times = found.times
-    return {
-        "MB sent": round(sum(each.bytes_sent for each in found.traffic) / 1e6),
-        "calls": sum(each.times for each in found.traffic),
-        "GB held": round(found.memory.total / 1e9, 1),
-        "% waits": round(100 * (times.communication + times.bubble) / times.total),
-        "tokens/s": round(found.tokens_per_s, -1),
-    }
 
 
 # ---------------------------------------------------------------- 09.bubble

@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ttkit import backend
-from ttkit.convert import from_numpy
+from course.common import place
 from ttkit.errors import fail
 from ttkit.lessons.exercises import exercise
-from ttkit.lessons.on_meshes import MeshRun, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 RECORD = Path(__file__).with_name("torch_cells.json")
 
@@ -33,9 +30,9 @@ PRODUCTS = {
     ("Replicate", "Shard(1)"): "Shard(1)",
     ("Shard(0)", "Replicate"): "Shard(0)",
     ("Shard(1)", "Shard(0)"): "Partial",
-    ("Replicate", "Shard(0)"): "Partial",  # each device takes its columns of the replica
+    ("Replicate", "Shard(0)"): "Partial",  # Each device takes its columns of the replica.
     ("Shard(1)", "Replicate"): "Partial",
-    ("Partial", "Replicate"): "Partial",  # the sum of the products is the product of the sum
+    ("Partial", "Replicate"): "Partial",  # A matmul of a sum is the sum of the matmuls.
     ("Replicate", "Partial"): "Partial",
 }
 PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
@@ -80,56 +77,34 @@ exercise(
 
 
 # ---------------------------------------------------------------- 13.redistribute
-MOVES = {
-    ("Replicate", "Shard(0)"): "mesh_partition",
-    ("Replicate", "Shard(1)"): "mesh_partition",
-    ("Shard(0)", "Replicate"): "all_gather",
-    ("Shard(1)", "Replicate"): "all_gather",
-    ("Partial", "Replicate"): "all_reduce",
-    ("Partial", "Shard(0)"): "reduce_scatter",
-    ("Partial", "Shard(1)"): "reduce_scatter",
-}
-DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # partial sums are placed one below the other
+PAIRS = [
+    ("Replicate", "Shard(0)"),
+    ("Replicate", "Shard(1)"),
+    ("Shard(0)", "Replicate"),
+    ("Shard(1)", "Replicate"),
+    ("Partial", "Replicate"),
+    ("Partial", "Shard(0)"),
+    ("Partial", "Shard(1)"),
+]
+# Addends of a partial sum lie one below the other on the host, so dimension 0 gives each device
+# one.
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
 
 
-@dataclass
-class _Move(MeshRun):
-    """A call with a tensor that is placed as `arguments[2]`, to be placed as `arguments[3]`."""
-
-    def over(self, budget: Any) -> str:
-        """Say which operations were called, where there is a cheaper one."""
-        called = [
-            record.name.rpartition(".")[2] for record in self.records if record.kind != "host"
-        ]
-        enough = MOVES[self.arguments[2:]]
-        if called == [enough] or not backend.is_simulated():
-            return ""
-        sent = ", ".join(called) or "nothing, so that the values went through the host"
-        return f" it is right, but you called {sent}: {enough} alone is enough"
+def _redistributed(answer: Any, mesh: Any, addends: np.ndarray, source: str, target: str) -> Any:
+    """Call an answer with the tensor placed as `source`."""
+    array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
+    return answer(place(mesh, array, DIMS.get(source)), source, target)
 
 
-class _Moves:
-    """Calls of an answer for each pair of placements, on two meshes."""
-
-    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[_Move]:
-        """Yield each call."""
-        ttnn = backend.load()
-        for source, target in MOVES:
-
-            def move(mesh: Any, addends: np.ndarray, how: Any = (source, target)) -> Any:
-                whole = how[0] == "Partial"
-                array = np.concatenate(addends) if whole else addends.sum(axis=0)
-                mapper = ttnn.ReplicateTensorToMesh(mesh)
-                if how[0] in DIMS:
-                    mapper = ttnn.ShardTensorToMesh(mesh, dim=DIMS[how[0]])
-                tiles = {"device": mesh, "layout": ttnn.TILE_LAYOUT}
-                return answer(from_numpy(array, mesh_mapper=mapper, **tiles), *how)
-
-            tries = OnMeshes([(1, 4), (1, 3)], _addends, fabric=True)
-            for run in tries.runs(move, asks, mesh):
-                run.arguments += (source, target)
-                run.where += f" from {source} to {target}"
-                yield _Move(**vars(run))
+def _enough(mesh: Any, addends: np.ndarray, source: str, target: str) -> int:
+    """Return the bytes over links of the cheapest way."""
+    n, size = mesh.get_num_devices(), addends[0].nbytes
+    # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
+    once = (n - 1) * size
+    if source == "Replicate":
+        return 0
+    return 2 * once if (source, target) == ("Partial", "Replicate") else once
 
 
 def _addends(rows: int, columns: int) -> list[Any]:
@@ -152,7 +127,7 @@ exercise(
     "13.redistribute",
     asks="redistribute(x, source, target)",
     reference=_moved,
-    cases=_Moves(),
+    cases=OnMeshes([(1, 4), (1, 3)], _addends, fabric=True, more=PAIRS, call=_redistributed),
     mistakes={
         "each device still has its partial sum": lambda mesh, addends, *_: list(addends),
         "each device cut its own partial sum; nothing was added": _own,
@@ -163,6 +138,7 @@ exercise(
             mesh, _moved(mesh, *given)[0]
         ),
     },
+    budget=Budget(link_bytes=_enough),
     rtol=1e-4,
     praise="7 ways to move a tensor, none sends more than it must",
     hints=[

@@ -1,4 +1,4 @@
-"""Lesson 14, a real model without a card: a layer's times, and its exercises."""
+"""Lesson 14, a real model without a card: its exercises."""
 
 from __future__ import annotations
 
@@ -7,36 +7,7 @@ import math
 
 import numpy as np
 
-from ttkit.hardware.systems import system_named
 from ttkit.lessons.exercises import exercise
-from ttkit.plans import all_gather, cost, reduce_scatter, topology
-from ttkit.roofline import roofline
-from ttkit.visualize.charts import Stacks
-
-TOKENS, BFLOAT16, TILE_BYTES = 64, 2, 32 * 32 * 2
-
-
-# ---------------------------------------------------------------- a picture of a layer's times
-def layer_times(width: int, chips: int) -> Stacks:
-    """Return how long the lesson's layer computes and sends on a row of chips, modelled.
-
-    It is as wide as given, with half as many heads of keys and values as of queries, and twice as
-    many inner features. The chips read all weights once; of norms and scores nothing is counted.
-    """
-    weights = 9 * width**2 // chips  # q, out: 1 each; k, v: a half; gate, up, down: 2
-    chip = system_named("t3000").chip
-    computing = roofline(chip, 2 * TOKENS * weights, BFLOAT16 * weights, "HiFi2").time_s
-    row, whole = topology("t3000", (1, chips)), TOKENS * width * BFLOAT16
-    each = (  # of a block: the squares, the slices, the partial sums
-        all_gather(row, TOKENS // 32 * TILE_BYTES, axis=1, algorithm="line"),
-        all_gather(row, whole // chips, axis=1, algorithm="line"),
-        reduce_scatter(row, whole, axis=1, algorithm="line"),
-    )
-    sending = 2 * sum(cost(plan).time_s for plan in each)
-    longer = "computing" if computing > sending else "sending"
-    rows = {"computing": [1e6 * computing], "sending": [1e6 * sending]}
-    title = f"a layer {width:,} wide on {chips} chips (modelled): {longer} takes longer"
-    return Stacks(title, rows, ["microseconds"])
 
 
 # ---------------------------------------------------------------- 14.fuse
@@ -109,15 +80,15 @@ exercise(
     reference=_largest,
     cases=[
         (512, 16, 8, 1024, 8),
-        (4096, 32, 8, 14336, 32),  # Llama-8B on a Galaxy: 8 heads of keys and values
-        (2048, 32, 32, 5632, 32),  # 5632 is 176 tiles: not over 32 chips
+        (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
+        (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
         (512, 16, 2, 1024, 8),
-        (96, 6, 6, 192, 8),  # 3 chips fit the model and do not divide 8
-        (768, 12, 6, 3072, 18),  # 6: no power of two, and not 18 halved
-        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, and do not divide them
-        (2080, 64, 64, 8192, 64),  # 65 tiles: 64 chips have one each, and one is left
-        (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
-        (1024, 12, 8, 4096, 8),  # no model has fewer whole heads of both kinds
+        (96, 6, 6, 192, 8),  # 3 chips fit the model but do not divide 8.
+        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
+        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
+        (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
+        (4544, 71, 1, 18176, 8),  # Falcon-7B has one KV head.
+        (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],
     mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
     | {

@@ -5,70 +5,180 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from course.watched import MESSAGES, Stuck, Watched
-from ttkit import lessons
-from ttkit.cluster.engines.stacks import Frame, users_line
+from ttkit.cluster.engines.stacks import Frame, is_library, users_line
 from ttkit.lessons import CheckFailed, NotDone
 from ttkit.lessons.comparing import unlike
 from ttkit.lessons.exercises import Run
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
-LIMIT_S = 2.5  # how long one message of an answer may take
+LIMIT_S = 2.5  # One message of an answer may take so long.
+POLL_S = 0.0005
+SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
+# MPI still holds the buffers of requests that never complete, so they must stay alive.
+_pending: list[Any] = []
 
 
 # ---------------------------------------------------------------- on a rank
-@contextlib.contextmanager
-def _among(ranks: int) -> Iterator[Any]:
-    """Give the first ranks a communicator of their own, the others None.
+class Stuck(BaseException):
+    """A message has taken too long; no `except Exception` of an answer hides it."""
 
-    Messages that one answer leaves behind do not reach the next one.
+
+class Watched:
+    """A communicator with `Send`, `Recv` and `Sendrecv`; it records messages and ends waits.
+
+    `Send` waits until the other rank receives, as `Ssend` does: MPI may do so with any message, and
+    does with large ones.
+
+    Args:
+        comm: of mpi4py.
+        limit_s: how long one message may take.
     """
-    from mpi4py import MPI
 
-    world = MPI.COMM_WORLD
-    inside = world.rank < ranks
-    comm = world.Split(0 if inside else MPI.UNDEFINED)
-    yield comm if inside else None
+    def __init__(self, comm: Any, limit_s: float = LIMIT_S):
+        self._comm, self._limit_s = comm, limit_s
+        self.rank, self.size = comm.rank, comm.size
+        self.sent = self.calls = 0
+        self.log: list[Call] = []
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        self._exchange("Send", buf, dest, tag)
+
+    def Recv(self, buf: Any, source: int = ANY, tag: int | None = None) -> None:
+        self._exchange("Recv", into=buf, source=source, recvtag=tag)
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY,
+        recvtag: int | None = None,
+    ) -> None:
+        self._exchange("Sendrecv", sendbuf, dest, sendtag, recvbuf, source, recvtag)
+
+    def _exchange(
+        self,
+        name: str,
+        buf: Any = None,
+        dest: int | None = None,
+        tag: int = 0,
+        into: Any = None,
+        source: int | None = None,
+        recvtag: int | None = None,
+    ) -> None:
+        """Record a call, start its messages, and wait until they are done.
+
+        Raises:
+            Stuck: they took longer than the limit.
+        """
+        from mpi4py import MPI
+
+        requests: list[Any] = []
+        nbytes, text = 0, ""
+        if source is not None:
+            sender = MPI.ANY_SOURCE if source == ANY else source
+            requests.append(
+                self._comm.Irecv(into, sender, MPI.ANY_TAG if recvtag is None else recvtag)
+            )
+        if dest is not None:
+            array = np.asarray(buf)
+            requests.append(self._comm.Issend(buf, dest, tag))
+            nbytes = array.nbytes
+            text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
+        self.calls, self.sent = self.calls + 1, self.sent + nbytes
+        to, origin = (None if peer == MPI.PROC_NULL else peer for peer in (dest, source))
+        self.log.append(Call(name, to, origin, nbytes, text, _line()))
+        end = time.monotonic() + self._limit_s
+        statuses = [MPI.Status() for _ in requests]
+        while not MPI.Request.Testall(requests, statuses):
+            if time.monotonic() > end:
+                _pending.extend([*requests, buf, into])
+                raise Stuck
+            time.sleep(POLL_S)
+        if source == ANY:  # The status names the rank that sent the message.
+            self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
+
+
+class OneAllreduce:
+    """A communicator with `Allreduce` alone; it counts the bytes that the rank gives it."""
+
+    log: tuple[Call, ...] = ()
+
+    def __init__(self, comm: Any, limit_s: float = LIMIT_S):
+        self._comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.sent = self.calls = 0
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, *op: Any) -> None:
+        arrays = [each for each in (sendbuf, recvbuf) if isinstance(each, np.ndarray)]
+        self.calls, self.sent = self.calls + 1, self.sent + arrays[0].nbytes
+        self._comm.Allreduce(sendbuf, recvbuf, *op)
+
+
+def _line() -> str:
+    """Return the learner's line that is running, as "file|number|function"."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename == __file__ or is_library(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}|{frame.f_lineno}|{frame.f_code.co_name}" if frame else ""
+
+
+class Outcome(NamedTuple):
+    """What became of a function on a rank.
+
+    Attributes:
+        state: "done", "to do" or "stuck", or "away" where the rank takes no part.
+        result: what it returned, or the message of an exercise that is to do.
+        log: its messages.
+        sent: bytes.
+        calls: of `comm`.
+    """
+
+    state: str
+    result: Any = None
+    log: tuple[Call, ...] = ()
+    sent: int = 0
+    calls: int = 0
 
 
 def _run(
     function: Callable[..., Any],
+    kind: type,
     ranks: int,
-    values: list[Any] | None,
     arguments: tuple[Any, ...] = (),
-    calls: tuple[str, ...] = MESSAGES,
+    values: list[Any] | None = None,
     limit_s: float = LIMIT_S,
-) -> tuple[str, Any, list[Call], tuple[int, int]]:
-    """Call the function on one of the ranks, with its own of the values before the arguments.
+) -> Outcome:
+    """Call the function with a communicator of the first ranks, and this rank's own value."""
+    from mpi4py import MPI
 
-    Returns:
-        "done", "to do", "wrong" or "stuck", or "away" where the rank takes no part; the result or
-        the message; the messages of `comm`; how many bytes it sent, and how many calls it made.
-    """
-    with _among(ranks) as own:
-        if own is None:
-            return "away", None, [], (0, 0)
-        comm = Watched(own, limit_s, calls)
-        mine = () if values is None else (values[comm.rank],)
-        for name, value in (("np", np), ("lessons", lessons)):  # which the notebook has
-            getattr(function, "__globals__", {}).setdefault(name, value)
-        own.Barrier()  # so that nobody waits for a rank that has not begun
-        try:
-            result = function(comm, *mine, *arguments)
-        except NotDone as hint:
-            return "to do", str(hint), [], (0, 0)
-        except CheckFailed as why:
-            return "wrong", str(why), [], (0, 0)
-        except Stuck:
-            return "stuck", None, comm.log, (0, 0)
-        return "done", result, comm.log, (comm.sent, comm.calls)
+    world = MPI.COMM_WORLD
+    # Of their own, so that messages which one answer leaves behind do not reach the next one.
+    own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
+    if world.rank >= ranks:
+        return Outcome("away")
+    comm, mine = kind(own, limit_s), arguments
+    if values is not None:
+        mine = (values[own.rank],)
+    # The barrier keeps a rank's time limit from running before the others have begun.
+    own.Barrier()
+    try:
+        result = function(comm, *mine)
+    except NotDone as hint:
+        return Outcome("to do", str(hint))
+    except Stuck:
+        return Outcome("stuck", log=tuple(comm.log))
+    return Outcome("done", result, tuple(comm.log), comm.sent, comm.calls)
 
 
 # ---------------------------------------------------------------- in the notebook
@@ -77,9 +187,9 @@ def watch(
 ) -> Exchange:
     """Call `function(comm, *arguments)` on every rank, and return the messages that they sent.
 
-    `comm` has MPI's `Send`, `Isend`, `Recv`, `Irecv` and `Sendrecv`. Here `Send` waits until the
-    other rank receives, as MPI does with large messages. A message that takes longer than `limit_s`
-    ends the run, and the picture shows who waits for whom.
+    `comm` has MPI's `Send`, `Recv` and `Sendrecv`. Here `Send` waits until the other rank receives,
+    as MPI does with large messages. A message that takes longer than `limit_s` ends the run, and
+    the picture shows who waits for whom.
 
     Raises:
         TTKitError: a rank raised (the message names it).
@@ -93,26 +203,18 @@ def watch(
 
         watch(cluster, to_the_right)
     """
-    ranks = cluster.run(_run, function, cluster.n, None, arguments, limit_s=limit_s)
-    _tell(ranks, f"on {cluster.n} ranks")
-    found = _recorded(cluster, [log for _, _, log, _ in ranks])
-    stuck = {rank for rank, (state, *_) in enumerate(ranks) if state == "stuck"}
-    waits = tuple(wait for wait in found.waits if wait.rank in stuck)
-    return Exchange(cluster.n, found.messages, waits, tuple(result for _, result, *_ in ranks))
+    outcomes = cluster.run(_run, function, Watched, cluster.n, arguments, limit_s=limit_s)
+    found = _recorded(cluster, outcomes)
+    waits = tuple(wait for wait in found.waits if outcomes[wait.rank].state == "stuck")
+    results = tuple(each.result for each in outcomes)
+    return Exchange(cluster.n, found.messages, waits, results)
 
 
-def _tell(outcomes: list[Any], where: str) -> None:
-    """Raise what a rank has to say."""
-    for rank, (state, said, *_) in enumerate(outcomes):
-        if state == "to do":
-            raise NotDone(said)
-        if state == "wrong":
-            raise CheckFailed(f"{where}, rank {rank}: {said}")
-
-
-def _recorded(cluster: Any, logs: list[list[Call]]) -> Exchange:
-    """Return the messages of recorded calls, with the text of their lines."""
-    return exchange([[call._replace(line=_text(cluster, call)) for call in log] for log in logs])
+def _recorded(cluster: Any, outcomes: list[Outcome]) -> Exchange:
+    """Return the messages of the ranks, with the text of their lines."""
+    return exchange(
+        [[call._replace(line=_text(cluster, call)) for call in each.log] for each in outcomes]
+    )
 
 
 def _text(cluster: Any, call: Call) -> str:
@@ -122,6 +224,7 @@ def _text(cluster: Any, call: Call) -> str:
     return users_line([Frame("", int(number), function, cluster.line(file, int(number)))])
 
 
+# ---------------------------------------------------------------- exercises
 @dataclass(frozen=True)
 class RankBudget:
     """What an answer may use on each rank.
@@ -141,46 +244,47 @@ class OnRanks:
 
     Args:
         given: from the number of ranks to what each of them has.
-        calls: what `comm` has.
+        comm: the class of what they get.
     """
 
     given: Callable[[int], list[Any]]
-    calls: tuple[str, ...] = MESSAGES
+    comm: type = Watched
 
     def runs(self, answer: Any, asks: str, cluster: Any) -> Iterator[RankRun]:
         """Yield both calls. The reference and the mistakes get the list of all values."""
-        if cluster is None:
-            raise CheckFailed("give the cluster, too: lessons.check(name, function, cluster)")
-        if cluster.n < 3:
-            rule = "of two ranks each is left and right of the other: ttkit.Cluster(4)"
-            raise CheckFailed(f"the exercise needs three ranks or more. {rule}")
+        if cluster is None or cluster.n < 3:
+            rule = "of two ranks each is left and right of the other"
+            raise CheckFailed(f"give a cluster of three ranks or more: {rule}: ttkit.Cluster(4)")
+        cluster.client[:].execute("import numpy as np\nfrom ttkit import lessons", block=True)
         for n in (cluster.n, cluster.n - 1):
             values = self.given(n)
-            found = cluster.run(_run, answer, n, values, calls=self.calls)[:n]
-            where = f"on {n} ranks"
-            _tell(found, where)
-            states, results, logs, used = zip(*found)
+            outcomes = cluster.run(_run, answer, self.comm, n, values=values)[:n]
+            states = [each.state for each in outcomes]
+            if "to do" in states:
+                raise NotDone
             if "stuck" in states:
-                raise CheckFailed(f"{where}: {why_stuck(_recorded(cluster, list(logs)))}")
-            yield RankRun((values,), list(results), where, {"n": n}, used)
+                raise CheckFailed(f"on {n} ranks: {why_stuck(_recorded(cluster, outcomes))}")
+            results = [each.result for each in outcomes]
+            yield RankRun((values,), results, f"on {n} ranks", {"n": n}, outcomes)
 
 
 @dataclass
 class RankRun(Run):
-    """A call of an answer on ranks: for each the bytes that it sent, and its calls of `comm`."""
+    """A call of an answer on ranks."""
 
-    on_each: tuple[tuple[int, int], ...] = field(default=())
+    outcomes: list[Outcome] = field(default_factory=list)
 
     def unlike(self, expected: Any, rtol: float) -> str:
         """Compare rank by rank."""
-        each = enumerate(zip(expected, self.result, strict=True))
-        found = ((rank, unlike(want, have, rtol)) for rank, (want, have) in each)
-        return next((f", rank {rank}: {words}" for rank, words in found if words), "")
+        for rank, (want, have) in enumerate(zip(expected, self.result, strict=True)):
+            if words := unlike(want, have, rtol):
+                return f", rank {rank}: {words}"
+        return ""
 
     def over(self, budget: RankBudget) -> str:
         """Return which rank is over the budget, in words."""
-        for rank, (sent, calls) in enumerate(self.on_each):
-            most = self._most(budget, rank)
+        for rank, outcome in enumerate(self.outcomes):
+            sent, calls, most = outcome.sent, outcome.calls, self._most(budget, rank)
             if budget.calls is not None and calls > budget.calls:
                 return f" it is right, but rank {rank} made {calls} calls; {budget.calls} would do"
             if sent > most:
@@ -191,10 +295,10 @@ class RankRun(Run):
 
     def used(self, budget: RankBudget) -> str:
         """Return how many bytes a rank sent."""
-        return f"{self.on_each[0][0]} of {self._most(budget, 0)} bytes sent by each"
+        return f"{self.outcomes[0].sent} of {self._most(budget, 0)} bytes sent by each"
 
     def _most(self, budget: RankBudget, rank: int) -> int:
-        return budget.sends(self.arguments[0][rank], len(self.on_each))
+        return budget.sends(self.arguments[0][rank], len(self.outcomes))
 
 
 def why_stuck(run: Exchange) -> str:
@@ -203,36 +307,13 @@ def why_stuck(run: Exchange) -> str:
     Example:
         >>> from ttkit.plans.messages import ring_exchange
         >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
-        a deadlock: every rank waits in Recv until its neighbour sends
+        0 messages, then a deadlock: rank 0 waits for 1, 1 for 0
           rank 0 waits in Recv for rank 1 to send
           rank 1 waits in Recv for rank 0 to send
           try: Sendrecv, which does both at once
     """
-    calls = {(wait.call, wait.receives) for wait in run.waits}
-    waiting = {wait.rank for wait in run.waits}
-    if len(calls) == 1 and len(run.cycle) == run.ranks:
-        ((call, receives),) = calls
-        head = f"every rank waits in {call} until its neighbour"
-        if receives:
-            head = f"a deadlock: {head} sends"
-        else:
-            head += " receives: on large messages this deadlocks"
-    elif run.cycle:
-        head = f"a deadlock: ranks {', '.join(map(str, run.cycle))} wait for each other"
-        if len(run.cycle) == 1:
-            head = f"a deadlock: rank {run.cycle[0]} waits for itself"
-    elif not run.waits:
-        head = f"each send has its receive, but one took longer than {LIMIT_S} s"
-        return f"{head}\n  try: the same tag on both ranks, or no tags"
-    else:
-        wait = next(each for each in run.waits if each.peer not in waiting)
-        verb = "sends" if wait.receives else "receives"
-        done = f"rank {wait.peer} is done, and never {verb} that"
-        done = "all others are done or wait, too" if wait.peer == ANY else done
-        head = f"rank {wait.rank} waits forever: {done}"
-    cure = (
-        "try: Sendrecv, which does both at once"
-        if run.cycle
-        else ("try: every message needs one send and one receive, with the same two ranks")
-    )
-    return "\n  ".join([head, *run.waiting, cure])
+    cure = "every message needs one send and one receive, with the same two ranks"
+    if run.cycle:
+        cure = "Sendrecv, which does both at once"
+    head = run.title.partition(", ")[2] or run.title
+    return "\n  ".join([head, *run.waiting, f"try: {cure}"])

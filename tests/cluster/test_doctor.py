@@ -9,11 +9,9 @@ import sys
 
 import pytest
 
-import ttkit
 from ttkit import cli
-from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.launch import probe, ssh
-from ttkit.cluster.launch.doctor import Examined, lines, needs_of
+from ttkit.cluster.launch.doctor import Examined, lines
 
 ANSWER = {
     "name": "a",
@@ -27,7 +25,7 @@ ANSWER = {
 }
 
 
-def judged(changes=(), needs=(), **more):
+def judged(changes=(), **more):
     """{check: line} for host b, which has what a has but for some changes: {"mpi.version":
     "..."}.
     """
@@ -39,7 +37,7 @@ def judged(changes=(), needs=(), **more):
             at = at[name]
         at[last] = value
     examined = {"a": Examined(True, ANSWER), "b": Examined(False, answer, **more)}
-    return {line.check: line for line in lines(examined, ANSWER, needs) if "b" in line.hosts}
+    return {line.check: line for line in lines(examined, ANSWER) if "b" in line.hosts}
 
 
 def test_two_hosts_that_are_the_same():
@@ -80,13 +78,6 @@ def test_two_hosts_that_are_the_same():
             "ttkit sync --apply",
         ),
         ({"code": {}}, "code", "red", "other code than here: a.py, b.py", "ttkit sync --apply"),
-        (
-            {"code": {"a.py": "1", "b.py": "2", "c.py": "3"}},
-            "code",
-            "warn",
-            "files that are not here: c.py",
-            "--delete",
-        ),
         ({"mpi": {"path": None, "version": ""}}, "MPI", "red", "there is no mpirun", "--install"),
         (
             {"mpi.version": "mpirun (Open MPI) 4.1.4"},
@@ -156,77 +147,10 @@ def test_hosts_that_do_not_reach_one_another():
     assert line.state == "red" and "connection to a" in line.finding and "firewall" in line.cure
 
 
-@pytest.mark.parametrize(
-    "config, changes, state, words, cure",
-    [
-        ("2loudboxes", {}, "ok", "rank 1: 8 chips of mesh 0", ""),
-        (
-            "2loudboxes",
-            {"devices.numbers": [0, 1, 2]},
-            "red",
-            "3 devices have at most 6 chips",
-            "tt-smi -r",
-        ),
-        (
-            "t3000_2ranks",
-            {"devices.numbers": [0, 1, 2]},
-            "red",
-            "rank 1 is given device 3; there are 0 to 2",
-            "TT_VISIBLE_DEVICES",
-        ),
-        (
-            "galaxy",
-            {},
-            "red",
-            "rank 0 has 32 chips of mesh 0; 4 devices have at most 8 chips",
-            "tt-smi -glx_reset",
-        ),
-    ],
-)
-def test_descriptor_against_devices(config, changes, state, words, cure):
-    ranks = read_bindings(f"configs/{config}/rank_bindings.yaml")
-    hosts = ["a", "b"] if config == "2loudboxes" else ["b", "b"]
-    line = judged(changes, needs_of(ranks, hosts))["meshes"]
-    assert line.state == state and words in line.finding and cure in line.cure, line
-
-
-def test_descriptor_against_a_simulated_machine(monkeypatch, capsys):
-    monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
-    assert cli.main(["doctor", "--config", "configs/galaxy_pp4"]) == 1
-    assert "rank 0 is given devices 4, 5, 6 and 7; there are 0 to 3" in capsys.readouterr().out
-    ttkit.use_system("galaxy")
-    try:
-        assert cli.main(["doctor", "--config", "configs/galaxy_pp4"]) == 0
-    finally:
-        ttkit.use_system(None)
-
-
 def test_this_host_alone(capsys):
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "0 red" in out and "Python" in out and "ssh" not in out
-
-
-def test_the_linters_findings_are_reported(tmp_path, capsys):
-    (tmp_path / "rank_bindings.yaml").write_text(
-        "rank_bindings: []\nmesh_graph_desc_path: no.textproto\n"
-    )
-    assert cli.main(["doctor", "--config", str(tmp_path)]) == 1
-    out = " ".join(capsys.readouterr().out.replace("│", " ").split())  # a long path breaks lines
-    assert "List should have at least 1 item" in out
-
-
-def test_more_ranks_than_slots(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
-    (tmp_path / "hosts.txt").write_text("localhost slots=1\n")
-    words = ["doctor", "--hostfile", str(tmp_path / "hosts.txt")]
-    words += ["--rank-binding", "configs/2loudboxes/rank_bindings.yaml"]
-    assert cli.main(words) == 1
-    out = " ".join(capsys.readouterr().out.replace("│", "").split())
-    assert "2 ranks, but hosts.txt has 1 slot" in out
-    (tmp_path / "hosts.txt").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
-    cli.main(words)
-    assert "files" not in capsys.readouterr().out
 
 
 def test_probe_is_a_program_of_its_own(tmp_path):

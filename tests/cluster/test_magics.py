@@ -47,7 +47,6 @@ class Notebook:
     def __init__(self):
         self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
         self.pid = self.manager.provisioner.process.pid
-        self.page = None  # a second client that looks on
 
     def updates(self, cell):
         """What a cell puts in the place of what it shows."""
@@ -88,8 +87,7 @@ class Notebook:
         ]
 
     def end(self):
-        for client in filter(None, (self.page, self.client)):
-            client.stop_channels()
+        self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
 
 
@@ -158,7 +156,7 @@ def test_a_long_wait_says_how_it_is_going(notebook):
     before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
     (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
     assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
-    assert "ranks 0 and 1 are at line 1: import time; time.sleep(3)" in shown["text/plain"]
+    assert shown["text/plain"].count("at line 1: import time; time.sleep(3)") == 2
     notebook.run(before.replace("'1'", "'0'"))
 
 
@@ -179,10 +177,10 @@ def test_prints_are_shown_as_they_come_and_in_rank_order_at_the_end(notebook):
         shown = notebook.updates(cell)
         live = [text.splitlines() for text in shown if "ranks are done" in text]
         assert live[0][0].startswith(f"{asked}: 0 of 2 ranks are done, "), shown
-        assert {line for text in live for line in text[1:]} >= {
-            f"[rank {rank}] step 3 of rank {rank}" for rank in range(2)
-        }
-        assert all(sum("step" in line for line in text) <= 2 * 3 for text in live)
+        rows = [line for text in live for line in text[1:]]
+        for rank in range(2):
+            assert any(f"printed: step 3 of rank {rank}" in row for row in rows), rows
+        assert all(row.count("printed: ") <= 3 for row in rows)
         assert shown[-1] == ""
         stdout = notebook.run(cell)[0]
         assert stdout.splitlines() == [
@@ -211,45 +209,16 @@ def test_training_on_ranks_shows_its_figures(notebook):
     before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
     notebook.run(before)
     shown = notebook.updates(TRAINS)
-    figures = r"\[rank 0\] step \d of 8 · \d+ s left · [\d,]+ tokens/s · loss \d\.\d{3}"
+    figures = r"rank 0: busy, .*step \d of 8 · \d+ s left · [\d,]+ tokens/s · loss \d\.\d{3}"
     assert any(re.search(figures, text) for text in shown), shown
     notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
 
 
-def test_the_display_of_a_cluster_is_a_dashboard(notebook):
-    (cards, buttons) = notebook.run("cluster")[2]
-    assert cards["text/plain"] == (
-        "Cluster(2): 2 ranks, running\n  rank 0: idle, cards 0,1: chips 0, 4, 1, 5\n"
-        "  rank 1: idle, cards 2,3: chips 2, 6, 3, 7"
-    )
-    assert "as it was when this cell ran" in cards["text/html"]
-    assert buttons["text/plain"].startswith("Run this cell to use the buttons")
-    assert "application/vnd.jupyter.widget-view+json" in buttons
+def test_the_display_of_a_cluster_shows_cards(notebook):
+    (cards,) = notebook.run("cluster")[2]
+    assert cards["text/plain"] == "<Cluster(2): 2 engines, running>"
+    assert "card" in cards["text/html"] and "as it was when this cell ran" in cards["text/html"]
     assert notebook.run("cluster")[2][0] == cards  # the same every time
-
-
-def test_the_cards_are_refreshed_while_a_cell_runs(notebook):
-    # open to the end: the file numbers of sockets that close are taken by those that wait
-    page = notebook.page = notebook.manager.client()
-    page.start_channels(shell=False, stdin=False, hb=False, control=False)  # it only looks on
-    while not page.iopub_channel.msg_ready():
-        notebook.run("pass")
-    notebook.run("import os; os.environ['TTKIT_PROGRESS'] = '1'\ncluster")
-    notebook.run("%px import time; time.sleep(3)")
-    notebook.run("cluster.restart();")  # its display would take the place of the cards
-    notebook.run("cluster.stop(); os.environ['TTKIT_PROGRESS'] = '0'")
-    states = ["idle"]
-    while states.count("stopped") < 2:  # of the restart, and of the end
-        message = page.get_iopub_msg(timeout=120)
-        if message["msg_type"] == "update_display_data":
-            found = re.findall(r"  rank \d: (\w+)", message["content"]["data"]["text/plain"])
-            if found:
-                states.append("busy" if "busy" in found else found[0])
-    changes = [state for i, state in enumerate(states) if i == 0 or state != states[i - 1]]
-    # where a refresh fell between the end of the wait and the restart
-    once_more = changes[2] == "idle"
-    assert changes == ["idle", "busy", *["idle"] * once_more, "stopped", "idle", "stopped"]
-    assert notebook.run("cluster.start()")[3] == ""  # or the tests below fail without its reason
 
 
 @pytest.mark.parametrize("asked", ["%%px", "cluster.run(wait)"])
@@ -278,7 +247,7 @@ def test_the_stop_button_ends_a_training_after_its_step(notebook, tmp_path):
     tell = f"""import pathlib, threading, time
 
 def tell():
-    while not (cluster.report(0).doing and cluster.report(0).losses):
+    while not cluster.report(0).doing:
         time.sleep(0.05)
     pathlib.Path({str(told)!r}).touch()
 

@@ -408,23 +408,6 @@ def test_the_shells_devices_are_those_of_plain_ranks(start):
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-x", "PYTHONPATH=foo", "-np", "3"],
-        [":"],
-        ["--list", ":", "echo", "it's", "", "a\nb", "$HOME", "*", "\\", '"'],
-        ["--map-by", "node", "--bind-to", "none", "--rank-by", "x", "--runtime-options", "y"],
-    ],
-    ids=["options of mpirun", "a colon", "a colon among others", "words that mpirun spells anew"],
-)
-def test_a_program_gets_its_arguments_as_they_are(start, words):
-    show = "import os, sys; print(sys.argv[1:], os.environ['TT_RUN_RANK'])"
-    code, out, err = finish(start("", program=[sys.executable, "-c", show, *words]))
-    assert code == 0, err
-    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] {words} {rank}" for rank in range(4)]
-
-
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A clone with an environment of its own in a folder with a blank, a quote and an umlaut."""

@@ -98,13 +98,9 @@ def test_sync_shows_first_and_copies_when_told_to(hosts):
         "node-3",
         "dry run",
     ] and "files to update" in heads[0]
-    assert (
-        "  new      " in dry.stdout
-        and "more; --verbose shows all" in dry.stdout
-        and "checkpoints" not in dry.stdout
-    )
+    assert "  new      " in dry.stdout and " more" in dry.stdout and "checkpoints" not in dry.stdout
     assert not hosts.path("node-2", "hosts.txt").exists()
-    done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "-v")
+    done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply")
     assert done.returncode == 0 and re.search(
         r"^node-2: \d+ files updated$", done.stdout, re.MULTILINE
     ), done.stdout
@@ -398,12 +394,19 @@ def test_install_makes_the_environment_there(synced):
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     )
     (project / "backend.py").write_text(BACKEND)
-    words = ["sync", "--hostfile", "hosts.txt", "--folder", "project", "--install"]
+    words = ["sync", "--hostfile", "../hosts.txt", "--install"]
+
+    def ttkit(hosts, *words):
+        command = [sys.executable, "-m", "ttkit", *words]
+        return hosts.call(
+            "node-1", command, str(hosts.site / "project"), PYTHONPATH=str(hosts.site)
+        )
+
     assert (
         "nothing was changed" in ttkit(synced, *words).stdout
         and not synced.path("node-2", "project").exists()
     )
-    done = ttkit(synced, *words, "--apply", "--python", sys.executable)
+    done = ttkit(synced, *words, "--apply")
     assert done.returncode == 0 and done.stdout.count("2 files updated; environment set up") == 2, (
         done.stdout
     )
@@ -411,12 +414,6 @@ def test_install_makes_the_environment_there(synced):
     assert (
         synced.call("node-3", [python, "-c", "import tiny; print(tiny.__file__)"], cwd="/").stdout
         == f"{synced.site}/project/tiny.py\n"
-    )
-    done = ttkit(synced, *words, "--apply", "--python", "python0.9")
-    assert (
-        done.returncode == 1
-        and done.stdout.count("python0.9 -m venv .venv ended with code 127") == 2
-        and "--python PATH" in done.stdout
     )
 
 

@@ -14,7 +14,7 @@ KEYS = webdriver.Keys
 SLIDER, LIST, TICK, BUTTON = ".noUi-handle", "select", "input[type=checkbox]", "button"
 ACT, DRAG = "[data-act]", "[data-drag]"
 HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
-# their buttons have tests of their own: tests/cluster/test_buttons_in_browser.py
+# their buttons have tests of their own: tests/train/test_button_in_browser.py
 ENGINES = "span[role=status]"
 BOX = "input[placeholder='your guess']"
 WIDGET = "application/vnd.jupyter.widget-view+json"

@@ -46,7 +46,6 @@ def test_mgd_1_is_imported_and_converted(written):
         ("Mesh: [", "Meshes: [", 1, "Mesh: Field required", "add it"),
         ("host_topology", "host_topolgy", 9, "Mesh.0.host_topolgy: Extra inputs are not permitted", "write host_topology"),
         ("RelaxedGraph: [", "Graph: [", 12, "Graph: Extra inputs are not permitted", "or use .textproto"),
-        ("Board: [", "Board: ]", 5, "not YAML", "bracket"),
         ("type: Mesh", "type: Ring", 6, "Board.0.type: Input should be 'MESH', 'TORUS'", ""),
         ("host_topology: [1, 1]", "host_topology: [1, 3]", 0, "divisible by host topology dimensions", "that divide"),
     ],

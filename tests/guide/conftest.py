@@ -6,7 +6,7 @@ import pytest
 from machine import close_all
 
 import ttkit
-from ttkit import dialect
+from ttkit import errors
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def default_dialect():
     open.
     """
     ttkit.strict(False)
-    dialect._warned.clear()
+    errors._warned.clear()
     yield
     close_all()
     ttkit.strict(False)

@@ -23,7 +23,7 @@ def as_in_a_lesson():
 @pytest.fixture
 def declared(monkeypatch):
     """A declaration of an exercise of lesson 00, which is forgotten after the test."""
-    monkeypatch.setattr(exercises, "_JUDGES", {})
+    monkeypatch.setattr(exercises, "_DECLARED", {})
     monkeypatch.setattr(exercises, "_HINTS", {})
     monkeypatch.setattr(exercises, "_shown", {})
 

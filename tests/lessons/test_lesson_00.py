@@ -1,4 +1,4 @@
-"""Lesson 00: its quotation, its picture, and its exercises with right and with wrong answers."""
+"""Lesson 00: its quotation, and its exercises with right and with wrong answers."""
 
 import json
 import re
@@ -10,10 +10,7 @@ from answers import both, cut, everywhere, put
 from machine import strict_with_fabric
 
 import ttkit
-from course.lesson_00 import draw_shares, shares
 from ttkit import ttnn
-from ttkit.train import read_settings, training_plan
-from ttkit.words import short
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,44 +46,6 @@ def test_the_map_leads_to_every_other_lesson_in_order():
     table = text[text.index("## The course") : text.index("## Eight chips")]
     numbers = [name[:-1] for name in re.findall(r"\]\((\d\db?_)", table)]
     assert numbers == ("01 02 03 04 04b 05 05b 06 06b 07 08 09 10 12 13 14 15 16 17 18".split())
-
-
-@pytest.mark.parametrize("model", ["llama8b", "gpt2-small"])
-def test_each_of_n_chips_holds_an_nth_of_the_training_state(model):
-    plan = training_plan(read_settings(ROOT / f"configs/models/{model}.yaml"), "t3000")
-    state = plan.memory["weights"] + plan.memory["gradients"] + plan.memory["optimizer"]
-    # float32: weight, gradient and two moments; biases and norms are padded to tiles
-    assert 16 * plan.parameters <= state < 1.05 * 16 * plan.parameters
-    first, one, eight = repr(shares(plan, chips=(1, 8))).splitlines()
-    assert first.endswith("; a chip has 12 GB")
-    assert one.startswith(f"  1 chip: {short(state, 'B')}, ")
-    assert eight.startswith(f"  8 chips: {short(state / 8, 'B')}, ")
-
-
-def test_the_picture_says_whether_it_fits_in_words_and_drawn():
-    def held(weights, gradients):
-        return {"weights": weights, "gradients": gradients, "optimizer": 0}
-
-    picture = draw_shares("a model", {1: held(9e9, 9e9), 2: held(9e9, 3e9)}, 12e9)
-    assert repr(picture).splitlines() == [
-        "a model; a chip has 12 GB",
-        "  1 chip: 18 GB, does not fit: weights 9 GB, gradients 9 GB, optimizer 0",
-        "  2 chips: 12 GB, fits: weights 9 GB, gradients 3 GB, optimizer 0",
-    ]
-    drawn = picture._repr_html_()
-    for words in ("18 GB, does not fit", "12 GB, fits", "<title>2 chips: gradients 3 GB</title>"):
-        assert words in drawn
-
-
-def test_the_bars_are_as_long_as_their_bytes_and_the_line_is_where_the_memory_ends():
-    kinds = {"weights": 4.0, "gradients": 4.0, "optimizer": 8.0}
-    svg = draw_shares("a model", {1: kinds}, 12.0).drawings[0].svg()
-    hovered = re.findall(r'<rect x="([\d.]+)"[^>]* width="([\d.]+)"[^>]*><title>1 chip: (\w+)', svg)
-    at = {kind: (float(x), float(width)) for x, width, kind in hovered}
-    (start, part), (_, whole) = at["weights"], at["optimizer"]
-    assert at["gradients"] == (start + part, part) and whole == 2 * part
-    (line,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke="#d64545"', svg)
-    assert float(line) == pytest.approx(start + 3 * part)
 
 
 # ---------------------------------------------------------------- the exercises

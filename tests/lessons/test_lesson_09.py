@@ -1,13 +1,8 @@
-"""Lesson 09: its exercises with right and with wrong answers, and its playground."""
+"""Lesson 09: its exercises with right and with wrong answers."""
 
-import pytest
 from answers import both
 
-from course.lesson_09 import BUILD, card, schedule_of
-from ttkit.errors import TTKitError
 from ttkit.plans import gpipe, one_at_a_time, one_f_one_b
-from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
 from ttkit.visualize.widgets.editor import ScheduleEditor
 
 
@@ -65,21 +60,3 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         ),
     }
 )
-
-
-def test_the_playground_takes_each_schedule_and_refuses_in_words():
-    for name in BUILD:
-        assert schedule_of(name, 4, 8, 2).schedule.stages == 4
-    assert schedule_of("interleaved", 4, 8, 2).modelled.bubble_fraction == pytest.approx(3 / 19)
-    longer = schedule_of("1F1B", 2, 4, backward=3)
-    assert longer.modelled.time_s == 4 * 4 + 4 and longer.unit == ""
-    with pytest.raises(TTKitError, match="do not fill"):
-        schedule_of("interleaved", 5, 11, 2)
-
-
-def test_the_card_of_a_layout_is_the_planners():
-    sizes = {"num_heads": 2, "embedding_dim": 64, "num_blocks": 8, "vocab_size": 64}
-    model = TransformerConfig(**sizes, max_sequence_length=32, dropout_prob=0)
-    found = card(model, Layout(pp=8, micro_batches=8), 8)
-    assert list(found) == ["MB sent", "calls", "GB held", "% waits", "tokens/s"]
-    assert found["calls"] == 16 and 0 < found["% waits"] < 100

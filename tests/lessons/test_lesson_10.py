@@ -1,15 +1,6 @@
-"""Lesson 10: its exercises with right and with wrong answers, its picture, and what its ranks do."""
+"""Lesson 10: its exercises with right and with wrong answers."""
 
-import re
-
-import numpy as np
-import pytest
 from answers import both
-
-from course.lesson_10 import TEXT, count_sent, part_of_batches, roles_picture, small_gpt
-from ttkit.plans.actions import Message, Place
-from ttkit.train import make_tokenizer
-from ttkit.train.pipeline.p2p import MPITransport
 
 
 def role(rank, world, n):
@@ -60,37 +51,3 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         ),
     }
 )
-
-
-@pytest.mark.parametrize("workers", [1, 2, 8])
-@pytest.mark.parametrize("tiers", [2, 3])
-def test_the_picture_of_roles_counts_what_an_aggregator_passes_on(workers, tiers):
-    picture = roles_picture(workers, tiers)
-    through = workers + (tiers == 3)
-    assert f"{2 * through} models are sent" in picture.title
-    assert f"sends {through}, gets {through}" in repr(picture)
-    page = picture._repr_html_()
-    names = re.findall(r">rank (\d+)<", page)
-    assert sorted(map(int, names)) == list(range(workers + tiers - 1))
-    assert page.count("<polygon") == 2 * through  # an arrow each way
-    plain = roles_picture(workers, tiers, counts=False)
-    assert "sent" not in repr(plain) and f"is rank {workers}" in repr(plain)
-
-
-def test_the_workers_parts_are_the_batches_of_one_device():
-    assert small_gpt().transformer_config.vocab_size == make_tokenizer("char", TEXT, 0).vocab_size
-    whole, _ = part_of_batches(small_gpt(1), 0).batch(1)
-    parts = [part_of_batches(small_gpt(3), rank).batch(1)[0] for rank in range(3)]
-    np.testing.assert_array_equal(whole, np.concatenate(parts))
-
-
-def test_what_a_rank_sends_is_counted_once(monkeypatch):
-    put = []
-    monkeypatch.setattr(MPITransport, "put", lambda *given: put.append(given))
-    count_sent()
-    sent = count_sent()  # the cell runs again
-    array = np.zeros(5, np.float32)
-    for what in ("weights", "weights", "weight gradients"):
-        MPITransport.put(None, Message(what, 0, Place(0, 0), Place(1, 0)), array)
-    assert sent == {"weights": 2 * array.nbytes, "weight gradients": array.nbytes}
-    assert len(put) == 3 and not count_sent()

@@ -94,10 +94,6 @@ def mean(x, source, target):
     return ttnn.multiply(moved, 1 / 4) if source == "Partial" else moved
 
 
-def with_a_clone(*given):
-    return ttnn.clone(redistribute(*given))
-
-
 def from_the_end(x, source, target):
     """With negative dimensions, and without the axis of a mesh of one row."""
     dim = int((source + target).partition("(")[2][:1] or 0) - 2
@@ -145,21 +141,19 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             },
         ),
         "13.redistribute": (
-            [redistribute, from_the_end],
+            [redistribute, from_the_end, reduces_twice],
             {
-                "it is right, but you called mesh_partition, clone": with_a_clone,
+                "the budget is": sums_whole,
                 "has the part of the first one": other_move("Replicate", first_rows),
                 "each device cut its own partial sum": other_move(
                     "Partial", lambda x, dim: ttnn.mesh_partition(x, dim=dim, cluster_axis=1)
                 ),
-                "from Partial to Replicate, device 4 at (0, 0): element": mean,
+                "Partial, Replicate, device 4 at (0, 0): element": mean,
                 "that is the mean": mean,
-                "all_reduce, mesh_partition: reduce_scatter alone is enough": sums_whole,
                 "each device still has its partial sum": believes_the_sum,
                 "the shape should be [128, 256], is [512, 256]": gathers_a_sum,
-                "you called nothing, so that the values went through the host": through_the_host,
-                "reduce_scatter, all_gather: all_reduce alone is enough": reduces_twice,
-                "from Replicate to Shard(0)": lambda x, source, target: x,
+                "the devices computed nothing: NumPy did it on the host": through_the_host,
+                "Replicate, Shard(0)": lambda x, source, target: x,
             },
         ),
     }

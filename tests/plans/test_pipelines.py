@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ttkit.errors import TTKitError
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.timetable import timetable
+from ttkit.plans.schedule import timetable
 
 STAGES, MICRO_BATCHES, CHUNKS = range(2, 17), range(1, 65), range(1, 5)
 BUILDERS = {"one at a time": one_at_a_time, "GPipe": gpipe, "1F1B": one_f_one_b, "ZB-H1": zb_h1}

@@ -212,7 +212,7 @@ def test_memory_that_is_enough():
         (lambda: Schedule("mine", 2, 2, RIGHT), "2 lists, one for each stage, this is 'F0 B0"),
         (
             lambda: by_hand("F0 X0"),
-            "'X0'.*an action is a chunk's number, one of F, B, I, W, and a micro-batch's number",
+            "'X0'.*an action is one of F, B, I, W and a micro-batch's number",
         ),
         (lambda: by_hand("f0"), "the action 'f0'"),
         (lambda: ONE.timeline(forward_s=-1), "forward_s=-1"),

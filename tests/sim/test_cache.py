@@ -158,7 +158,6 @@ def test_refusals(wide, cut, on_cores):
         "must be <= 32": lambda: ttnn.update_cache(cache, token, 0, batch_offset=30),
         "index 1 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
         "should match batch size (4)": lambda: paged(cache, row, update_idxs=[0]),
-        "requires update_idxs tensor": lambda: paged(cache, row, update_idxs=[0] * 4, **where),
         "out of bounds": lambda: paged(
             cache, row, update_idxs_tensor=cut(wide, ints(200, 0, 0, 0)), **where
         ),

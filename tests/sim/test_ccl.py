@@ -134,10 +134,6 @@ def test_refused():
             lambda: ttnn.reduce_scatter(ttnn.reshape(t, [12]), 0, cluster_axis=0),
             "rank 2 tensors at minimum",
         )
-        refused(
-            lambda: ttnn.all_reduce(ttnn.typecast(ttnn.abs(t), ttnn.uint32), cluster_axis=0),
-            "does not take UINT32",
-        )
         refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: parts of 1")
 
 

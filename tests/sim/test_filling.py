@@ -20,7 +20,6 @@ from places import (
 
 import ttkit
 from ttkit import ttnn
-from ttkit.errors import TTKitError
 
 
 @many(80)
@@ -121,12 +120,3 @@ def test_dropout_at_its_ends(wide, put, check):
     check(ttnn.experimental.dropout(x, 1.0, 3.0, 0), lambda x: 0 * x, x)
     with pytest.raises(TypeError, match="-1 is not an integer of at least 0"):
         ttnn.experimental.dropout(x, 0.1, 1.0, -1)
-
-
-def test_dropout_refuses_types_and_rows(wide, put):
-    drop = ttnn.experimental.dropout
-    with pytest.raises(TTKitError, match="requires input and output data types to match"):
-        drop(put(wide, (32, 64)), 0.1, 1.0, 0)
-    rows = put(wide, (32, 64), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT)
-    with pytest.raises(TTKitError, match="to be in Tile layout"):
-        drop(rows, 0.1, 1.0, 0)

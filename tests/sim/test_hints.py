@@ -1,4 +1,4 @@
-"""Hints: records with ttnn's fields, and keywords that an operation takes in each dialect. Texts are
+"""Hints: records with ttnn's fields, and keywords that every operation takes. Texts are
 golden cases (tests/conformance/hints.json).
 """
 
@@ -7,7 +7,6 @@ import pytest
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.dialect import DialectWarning, _warned
 from ttkit.sim.hints import EVERY, FIELDS, NEEDED
 from ttkit.sim.ops.operation import OPERATIONS
 
@@ -27,23 +26,18 @@ def product(**changes):
     )
 
 
-def test_older_hints_are_taken_in_the_default_dialect_alone(wide, put, parts):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_takes_hints_and_shows_few(name):
+    given = set(OPERATIONS[name].signature.parameters)
+    assert "use_legacy" in EVERY and "use_legacy" not in given
+
+
+def test_an_unknown_keyword_is_refused(wide, put):
     x = put(wide, [32, 32], "S0R")
-    with pytest.raises(TypeError, match="incompatible function arguments: use_legacy"):
-        ttnn.add(x, x, use_legacy=True)
-    ttkit.strict(False)
-    _warned.clear()
-    with pytest.warns(DialectWarning, match="use_legacy"):
-        total = ttnn.add(x, x, use_legacy=True)
-    for a, b in zip(parts(total), parts(x), strict=True):
-        np.testing.assert_array_equal(a, 2 * b)
-
-
-def test_a_hint_is_no_parameter_that_an_operation_has():
-    for name, record in OPERATIONS.items():
-        given = set(record.signature.parameters)
-        assert "use_legacy" not in given, name
-    assert "memory_config" in EVERY
+    with pytest.raises(TypeError, match="unexpected keyword argument 'memory_confg'"):
+        ttnn.add(x, x, memory_confg=ttnn.DRAM_MEMORY_CONFIG)
+    with pytest.raises(TypeError, match="is not a MemoryConfig"):
+        ttnn.add(x, x, memory_config="DRAM")
 
 
 def test_every_operation_takes_a_queue(wide, put):

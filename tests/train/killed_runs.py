@@ -54,7 +54,7 @@ def history(folder):
     there is none.
     """
     saved = RunFolder(folder).saved(None)
-    assert saved is None or saved.meta.step == len(saved.history)
+    assert saved is None or saved.meta["step"] == len(saved.history)
     return (
         [(record.step, record.loss, record.validation_loss) for record in saved.history]
         if saved

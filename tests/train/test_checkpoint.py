@@ -2,14 +2,9 @@
 is no checkpoint says so.
 """
 
-import errno
 import json
 import os
-import pathlib
 import resource
-import shutil
-import subprocess
-import sys
 import tempfile
 import warnings
 
@@ -75,20 +70,6 @@ def test_what_was_saved_comes_back(tensors, word):
         assert found[name].flags.writeable
 
 
-def test_views(tmp_path):
-    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    tensors = {
-        "turned": whole.T,
-        "every_other": whole[::2, ::3],
-        "repeated": np.broadcast_to(whole[0], (3, 6)),
-    }
-    found, _ = load(save(tmp_path, 1, tensors, {}))
-    assert all(
-        (found[name] == array).all() and found[name].dtype == np.float32
-        for name, array in tensors.items()
-    )
-
-
 def test_any_safetensors_program_reads_it(tmp_path):
     found = safetensors.numpy.load_file(save(tmp_path, 1, TENSORS, {"a": 1}))
     assert all((found[name] == array).all() for name, array in TENSORS.items())
@@ -127,15 +108,6 @@ def test_the_newest_stay(tmp_path):
     assert load(latest(tmp_path))[1] == {"again": True}
 
 
-def test_damaged_ones_do_not_count_as_kept(tmp_path):
-    for step in (1, 2, 3):
-        save(tmp_path, step, TENSORS, {}, keep=3)
-    for step in (2, 3):
-        os.truncate(tmp_path / f"step_{step:08d}.safetensors", 100)
-    save(tmp_path, 4, TENSORS, {}, keep=2)
-    assert [path.stem[-1] for path in checkpoints(tmp_path)] == ["4", "3", "2", "1"]
-
-
 def test_other_files_are_left_alone(tmp_path):
     others = [
         "notes.txt",
@@ -150,21 +122,6 @@ def test_other_files_are_left_alone(tmp_path):
     for step in range(5):
         save(tmp_path, step, TENSORS, {}, keep=1)
     assert names(tmp_path) == sorted([*others, "step_00000004.safetensors"])
-
-
-def test_an_old_one_that_cannot_go_is_a_warning(tmp_path, monkeypatch):
-    save(tmp_path, 1, TENSORS, {})
-
-    def refuse(self, missing_ok=False):
-        if not self.name.endswith(".part"):
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
-    with pytest.warns(
-        UserWarning, match=r"step_00000001.safetensors cannot be removed: Operation not permitted"
-    ) as caught:
-        save(tmp_path, 2, TENSORS, {}, keep=1)
-    assert caught[0].filename == __file__ and latest(tmp_path).stem == "step_00000002"
 
 
 def test_a_file_cut_anywhere_is_no_checkpoint(tmp_path):
@@ -263,47 +220,6 @@ def test_nothing_there(tmp_path):
         assert not isinstance(caught.value, DamagedCheckpoint)
 
 
-class FullDisk:
-    """os.write on a disk with some bytes left."""
-
-    def __init__(self, left):
-        self.left, self.write = left, os.write
-
-    def __call__(self, file, data):
-        if not self.left:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = self.write(file, data[: self.left])
-        self.left -= done
-        return done
-
-
-@pytest.mark.parametrize("left", [0, 1, 100, 200])
-def test_a_full_disk(tmp_path, monkeypatch, left):
-    good = save(tmp_path, 1, TENSORS, {})
-    monkeypatch.setattr(os, "write", FullDisk(left))
-    with pytest.raises(
-        TTKitError,
-        match=r"save step 2 in .*: it cannot be written: No space left on device; earlier checkpoints .*\n  try: .* 0.0 MB",
-    ):
-        save(tmp_path, 2, TENSORS, {}, keep=1)
-    assert names(tmp_path) == [good.name] and latest(tmp_path) == good
-    monkeypatch.undo()
-    assert save(tmp_path, 2, TENSORS, {}, keep=1) == latest(tmp_path)
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_disk_that_fails_late(tmp_path, monkeypatch, call):
-    good = save(tmp_path, 1, TENSORS, {})
-
-    def fails(*args):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, call, fails)
-    with pytest.raises(TTKitError, match="it cannot be written: Input/output error"):
-        save(tmp_path, 2, TENSORS, {}, keep=1)
-    assert names(tmp_path) == [good.name]
-
-
 def test_the_kernels_own_limit(tmp_path):
     good = save(tmp_path, 1, TENSORS, {})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -324,34 +240,6 @@ def test_a_stopped_save_cleans_up(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 1, TENSORS, {})
     assert names(tmp_path) == []
-
-
-def test_a_folder_that_may_not_be_written(ordinary_user):
-    folder = tempfile.mkdtemp()  # pytest's own folders are closed to other users
-    try:
-        save(folder, 0, TENSORS, {})
-        good = save(folder, 1, TENSORS, {})
-        os.chmod(folder, 0o555)
-        for where in (folder, f"{folder}/new/one"):
-            with (
-                ordinary_user(),
-                pytest.raises(
-                    TTKitError,
-                    match=r"it cannot be written: Permission denied; .*\n  try: a folder that you may write to",
-                ),
-            ):
-                save(where, 2, TENSORS, {})
-        with ordinary_user():
-            assert latest(folder) == good
-        os.chmod(good, 0)
-        with (
-            ordinary_user(),
-            pytest.raises(TTKitError, match=f"load {good}: it cannot be read: Permission denied"),
-        ):
-            latest(folder)  # it may be whole: an older one in its place would lose steps
-    finally:
-        os.chmod(folder, 0o755)
-        shutil.rmtree(folder)
 
 
 def test_a_file_where_the_folder_should_be(tmp_path):
@@ -384,30 +272,6 @@ def test_tensors_of_another_model():
         check_matches({"bias": here["bias"]}, {"bias": there["bias"]})
     with pytest.raises(TTKitError, match=r"head is \[1, 1, 2, 2\], the model has none"):
         check_matches({}, {"head": there["head"]})
-
-
-def killed(*arguments):
-    program = pathlib.Path(__file__).with_name("killed.py")
-    # it forks: one thread
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(program), *map(str, arguments)],
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    return done.stdout.strip()
-
-
-def test_killed_at_each_call(tmp_path):
-    output = killed("calls", tmp_path)
-    assert int(output.split()[2]) >= 12, output
-
-
-@pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_killed_at_random_times(tmp_path, times):
-    assert killed("random", tmp_path, 2026, times).startswith(f"killed {times} times")
 
 
 def test_no_warning_without_a_reason(tmp_path):

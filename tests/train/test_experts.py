@@ -258,44 +258,6 @@ def test_every_gradient_of_random_mixtures(data):
     assert wrong(given, one(given)[:2]) == [[]]
 
 
-def _mistakes():
-    right = distributed.exchanged
-
-    def nothing(value, in_dim, out_dim, axis):  # each chip keeps its own, in the right shape
-        n = value.device().shape[axis]
-        return ttnn.concat(ttnn.chunk(value, n, out_dim), in_dim)
-
-    def twice(value, in_dim, out_dim, axis):
-        # the second one sends the parts of the first on
-        value = right(value, in_dim, out_dim, axis)
-        n = value.device().shape[axis]
-        whole = ttnn.concat(ttnn.chunk(value, n, in_dim), out_dim)
-        return right(whole, in_dim, out_dim, axis)
-
-    def other_axis(value, in_dim, out_dim, axis):
-        return right(value, in_dim, out_dim, 1 - axis)
-
-    return {"left out": nothing, "doubled": twice, "on the wrong axis": other_axis}
-
-
-@pytest.mark.parametrize("which", [1, 2, 3, 4])
-@pytest.mark.parametrize("mistake", list(_mistakes()))
-def test_a_wrong_all_to_all_is_seen(monkeypatch, mistake, which):
-    """Dispatch and combine, forward and backward, each by itself."""
-    given = replace(case(form=Form((2, 2), 0, 1, ep=True)), batch=2)
-    given = replace(given, config=replace(given.config, num_blocks=1))
-    wanted, calls, right = one(given)[:2], [], distributed.exchanged
-
-    def wronged(*args):
-        calls.append(args)
-        return (_mistakes_of[mistake] if len(calls) == which else right)(*args)
-
-    _mistakes_of = _mistakes()
-    monkeypatch.setattr(distributed, "exchanged", wronged)
-    assert wrong(given, wanted)[0]
-    assert len(calls) == 4
-
-
 # ---------------------------------------------------------------- whole runs
 TINY = {"num_experts": 4, "balance_loss": 0.1, "num_blocks": 2}
 LAYOUTS = {

@@ -8,7 +8,13 @@ import pytest
 from ttkit import TTKitError
 from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = TransformerConfig(
@@ -74,3 +80,15 @@ def test_the_guides_run():
     layout = Layout.of(flagship)
     assert (layout.dp, layout.tp, layout.chips) == (4, 8, 32)
     assert str(replace(layout, zero=1)).startswith("DP4 TP8 ZeRO-1")
+
+
+@pytest.mark.parametrize(
+    "device, layout, rule",
+    [
+        (DeviceConfig((1, 4), enable_tp=True), {"zero": 1}, "enable_ddp is off"),
+        (DeviceConfig((1, 4), enable_ddp=True), {"sequence_parallel": True}, "enable_tp is off"),
+    ],
+)
+def test_what_has_nothing_to_share_with_is_refused(device, layout, rule):
+    with pytest.raises(TTKitError, match=rule):
+        Layout.of(Settings(device, layout=LayoutConfig(**layout)))

@@ -1,24 +1,22 @@
-"""The folder of a run: one trainer at a time, a log that grows with the run, and the checkpoint
-to go on from.
-"""
+"""The folder of a run: a log that grows with the run, the checkpoint to go on from, and what a
+notebook shows of them."""
 
+import copy
 import json
 import os
 import pathlib
-import signal
-import socket
-import subprocess
-import sys
-import warnings
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from train.tiny import losses, trainer
+from train.tiny import trainer as tiny_trainer
 
 from ttkit import TTKitError, cli
 from ttkit.train import AutoContext
 from ttkit.train.run import checkpoint
-from ttkit.train.run.run_folder import LOCK, LOG, Record, RunFolder, not_finite
+from ttkit.train.run.run_folder import LOG, History, Record
 from ttkit.train.run.tokenizers import BPETokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -40,99 +38,6 @@ def trained(folder, steps=4, **options):
     with trainer(checkpoint_dir=str(folder), model_save_interval=1, **options) as run:
         run.fit(steps, show=False)
     return run
-
-
-def rewritten(path, change):
-    """Change the meta of a checkpoint, and sign it again."""
-    tensors, meta = checkpoint.load(path)
-    checkpoint.save(path.parent, checkpoint.step_of(path), tensors, change(meta))
-
-
-# ------------------------------------------------------------ one trainer at a time
-HOLD = """
-import os, sys, time
-from pathlib import Path
-from ttkit.train.run.run_folder import RunFolder
-folder = RunFolder(Path(sys.argv[1]))
-folder.take()
-ready, tell = os.pipe()
-child = os.fork() if sys.argv[2] == "fork" else -1
-if child <= 0:
-    os.write(tell, b"!")  # the child has started
-if child != 0:
-    os.read(ready, 1)
-    print(os.getpid(), child, flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize("how", ["alone", "fork"])
-def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, how):
-    # of a process that was killed: the lock is free
-    (tmp_path / LOCK).write_text('{"host": "elsewhere", "pid": 1}')
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as other:
-        pid, child = map(int, other.stdout.readline().split())
-        refused(
-            RunFolder(tmp_path).take,
-            f"train in {tmp_path}: process {pid} on {socket.gethostname()} trains there since 20",
-            "another checkpoint_dir",
-        )
-        other.kill()
-        other.wait()
-        folder = RunFolder(tmp_path)
-        folder.take()  # the child of the fork lives on, and does not hold it
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
-        if child > 0:
-            os.kill(child, signal.SIGKILL)
-    folder.release()
-
-
-def test_a_trainer_holds_its_folder_from_its_first_step_to_its_end(tmp_path):
-    hold = [sys.executable, "-c", HOLD.replace("time.sleep(60)", ""), str(tmp_path), "alone"]
-    with trainer(checkpoint_dir=str(tmp_path)) as run:
-        # it has written nothing yet
-        assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode == 0
-        run.fit(1, show=False)
-        done = subprocess.run(hold, cwd=ROOT, capture_output=True, text=True)
-        assert f"process {os.getpid()} on " in done.stderr
-    assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode == 0
-
-
-def test_of_two_trainers_in_one_process_the_newer_one_goes_on(tmp_path):
-    first = trainer(checkpoint_dir=str(tmp_path))
-    first.fit(2, show=False)
-    with trainer(checkpoint_dir=str(tmp_path)) as second:  # a cell of a notebook that is run again
-        second.fit(1, show=False)
-        refused(
-            lambda: first.fit(1, show=False),
-            "another Trainer of this process has taken the folder over",
-        )
-        second.fit(1, show=False)
-        first.close()
-        hold = [sys.executable, "-c", HOLD, str(tmp_path), "alone"]
-        assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode != 0
-    assert [record.loss for record in second.history] == losses(4)
-
-
-def test_a_trainer_that_others_have_overtaken_is_refused(tmp_path):
-    early = trainer(checkpoint_dir=str(tmp_path))
-    trained(tmp_path, 1)
-    refused(
-        lambda: early.fit(1, show=False),
-        "its newest checkpoint was none when this trainer was made, "
-        "and is step_00000001.safetensors",
-    )
-
-
-def test_a_trainer_that_nobody_closes_gives_its_folder_back(tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.take()
-    del folder
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        RunFolder(tmp_path).take()
 
 
 # ------------------------------------------------------------ the log
@@ -176,26 +81,11 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
         with np.errstate(all="ignore"):
             refused(run.step, "step 4: the loss is nan", "ttkit train --step 2")
     assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step_00000002.safetensors"]
-    assert not_finite({"whole": np.arange(3), "yes": np.array([True])}) == ""
 
 
-def test_an_earlier_step_is_chosen_by_its_number(tmp_path, capsys):
+def test_an_earlier_step_is_chosen_by_its_number(tmp_path):
     run = trained(tmp_path, 4)
     newest = checkpoint.latest(tmp_path)
-    tensors, meta = checkpoint.load(newest)
-    # as an older ttkit did
-    checkpoint.save(
-        tmp_path,
-        4,
-        tensors | {"model/position": np.full_like(tensors["model/position"], np.nan)},
-        meta,
-    )
-    refused(
-        lambda: trainer(checkpoint_dir=str(tmp_path)),
-        f"{newest.name} holds numbers that are not finite, in model/position",
-        "step=3",
-        "--step 3",
-    )
     refused(
         lambda: trainer_at(tmp_path, 1),
         "it has no checkpoint of step 1",
@@ -233,31 +123,6 @@ def test_the_step_on_the_command(tmp_path, capsys):
     assert cli.main(["train", "--config", str(file), "--step", "9"]) == 1
     assert "it has no checkpoint of step 9" in capsys.readouterr().err
     refused(lambda: trainer(step=3), "Trainer(step=3)", "checkpoint_dir is empty")
-
-
-BAD = {
-    "meta settings: field required": lambda meta: {
-        key: value for key, value in meta.items() if key != "settings"
-    },
-    "meta settings.transformer_config: field required": lambda meta: (
-        meta | {"settings": {"training_config": {}}}
-    ),
-    "meta settings: input should be": lambda meta: meta | {"settings": 3},
-    "meta tokenizer: input should be a valid dictionary": lambda meta: meta | {"tokenizer": None},
-    "meta step: input should be": lambda meta: meta | {"step": "seven"},
-    "meta optimizer_steps: input should be": lambda meta: meta | {"optimizer_steps": -1},
-    "Unknown tokenizer_type: word": lambda meta: meta | {"tokenizer": {"tokenizer_type": "word"}},
-    "its tokenizer_type is None": lambda meta: (
-        meta | {"settings": {"training_config": {}, "transformer_config": {}}}
-    ),
-}
-
-
-@pytest.mark.parametrize("rule", BAD)
-def test_a_signed_checkpoint_with_bad_meta_says_so(tmp_path, rule):
-    trained(tmp_path, 1)
-    rewritten(checkpoint.latest(tmp_path), BAD[rule])
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path)), rule)
 
 
 def test_another_tokenizer_is_refused(tmp_path):
@@ -305,3 +170,71 @@ def test_what_is_named_like_a_checkpoint_and_is_no_file_is_passed_over(tmp_path,
         )
     else:
         assert checkpoint.load(checkpoint.save(tmp_path, 9, {}, {"a": 1}))[1] == {"a": 1}
+
+
+def records(first, last, validation=None):
+    return [
+        Record(step, 6 / step, 1e-3, 0.5, 1000.0 * step, validation and validation + step)
+        for step in range(first, last + 1)
+    ]
+
+
+def test_it_is_a_list_of_records():
+    given = records(1, 5)
+    history = History(given, Path("ck"))
+    assert history == given and given == history and history != given[:4]
+    assert len(history) == 5 and history[-1].loss == 6 / 5 and [*history] == given
+    for same in (pickle.loads(pickle.dumps(history)), copy.deepcopy(history)):
+        assert same == history and same.checkpoint == Path("ck")
+
+
+def test_it_shows_itself_in_five_lines(monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "1")
+    history = History(records(1, 400, 2.0), Path("ck/step_00000400.safetensors"))
+    assert repr(history).splitlines() == [
+        "400 steps, 1 to 400",
+        "loss 6 at first, 0.015 at last",
+        "best validation loss 3, at step 1",
+        "200 s, 200,500 tokens/s (measured)",
+        "checkpoint: ck/step_00000400.safetensors",
+    ]
+    assert history._repr_html_().count("<br>") == 4 and "200,500" in history._repr_html_()
+    assert repr(History()) == "no steps"
+    assert "checkpoint: a&lt;b" in History(records(1, 1), Path("a<b"))._repr_html_()
+
+
+def test_what_is_measured_is_not_shown_where_outputs_are_compared(monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "0")
+    assert repr(History(records(1, 1))) == "1 step, 1 to 1\nloss 6 at first, 6 at last"
+
+
+def test_fit_returns_it_with_its_checkpoint(tmp_path):
+    with tiny_trainer(eval_every=2, checkpoint_dir=str(tmp_path)) as trainer:
+        first = trainer.fit(2, show=False)
+        path = tmp_path / "step_00000002.safetensors"
+        assert first.checkpoint == path and path.exists()
+        assert [*first, *trainer.fit(1, show=False)] == trainer.history
+        assert isinstance(trainer.history, History)
+    with tiny_trainer(checkpoint_dir=str(tmp_path)) as trainer:
+        assert isinstance(trainer.history, History) and len(trainer.history) == 3
+    with tiny_trainer() as trainer:
+        assert trainer.fit(1, show=False).checkpoint is None
+
+
+@pytest.mark.parametrize("form, axes", [("one", "one copy on each chip"), ("DP4", "DDP on axis 1")])
+def test_a_trainer_says_what_it_trains(form, axes):
+    with tiny_trainer(form, project_name="stories") as trainer:
+        lines = repr(trainer).splitlines()
+        assert lines[0] == "Trainer of stories" and "0x" not in repr(trainer)
+        count = sum(array.size for array in weights_of(trainer))
+        assert lines[1] == f"  model: gpt2, 1 block, {count:,} parameters"
+        assert lines[2] == f"  mesh: 1x{4 if form == 'DP4' else 1}, {axes}"
+        assert lines[3] == "  batch: 8 sequences of 16 tokens"
+        end = f"of {trainer.max_steps}"
+        assert lines[4] == f"  step 0 {end}; checkpoints: none"
+        (record,) = trainer.fit(1, show=False)
+        assert repr(trainer).endswith(f"  step 1 {end}, loss {record.loss:.3g}; checkpoints: none")
+
+
+def weights_of(trainer):
+    return [parameter.gather() for parameter in trainer.parameters.values()]

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -67,39 +64,6 @@ def test_the_same_vocabulary_on_every_machine():
 
 SIZE = 55427
 DIGEST = "802cac8aaffbb6824b9325ba21a70bf2c75f2741a5ae05db02f6242080be5aba"
-
-
-@pytest.mark.parametrize("threads", ["true", "false"])
-def test_another_process_trains_the_same(threads):
-    code = "import hashlib, json\nfrom ttkit.train import *\nprint(hashlib.sha256(json.dumps(BPETokenizer.train(builtin_corpus()).to_dict()).encode()).hexdigest())"
-    env = os.environ | {
-        "TOKENIZERS_PARALLELISM": threads,
-        "PYTHONHASHSEED": "7",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == hashlib.sha256(json.dumps(BPE.to_dict()).encode()).hexdigest()
-
-
-def test_training_leaves_nothing_behind_that_a_fork_warns_of():
-    code = (
-        "import os\nfrom ttkit.train import *\nBPETokenizer.train('the mesh ' * 50, "
-        "300).encode('mesh')\npid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()"
-    )
-    code += "\nassert 'TOKENIZERS_PARALLELISM' not in os.environ"
-    env = {
-        name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"
-    } | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        env=env,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
 
 
 # so that runs of white space are one token

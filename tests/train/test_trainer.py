@@ -10,21 +10,17 @@ import subprocess
 import sys
 import tempfile
 import types
-from dataclasses import fields
 
 import numpy as np
 import psutil
 import pytest
 import safetensors.numpy
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
 from ttkit import TTKitError, cli, ttnn
 from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer
-from ttkit.train.config.settings import DeviceConfig, SchedulerConfig, Settings
+from ttkit.train.config.settings import DeviceConfig, SchedulerConfig
 from ttkit.train.model.parameter import Parameter
 from ttkit.train.run import checkpoint
 from ttkit.train.run.run_folder import RunFolder
@@ -307,28 +303,6 @@ def test_ctrl_c_on_the_command(tmp_path):
     assert [line["step"] for line in logged(tmp_path / "run")] == list(range(1, steps[1] + 1))
 
 
-# ------------------------------------------------------------ disks and files
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    with trainer(checkpoint_dir=str(tmp_path), model_save_interval=2) as run:
-        run.fit(2, show=False)
-        good = checkpoint.latest(tmp_path)
-        monkeypatch.setattr(
-            os, "write", lambda file, data: (_ for _ in ()).throw(OSError(28, os.strerror(28)))
-        )
-        refused(
-            lambda: run.fit(4, show=False),
-            "save step 4",
-            "No space left on device",
-            "checkpoints are untouched",
-        )
-        assert checkpoint.checkpoints(tmp_path) == [good] and run.steps == 4
-        monkeypatch.undo()
-        run.save()  # what was learned is still there
-        run.fit(2, show=False)
-    assert [record.loss for record in run.history] == losses(6)
-    assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.skipif(
     not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's"
 )
@@ -358,11 +332,7 @@ def test_a_folder_that_may_not_be_written_is_reported_before_the_first_step(ordi
         with ordinary_user(), trainer(checkpoint_dir=folder) as run:
             for where in (folder, f"{folder}/below"):
                 run.run_folder = RunFolder(pathlib.Path(where))
-                refused(
-                    lambda: run.fit(2, show=False),
-                    "Permission denied",
-                    "a folder that you may write to",
-                )
+                refused(lambda: run.fit(2, show=False), "Permission denied")
             assert run.steps == 0
 
 
@@ -424,86 +394,6 @@ def test_checkpoints_of_others(tmp_path):
         "no checkpoint of ttkit",
         kind=DamagedCheckpoint,
     )
-
-
-# ------------------------------------------------------------ what does not fit
-SECTIONS = {
-    "device_config",
-    "training_config",
-    "transformer_config",
-    "scheduler_config",
-    "multihost_config",
-    "distributed",
-}
-KEYS = [
-    (section, field.name)
-    for section in sorted(SECTIONS)
-    for field in fields(getattr(Settings(), section))
-]
-NUMBERS = [
-    0,
-    1,
-    -1,
-    2,
-    3,
-    5,
-    33,
-    10**5,
-    2**31,
-    2**63,
-    10**30,
-    0.5,
-    0.999,
-    1e30,
-    1e-300,
-    float("nan"),
-    float("inf"),
-    -0.0,
-]
-
-
-def is_quick(number):
-    """A model between these fits a chip, and takes this computer's memory or minutes."""
-    return not 64 < number < 2**31
-
-
-VALUES = (
-    st.sampled_from([*NUMBERS, True, None, "x", "1e3", [], [1], [2, 2], {}, {"a": 1}, {"lr": -1}])
-    | st.integers().filter(is_quick)
-    | st.floats().filter(is_quick)
-    | st.text(max_size=3)
-)
-
-
-@settings(max_examples=60)
-@given(st.sampled_from(KEYS), VALUES, st.sampled_from(["gpt2", "llama"]))
-def test_whatever_a_value_is_the_trainer_starts_or_an_error_names_the_key(where, value, kind):
-    section, key = where
-    written = {
-        "training_config": {
-            "batch_size": 4,
-            "tokenizer_type": "byte",
-            "eval_every": 0,
-            "scheduler_type": "warmup_linear",
-        },
-        "transformer_config": {
-            "model_type": kind,
-            "num_heads": 2,
-            "num_groups": 2,
-            "embedding_dim": 32,
-            "num_blocks": 1,
-            "max_sequence_length": 16,
-        },
-    }
-    written.setdefault(section, {})[key] = value
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "run.yaml")
-        path.write_text(yaml.safe_dump(written))
-        try:
-            with np.errstate(all="ignore"), Trainer(path, text=TEXT) as run:
-                run.step()
-        except TTKitError as error:
-            assert key in str(error) and "try: " in str(error)
 
 
 def test_a_model_that_no_chip_holds_is_refused_before_anything_is_allocated(monkeypatch):

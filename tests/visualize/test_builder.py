@@ -60,10 +60,6 @@ def test_a_worse_plan_is_complete_too_and_the_table_says_so():
     [
         (PlanBuilder("all_gather", ROW, 4096, 1), ("ab ba bc cb cd dc", "bc cd ba cb", "cd ba")),
         (PlanBuilder("broadcast", ROW, 4096, 1, root=1), ("ba bc", "cd")),
-        (
-            PlanBuilder("reduce_scatter", ROW, 4096, 1),
-            ("dc ab", "cb dc ab bc", "ba ab cb bc dc cd"),
-        ),
     ],
     ids=lambda value: value.best.collective if isinstance(value, PlanBuilder) else "",
 )
@@ -178,7 +174,7 @@ def test_a_button_that_would_do_nothing_is_none():
 
 
 def test_what_it_cannot_build():
-    with pytest.raises(TTKitError, match="it can build all_gather, broadcast, reduce_scatter"):
+    with pytest.raises(TTKitError, match="it can build all_gather, broadcast"):
         PlanBuilder("shift", ROW, 64)
 
 

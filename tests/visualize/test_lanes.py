@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.visualize.lanes import LEFT, SIZE, WIDTH, Bar, Lane, Look, draw_lanes
+from ttkit.visualize.lanes import LEFT, SIZE, WIDTH, draw_lanes
 from ttkit.visualize.lanes.schedule import schedule_picture
 
 
@@ -69,16 +69,3 @@ def test_very_many_boxes_are_few_shapes():
     assert "<title>F0:" not in page and len(page) < 400_000
     words = {"title": "nothing", "idle": "idle", "axis": "time"}
     assert "<svg" in draw_lanes([], {}, 0, **words).svg()
-
-
-def test_a_text_on_a_hatching_stands_on_a_plate_above_all_boxes():
-    looks = {
-        "sent": Look("sent", "#69cdff", "-", always=True),
-        "late": Look("late", "#ff0000", "/"),
-    }
-    lane = Lane("chip 0", [Bar(0, 5, "sent", "all_gather"), Bar(3, 5, "late")])
-    page = draw_lanes([lane], looks, 5, title="t", idle="idle", axis="time").svg()
-    plate, late, text = (
-        page.index(part) for part in ('height="18"', 'fill="#ff0000"', ">all_gather<")
-    )
-    assert page.rindex('fill="#ff0000"') < plate < text and late < plate

@@ -66,9 +66,7 @@ def test_ranks_report_the_figures_of_the_run_that_goes_on(monkeypatch, capsys):
     view.update(trainer.history[-1])
     # (0.5 x 12345.6 + 1.5 x 2000) / 2; 98 steps more as slow as these two
     assert live_training.Lines.now == "step 2 of 100 · 147 s left · 4,586 tokens/s · loss 3.000"
-    assert live_training.Lines.losses == (6.0, 3.0)
     view.close()
-    assert live_training.Lines.losses == ()
     assert live_training.Lines.now == "" == capsys.readouterr().out
     quiet = live_training.progress(run(world=2, rank=1), 100)
     quiet.update(record(1))
@@ -152,14 +150,12 @@ def test_an_update_is_quick_however_long_the_run_is(shown):
 
 
 def test_the_curve_grows_to_the_right_and_down():
-    drawing = live_training.sketch(run(11).history, 21).svg()
+    losses = [each.loss for each in run(11).history]
+    drawing = live_training.curve(losses, 21, 486, 120).svg()
     points = re.search('points="([^"]*)"', drawing)[1].split()
-    (x0, y0), (x1, y1) = (map(float, points[at].split(",")) for at in (0, -1))
-    middle = (live_training.LEFT + live_training.WIDTH - 12) / 2
-    assert (x0, y0) == (live_training.LEFT, live_training.TOP)
-    assert x1 == pytest.approx(middle) and y1 == live_training.HEIGHT - live_training.BOTTOM
-    assert ">6<" in drawing and ">0.545<" in drawing and ">step 21<" in drawing
-    assert "step 21" in live_training.sketch([], 21).svg()
+    ends = [tuple(map(float, points[at].split(","))) for at in (0, -1)]
+    assert ends == [(3, 3), (243, 117)]
+    assert "<title>the loss so far: from 6.000 to 0.545</title>" in drawing
 
 
 def test_an_interrupt_ends_the_cell_as_the_button_does(shown, monkeypatch, tmp_path, capsys):

@@ -22,34 +22,6 @@ def back_to_the_default():
     ttkit.use_system(None)
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    st.sampled_from([("t3000", (2, 4)), ("t3000", (1, 8)), ("galaxy", (8, 4)), ("t3000", (2, 3))]),
-    st.permutations([None, 0, 1, 2]),
-    st.booleans(),
-)
-def test_cells_hold_what_they_say(where, dims, on_device):
-    ttkit.use_system(where[0])
-    with ttnn.open_mesh_device(ttnn.MeshShape(*where[1])) as mesh:
-        whole = np.arange(24 * 24 * 24, dtype=np.float32).reshape(24, 24, 24)
-        placements = [
-            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims[:2]
-        ]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-        tensor = ttkit.from_numpy(whole, device=mesh if on_device else None, mesh_mapper=mapper)
-        picture = placed(tensor)
-        assert picture.whole == whole.shape
-        contents = {}
-        for cell, shard in zip(picture.cells, ttnn.get_device_tensors(tensor)):
-            inside = whole[tuple(slice(a, b) for a, b in cell.ranges)]
-            np.testing.assert_array_equal(inside, ttkit.to_numpy(shard))
-            contents.setdefault(cell.group, set()).add(inside.tobytes())
-            assert (cell.device is not None) == on_device
-        assert all(len(c) == 1 for c in contents.values())
-        assert len({next(iter(c)) for c in contents.values()}) == len(contents)
-        assert "ttkit-picture" in draw_tensor(tensor)._repr_html_()
-
-
 def test_colours_differ_up_to_32_groups():
     for groups in range(1, 33):
         assert len({colour(g, groups) for g in range(groups)}) == groups

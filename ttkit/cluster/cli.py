@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 import socket
 import sys
@@ -11,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ttkit.cluster.files.bindings import plain_ranks
 from ttkit.cluster.files.config import Config, find_config
-from ttkit.cluster.files.documents import find_file
 from ttkit.cluster.files.hosts import (
-    hosts_json,
     hosts_of_rankfile,
     hosts_text,
     placement,
@@ -26,19 +22,12 @@ from ttkit.cluster.files.hosts import (
     read_rankfile,
 )
 from ttkit.cluster.launch import command
-from ttkit.errors import TTKitError, fail
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name files; `_config` reads them."""
-    folder = "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt"
-    parser.add_argument("--config", metavar="DIR", help=folder)
-    parser.add_argument("--rank-binding", metavar="FILE", help="a rank_bindings.yaml")
-    parser.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
+from ttkit.errors import fail
+from ttkit.files import find_file
 
 
 def _config(asked: argparse.Namespace) -> Config:
-    """Return the files that the options name."""
+    """Return the files that the options --config, --rank-binding and --hostfile name."""
     config = Config()
     if asked.config is not None:
         config = find_config(asked.config)
@@ -50,22 +39,27 @@ def _config(asked: argparse.Namespace) -> Config:
     return config
 
 
-def _findings(asked: argparse.Namespace, config: Config) -> list[Any]:
-    """Return what the linter finds in a configuration, or in a bindings file."""
-    from ttkit.cluster.files.lint import lint_path  # It imports protobuf.
-
-    if asked.config:
-        return lint_path(asked.config)
-    return lint_path(config.bindings, config.hosts) if config.bindings else []
+def _of_hosts(command: str, about: str, required: bool) -> argparse.ArgumentParser:
+    """Return a parser with the options that name a hosts file, one of the two."""
+    parser = argparse.ArgumentParser(f"ttkit {command}", description=about, allow_abbrev=False)
+    which = parser.add_mutually_exclusive_group(required=required)
+    which.add_argument("--config", metavar="DIR", help="folder with hosts.txt or hosts.json")
+    which.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
+    parser.set_defaults(rank_binding=None)
+    return parser
 
 
 def run(words: Sequence[str]) -> int:
     """`ttkit run`: start a program on the ranks of a configuration; return its exit code."""
+    from ttkit.cluster.files.lint import lint_path  # It imports protobuf.
     from ttkit.cluster.launch.mpirun import HOOK, launch
 
     usage = "ttkit run [options] program [its arguments]"
     parser = argparse.ArgumentParser("ttkit run", usage=usage, allow_abbrev=False)
-    _add_files(parser)
+    folder = "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt"
+    parser.add_argument("--config", metavar="DIR", help=folder)
+    parser.add_argument("--rank-binding", metavar="FILE", help="a rank_bindings.yaml")
+    parser.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
     number = "N ranks of plain MPI, without meshes"
     parser.add_argument("-n", metavar="N", type=int, help=number)
     further = "further arguments for mpirun, in one quoted string"
@@ -97,7 +91,8 @@ def run(words: Sequence[str]) -> int:
     config = _config(asked)
     bindings = config.ranks() if asked.n is None else plain_ranks(asked.n)
     command.check_program(program)
-    for finding in _findings(asked, config):
+    linted = lint_path(asked.config or config.bindings, config.hosts) if config.bindings else []
+    for finding in linted:
         if finding.severity == "error":  # tt-run lets it pass, so the launch goes on.
             print(finding, file=sys.stderr)
     mpi_args = config.mpi_words() + mpi_args
@@ -150,32 +145,17 @@ def sync(words: Sequence[str]) -> int:
         "Bring this folder to the same path on every other host of a hosts file; "
         "without --apply, only show what differs. Exit code 1 where a host failed."
     )
-    parser = argparse.ArgumentParser("ttkit sync", description=about, allow_abbrev=False)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--config", metavar="DIR", help="folder with hosts.txt or hosts.json")
-    which.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
+    parser = _of_hosts("sync", about, required=True)
     parser.add_argument("--apply", action="store_true", help="do it")
     install = "also make .venv there and install the project into it"
     parser.add_argument("--install", action="store_true", help=install)
     delete = "also delete there what is not here, except what is excluded"
     parser.add_argument("--delete", action="store_true", help=delete)
-    parser.add_argument("--folder", metavar="DIR", default=".", help="another folder than this one")
-    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    makes = "makes .venv there (default: %(default)s)"
-    parser.add_argument("--python", metavar="NAME", default=python, help=makes)
-    parser.add_argument("-v", "--verbose", action="store_true", help="show every file")
-    parser.set_defaults(rank_binding=None)
     asked = parser.parse_args(words)
     done = []
-    for host in synced(
-        _config(asked).named_hosts(),
-        asked.folder,
-        apply=asked.apply,
-        delete=asked.delete,
-        install=asked.python if asked.install else "",
-    ):
+    for host in synced(_config(asked).named_hosts(), asked.apply, asked.delete, asked.install):
         done.append(host)
-        print("\n".join(host.lines(asked.apply, asked.verbose)), flush=True)
+        print("\n".join(host.lines(asked.apply)), flush=True)
     if not done:
         print("no other host than this one: nothing to do")
     elif not asked.apply:
@@ -188,21 +168,12 @@ def doctor(words: Sequence[str]) -> int:
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
     about = (
-        "Check whether the hosts of a configuration, or without one this host, can run ranks, "
+        "Check whether the hosts of a hosts file, or without one this host, can run ranks, "
         "and say what to do. Exit code 1 where one cannot."
     )
-    parser = argparse.ArgumentParser("ttkit doctor", description=about, allow_abbrev=False)
-    _add_files(parser)
-    asked = parser.parse_args(words)
-    config = _config(asked)
-    findings = _findings(asked, config)
-    bindings = None
-    if config.bindings:
-        with contextlib.suppress(TTKitError):  # It is among the linter's findings.
-            bindings = config.ranks()
-    placed = placement(len(bindings.rank_bindings), config.mpi_words()) if bindings else []
-    names = [host.name for host in config.named_hosts()]
-    found = examine(names, bindings, placed, findings)
+    asked = _of_hosts("doctor", about, required=False).parse_args(words)
+    names = [host.name for host in _config(asked).named_hosts()]
+    found = examine(names)
     print(doctors_table(found, max(1, len(names))))
     return int(any(line.state == "red" for line in found))
 
@@ -225,7 +196,7 @@ def convert(words: Sequence[str]) -> int:
         "Print a file in another form: MGD 1.0 YAML as a .textproto, "
         "a hosts file or rankfile in another form."
     )
-    forms = {"txt": hosts_text, "json": hosts_json, "rankfile": rankfile_of}
+    forms = {"txt": hosts_text, "rankfile": rankfile_of}
     parser = argparse.ArgumentParser("ttkit convert", description=about)
     parser.add_argument("file", type=Path)
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")

@@ -1,13 +1,8 @@
-"""The processes of one launch, under a supervisor, and their folder, which does not outlive them.
-
-The owner and the supervisor hold a lock on a file in each folder, which the kernel releases when
-both have ended. `sweep` removes the folders that have such a file with a free lock, and no others.
-"""
+"""The processes of one launch, under a supervisor, and its folders, which end with them."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,17 +10,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 PREFIX = "ttkit-"
-LOCK = ".ttkit-processes"  # No folder that a user made has a file of this name.
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank, and grows.
-NEW_S = 60.0  # A folder that is younger may not have its lock yet.
 # The ttkit that this file belongs to comes first. The working folder does not come before the
 # standard library, where a `json.py` in it would take the place of Python's own: not from `-c`,
 # nor from PYTHONPATH, which tt-run sets to it. (Python 3.10 has no -P.)
@@ -65,13 +57,11 @@ class Supervised:
     """The processes of one launch, and the folder of their logs and keys."""
 
     def __init__(self, kind: str):
-        sweep()
-        self.owner = os.getpid()
         # Nobody else can read it: keys are in it.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
-        self._locks = {self.folder: _lock(self.folder)}
+        self.folders = [self.folder]
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._stopping = False
@@ -87,7 +77,7 @@ class Supervised:
             return self.folder
         ram = SHARED_MEMORY / self.folder.name
         ram.mkdir(mode=0o700)
-        self._locks[ram] = _lock(ram)
+        self.folders.append(ram)
         return ram
 
     def start(
@@ -108,7 +98,7 @@ class Supervised:
         order = {
             "commands": commands,
             "environment": environment,  # It may hold secrets, so it is in no file.
-            "folders": [str(folder) for folder in self._locks],
+            "folders": [str(folder) for folder in self.folders],
             "streams": [*streams],
         }
         end, self._pipe = os.pipe()
@@ -120,7 +110,7 @@ class Supervised:
                 stdin=end,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
-                pass_fds=[*self._locks.values(), *streams],
+                pass_fds=streams,
             )
         finally:
             os.close(end)
@@ -165,24 +155,5 @@ class Supervised:
             os.close(self._pipe)
             self._process.wait()
             self._listener.join(1.0)
-        for folder, lock in self._locks.items():
+        for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)  # The supervisor has done so, if it could.
-            os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    """Lock a folder, by a file in it, as long as this file descriptor, or a copy, is open."""
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
-
-
-def sweep() -> None:
-    """Remove the folders of this user whose processes were all killed at once."""
-    for base in {Path(tempfile.gettempdir()), SHARED_MEMORY}:
-        for file in base.glob(f"{PREFIX}*/{LOCK}"):
-            with contextlib.suppress(OSError):  # It is in use, or somebody else removes it.
-                found = file.lstat()
-                if found.st_uid == os.geteuid() and time.time() - found.st_ctime > NEW_S:
-                    os.close(_lock(file.parent))
-                    shutil.rmtree(file.parent, ignore_errors=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import nearest
-from ttkit.files import Finding
+from ttkit.files import Document, Finding, parse_yaml
 
 TYPES = {
     "MESH": ("LINE", "LINE"),
@@ -59,6 +58,9 @@ class _File(_Part):
 def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, list[Finding]]:
     """Return the descriptor of a text of MGD 1.0, None where it is wrong, and what is wrong.
 
+    Raises:
+        TTKitError: the text is not YAML.
+
     MGD 2.0 has one number of links for all sides of a chip: the smallest of the four.
 
     Example:
@@ -68,46 +70,28 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
         >>> old_descriptor(text, "mgd.yaml")
         (MeshGraphDescriptor(descriptor: 1x8, 8 devices, 1 host), [])
     """
-    root = None
+    document = parse_yaml(text, path, "mesh graph descriptor")
     try:
-        # The base loader makes lists, mappings and text only: nothing in a file is executed.
-        root = yaml.compose(text, yaml.BaseLoader)
-        old = _File.model_validate(yaml.load(text, yaml.BaseLoader))
+        old = _File.model_validate(document.value)
     except ValidationError as error:
-        return None, [_finding(path, root, each) for each in error.errors()]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        what = f"not YAML: {getattr(error, 'problem', error)}"
-        cure = "look for a missing bracket, comma or quote"
-        return None, [Finding("error", path, line, what, cure)]
+        return None, [_finding(document, each) for each in error.errors()]
     boards = {board.name: board for board in old.Board}
     for i, mesh in enumerate(old.Mesh):
         if mesh.board not in boards:
             rule = f"no board has the name {mesh.board!r}; known: {', '.join(boards)}"
-            wrong = {"loc": ("Mesh", i, "board"), "msg": rule, "type": "unknown"}
-            return None, [_finding(path, root, wrong)]
+            return None, [document.finding(("Mesh", i, "board"), rule, "")]
     return _converted(old, boards), []
 
 
-def _finding(path: str, root: Any, error: Any) -> Finding:
-    """One error of pydantic with the line of its key or item."""
-    node, name = root, ""
-    for name in error["loc"]:
-        children: dict[Any, Any] = {}
-        if isinstance(node, yaml.MappingNode):
-            children = {key.value: value for key, value in node.value}
-        elif isinstance(node, yaml.SequenceNode):
-            children = dict(enumerate(node.value))
-        node = children.get(name, node)
-    line = node.start_mark.line + 1 if node else 1
+def _finding(document: Document, error: Any) -> Finding:
+    """Give a fault of pydantic its line and what to do."""
     cure = "add it" if error["type"] == "missing" else ""
     if error["type"] == "extra_forbidden":
         known = {name for part in (_File, _Chip, _Board, _Mesh) for name in part.model_fields}
-        near = nearest(name, known)
+        near = nearest(error["loc"][-1], known)
         cure = f"write {near}" if near else "remove it, or use .textproto"
     where = ".".join(map(str, error["loc"]))
-    return Finding("error", path, line, f"{where}: {error['msg']}", cure)
+    return document.finding(error["loc"], f"{where}: {error['msg']}", cure)
 
 
 def _converted(old: _File, boards: dict[str, _Board]) -> MeshGraphDescriptor:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit import backend
+from ttkit import backend, ttnn
 from ttkit.errors import fail
-from ttkit.sim import ttnn
 from ttkit.sim.mesh.without_values import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes

@@ -31,7 +31,8 @@ def lab(words: Sequence[str]) -> int:
     parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
     named = list(words[:1]) if words and not words[0].startswith("-") else []
-    others = list(words[len(named) :])  # "8899" of "--port 8899" is no folder
+    # Words after the first option are JupyterLab's: "8899" of "--port 8899" is no folder.
+    others = list(words[len(named) :])
     ours = [word for word in others if word in ("--copy-only", "-h", "--help")]
     known = parser.parse_args([*named, *ours])
     others = [word for word in others if word not in ours]
@@ -52,7 +53,7 @@ def options(folder: Path) -> list[str]:
     """Return JupyterLab's options for a learner's folder; prepare the window that it opens with."""
     windows = folder / ".ttkit" / "windows"
     windows.mkdir(parents=True, exist_ok=True)
-    if not any(windows.iterdir()):  # later the learner's own
+    if not any(windows.iterdir()):  # A learner's own window layout must stay.
         from jupyterlab_server.workspaces_handler import WorkspacesManager
 
         text = (SETTINGS / "course.jupyterlab-workspace").read_text(encoding="utf-8")
@@ -116,7 +117,7 @@ def contents(path: Path) -> tuple[list[str], list[str]]:
 def _questions(source: str) -> Iterator[str]:
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # a cell with magics
+    except SyntaxError:  # A cell with magics is no Python.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "lessons.predict":

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.lessons.predicting import as_number, brief, shown
 
-LINE = 100  # characters: Jupyter breaks what is longer than its page, also inside words
+LINE = 100  # Jupyter breaks longer lines at its page's edge, even inside words.
 
 
 class CheckFailed(AssertionError):

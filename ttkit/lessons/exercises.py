@@ -174,10 +174,9 @@ class Exercise:
         return f": {broken}" if broken else ""
 
 
-Judge = Callable[[Any, Any], str]
-_JUDGES: dict[str, Judge] = {}
+_DECLARED: dict[str, Exercise] = {}
 _HINTS: dict[str, tuple[str, ...]] = {}
-_shown: dict[str, int] = {}  # hints that were given, by exercise
+_shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 
 def exercise(
@@ -219,23 +218,10 @@ def exercise(
     declared = Exercise(
         name, asks, reference, tries, mistakes or {}, budget, reads, rules, rtol, praise
     )
-    checked_by(name, *hints)(declared.judge)
+    _DECLARED[name], _HINTS[name] = declared, tuple(hints)
 
 
-def checked_by(name: str, *hints: str) -> Callable[[Judge], Judge]:
-    """Declare an exercise that has a check of its own: (answer, mesh) to praise or `CheckFailed`.
-
-    For the few that have no reference on one device.
-    """
-
-    def register(judge: Judge) -> Judge:
-        _JUDGES[name], _HINTS[name] = judge, hints
-        return judge
-
-    return register
-
-
-def _known(name: str) -> Judge:
+def _known(name: str) -> Exercise:
     lesson = f"course.lesson_{name.partition('.')[0]}"
     try:
         import_module(lesson)
@@ -245,10 +231,10 @@ def _known(name: str) -> Judge:
             fail(f"exercise {name!r}", rule, "the notebooks' own folder: ttkit lab")
         if error.name != lesson:
             raise
-    if name not in _JUDGES:
-        rule = f"there are {', '.join(sorted(_JUDGES))}"
+    if name not in _DECLARED:
+        rule = f"there are {', '.join(sorted(_DECLARED))}"
         fail(f"exercise {name!r}", "there is no such exercise", rule)
-    return _JUDGES[name]
+    return _DECLARED[name]
 
 
 # ---------------------------------------------------------------- what a learner calls
@@ -283,11 +269,11 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
         NotDone: the exercise has not been started; the message says how to get a hint.
         TTKitError: there is no such exercise.
     """
-    judge = _known(name)
+    declared = _known(name)
     try:
         if answer is None or answer is Ellipsis:
             raise NotDone
-        praise = judge(answer, mesh)
+        praise = declared.judge(answer, mesh)
     except NotDone:
         raise NotDone(f'exercise {name}. A hint: lessons.hint("{name}")') from None
     except Exception:
@@ -299,7 +285,7 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
 
 def solution(name: str, answer: Any, mesh: Any = None) -> None:
     """Check the course's own solution as `check` does; your progress stays as it is."""
-    print(in_lines(f"solution of {name}: {_known(name)(answer, mesh)}"))
+    print(in_lines(f"solution of {name}: {_known(name).judge(answer, mesh)}"))
 
 
 def todo() -> Any:

@@ -12,7 +12,8 @@ from ttkit.errors import fail
 from ttkit.files import write_whole
 
 PARTS = ("notebooks", "configs", "examples")
-KEPT = Path(".ttkit", "copied.json")  # what was copied into a folder: {file: its hash}
+# This file of a learner's folder has {file: hash} of what was copied there.
+KEPT = Path(".ttkit", "copied.json")
 IGNORED = ("__pycache__", ".ipynb_checkpoints")
 
 
@@ -48,7 +49,7 @@ def copy_course(folder: Path) -> list[str]:
     """
     source, asked = course(), f"copy the lessons to {folder}"
     if folder.resolve() == source.resolve():
-        return []  # a clone: its lessons are there
+        return []  # A clone of the repository has the lessons already.
     copied, lines = _copied(folder), []
     try:
         for name in files(source):
@@ -56,7 +57,8 @@ def copy_course(folder: Path) -> list[str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists() and _hash(target) not in (fresh, copied.get(str(name))):
                 if copied.get(str(name)) == fresh:
-                    continue  # changed by the learner, and nothing new came
+                    # The learner has changed the file, and the course has no newer version.
+                    continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
                     lines.append(f"{name} is yours and stays; the newer one is {target.name}")
@@ -73,7 +75,7 @@ def copy_course(folder: Path) -> list[str]:
 def _copied(folder: Path) -> dict[str, str]:
     try:
         return dict(json.loads((folder / KEPT).read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # the first time
+    except (OSError, ValueError):  # Nothing has been copied here before, or the record is damaged.
         return {}
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,12 @@ class Budget:
         sends: how many collectives, or a function from the mesh to how many. A reduce_scatter with
             an all_gather is one all_reduce. None: as many as one likes.
         computes: the devices compute something.
+        link_bytes: from the arguments to how many bytes go over links, at most.
     """
 
     sends: int | Callable[[Any], int] | None = None
     computes: bool = True
+    link_bytes: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,32 +69,38 @@ class OnMeshes:
         given: from rows and columns of a mesh to the arrays, each with the shape of the shard that
             a chip should get of it; None where this is free.
         fabric: the chips must be able to send.
+        more: further arguments; each tuple is tried on each mesh.
+        call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
+            and then these.
     """
 
     shapes: Sequence[tuple[int, int]]
     given: Callable[[int, int], list[Given]]
     fabric: bool = False
+    more: Sequence[tuple[Any, ...]] = ((),)
+    call: Callable[..., Any] | None = None
 
     def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[MeshRun]:
         """Yield each call."""
-        if not backend.is_simulated():
-            if mesh is None:
-                raise CheckFailed("on a card the check needs your open mesh: check(name, f, mesh)")
-            yield self._run(answer, asks, mesh)
-            return
-        for shape in self.shapes:
-            with _opened(shape, self.fabric) as fresh:
-                yield self._run(answer, asks, fresh)
+        simulated = backend.is_simulated()
+        if mesh is None and not simulated:
+            raise CheckFailed("on a card the check needs your open mesh: check(name, f, mesh)")
+        for shape in self.shapes if simulated else self.shapes[:1]:
+            for more in self.more:
+                with _opened(shape, self.fabric) if simulated else nullcontext(mesh) as on:
+                    yield self._run(answer, asks, on, more)
 
-    def _run(self, answer: Any, asks: str, mesh: Any) -> MeshRun:
+    def _run(self, answer: Any, asks: str, mesh: Any, more: tuple[Any, ...]) -> MeshRun:
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
+        call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
-            result = answer(mesh, *(array.copy() for array in arrays))
+            result = call(mesh, *(array.copy() for array in arrays), *more)
         records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
-        return MeshRun((mesh, *arrays), result, f"on {mesh!r}", names, asks, shards, records)
+        where = ", ".join([f"on {mesh!r}", *more])
+        return MeshRun((mesh, *arrays, *more), result, where, names, asks, shards, records)
 
 
 @dataclass
@@ -137,17 +146,18 @@ class MeshRun(Run):
         come = (r for r in self.records if r.kind == "host" and r.bytes_written)
         return [r for r in come if math.prod(r.results[0].shape) > 1]
 
-    def _wanted(self) -> str:
-        return " and ".join(f"{name} as {list(s)}" for name, s in self.shards.items() if s)
+    def _shapes(self) -> str:
+        """Return which shards each chip should get, and which it got."""
+        wanted = [f"{name} as {list(s)}" for name, s in self.shards.items() if s]
+        have = [str(list(r.results[0].shape)) for r in self._put()]
+        return f"each chip should get {' and '.join(wanted)}; yours got {' and '.join(have)}"
 
     def clue(self) -> str:
         """Say which shards the chips got, where they should have got others."""
-        have = [list(r.results[0].shape) for r in self._put()]
-        lean = [[n for n in shape if n != 1] for shape in have]
+        have = [[n for n in r.results[0].shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
-        if not have or all(shape in lean for shape in wanted):
-            return ""
-        return f"each chip should get {self._wanted()}; yours got {' and '.join(map(str, have))}"
+        fits = all(shape in have for shape in wanted)
+        return "" if fits or not have else self._shapes()
 
     def _bytes(self) -> tuple[int, int]:
         """Return how many bytes came to each chip, and how many its shards take."""
@@ -155,29 +165,37 @@ class MeshRun(Run):
         most = sum(bytes_of(padded(tuple(s), Layout.TILE), DataType.FLOAT32) for s in shapes)
         return sum(r.bytes_written for r in self._put()), most
 
+    def _sent_too_much(self, budget: Budget) -> str:
+        """Return in words what should not have been sent, or that nothing was."""
+        sent = [last_name(r.name) for r in self.records if r.kind == "communication"]
+        sends = budget.sends(self.arguments[0]) if callable(budget.sends) else budget.sends
+        halves = min(sent.count("reduce_scatter"), sent.count("all_gather"))
+        right = f" it is right, but you called {', '.join(sent)}"
+        if sends is not None and len(sent) - halves > sends:
+            enough = f"{counted(sends, 'collective')} would do"
+            return f"{right}: {enough if sends else 'nothing needs to be sent'}"
+        used = sum(record.bytes_on_links for record in self.records)
+        most = budget.link_bytes(*self.arguments) if budget.link_bytes else None
+        if most is not None and used > most:
+            return f"{right}: {used:,} bytes on links; the budget is {most:,}"
+        if (sends or most) and not sent:
+            return ", nothing was sent: the sum over the devices was made on the host"
+        return ""
+
     def over(self, budget: Budget | None) -> str:
         """Return in words how the run is over the budget; "" where it is not."""
         if budget is None or not backend.is_simulated():
             return ""
         if budget.computes and all(record.kind == "host" for record in self.records):
             return ", the devices computed nothing: NumPy did it on the host"
-        sent = [last_name(r.name) for r in self.records if r.kind == "communication"]
-        sends = budget.sends(self.arguments[0]) if callable(budget.sends) else budget.sends
-        halves = min(sent.count("reduce_scatter"), sent.count("all_gather"))
-        if sends is not None and len(sent) - halves > sends:
-            enough = (
-                f"{counted(sends, 'collective')} would do" if sends else "nothing needs to be sent"
-            )
-            return f" it is right, but you called {', '.join(sent)}: {enough}"
-        if sends and not sent:
-            return ", nothing was sent: the sum over the devices was made on the host"
+        if wrong := self._sent_too_much(budget):
+            return wrong
         used, most = self._bytes()
         if most and not used:
-            return f", nothing was put on it: each chip should get {self._wanted()}"
+            return f", nothing was put on it: {self._shapes().partition(';')[0]}"
         if most and used > most:
             said = f"you put {used:,} bytes on each chip; the target is {most:,}"
-            have = " and ".join(str(list(r.results[0].shape)) for r in self._put())
-            return f", {said}: each chip should get {self._wanted()}; yours got {have}"
+            return f", {said}: {self._shapes()}"
         return ""
 
     def used(self, budget: Budget | None) -> str:
@@ -204,8 +222,8 @@ def _opened(shape: tuple[int, int], fabric: bool) -> Iterator[Any]:
     try:
         yield ttnn.open_mesh_device(ttnn.MeshShape(*shape))
     finally:
-        for mesh in list(opened_meshes):  # an answer may have opened some, too
+        for mesh in list(opened_meshes):  # The answer may have opened meshes, too.
             if mesh not in before:
                 mesh.close()
-        if not opened_meshes:  # closing the last one switched it off
+        if not opened_meshes:  # Closing the last mesh resets the fabric.
             ttnn.set_fabric_config(found)

@@ -10,7 +10,7 @@ from typing import Any
 from ttkit.files import write_whole
 from ttkit.words import in_notebook
 
-PASSED = "passed"  # which stays, whatever is tried later
+PASSED = "passed"  # A passed exercise keeps this result when a later answer fails.
 
 
 def place() -> Path | None:
@@ -34,7 +34,7 @@ def kept() -> dict[str, dict[str, Any]]:
         for kind, held in json.loads(text).items():
             if kind in found and isinstance(held, dict):
                 found[kind].update(held)
-    except (OSError, ValueError, AttributeError):  # none yet, or one that cannot be read
+    except (OSError, ValueError, AttributeError):  # The file does not exist yet, or cannot be read.
         return found
     return found
 

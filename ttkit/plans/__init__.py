@@ -2,7 +2,6 @@
 and micro-batches.
 """
 
-from ttkit.plans.actions import Action, Step, Transfer
 from ttkit.plans.collectives import (
     all_gather,
     all_reduce,
@@ -14,9 +13,8 @@ from ttkit.plans.collectives import (
 )
 from ttkit.plans.cost import Cost, cost, crossover
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.plans.plan import Plan
-from ttkit.plans.schedule import Schedule
-from ttkit.plans.timetable import Timetable
+from ttkit.plans.plan import Plan, Step, Transfer
+from ttkit.plans.schedule import Action, Schedule, Timetable
 from ttkit.plans.topology import LINE, RING, Topology, topology
 
 __all__ = [

@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.plans.actions import Step, Transfer
-from ttkit.plans.plan import Plan
+from ttkit.plans.plan import Plan, Step, Transfer
 from ttkit.plans.topology import Topology
 from ttkit.words import counted
 

@@ -18,8 +18,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware import Link
 from ttkit.hardware.chips import Latency
-from ttkit.plans.actions import Step
-from ttkit.plans.plan import Plan
+from ttkit.plans.plan import Plan, Step
 from ttkit.words import counted
 
 # Bytes of the two packets that the published figures are for.

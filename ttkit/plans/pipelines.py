@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ttkit.errors import check_counts, fail
-from ttkit.plans.actions import Action
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Action, Schedule
 
 Order = list[Action]
 

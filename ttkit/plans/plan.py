@@ -18,7 +18,6 @@ import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.actions import Step, Transfer
 from ttkit.plans.topology import Topology
 from ttkit.plans.validate import validate
 
@@ -30,6 +29,42 @@ GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point", "shift")
 # In these, every chip sends to every other one of its group.
 ALL = ("all_gather", "all_to_all")
 REDUCES = ("reduce_scatter", "all_reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message over one cable.
+
+    Args:
+        source, destination: device ids of two chips that are cabled.
+        chunk: the number of a chunk, or several that travel as one message.
+        bytes: size of the message; a plan fills it in where it is left out.
+        reduce: the destination adds what arrives to what it holds; else it keeps what arrives.
+    """
+
+    source: int
+    destination: int
+    chunk: int | tuple[int, ...]
+    bytes: int | None = None
+    reduce: bool = False
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunks of the message."""
+        return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Transfers that happen at the same time; each reads what its source held before the step."""
+
+    transfers: tuple[Transfer, ...]
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return iter(self.transfers)
+
+    def __len__(self) -> int:
+        return len(self.transfers)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,106 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.actions import Action, Each, Message, Place, Task
-from ttkit.plans.timetable import Timetable, check_actions, check_memory, timetable
 from ttkit.words import counted
+
+KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+_WRITTEN = re.compile(r"(\d{,9})([FBIW])(\d{1,9})")
+# One number for all stages, or one for each.
+Each = float | Sequence[float]
+
+
+class Action(NamedTuple):
+    """One thing that a stage does with one micro-batch.
+
+    It is written as kind and micro-batch, F3, with the chunk in front from the second one on: 1F3.
+
+    Args:
+        kind: "F" forward, "B" the whole backward; or that in two parts, "I" the gradient of the
+            input, which the stage before waits for, and "W" the gradients of the weights, which no
+            stage waits for.
+        micro_batch: its number, from 0.
+        chunk: which of the stage's parts of the model, from 0.
+
+    Example:
+        >>> Action("F", 3), Action.read("B0"), Action.read("1W2")
+        (F3, B0, 1W2)
+    """
+
+    kind: str
+    micro_batch: int
+    chunk: int = 0
+
+    @classmethod
+    def read(cls, text: str | Action) -> Action:
+        """Return the action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
+
+        Raises:
+            TTKitError: it names none.
+        """
+        if isinstance(text, Action):
+            return text
+        found = _WRITTEN.fullmatch(str(text))
+        if not found:
+            rule = f"an action is one of {', '.join(KINDS)} and a micro-batch's number"
+            fail(f"the action {text!r}", rule, "'F3', or '1F3' for the second chunk of a stage")
+        chunk, kind, micro_batch = found.groups()
+        return cls(kind, int(micro_batch), int(chunk or 0))
+
+    @property
+    def after(self) -> Action | None:
+        """What the same stage must have done before it."""
+        return None if self.kind == "F" else self._replace(kind="I" if self.kind == "W" else "F")
+
+    def __repr__(self) -> str:
+        return f"{self.chunk or ''}{self.kind}{self.micro_batch}"
+
+
+class Place(NamedTuple):
+    """Where a part of the model is: the stage, and which of its chunks."""
+
+    stage: int
+    chunk: int
+
+
+class Message(NamedTuple):
+    """What one action makes and another waits for: "activations" or "gradients"."""
+
+    what: str
+    micro_batch: int
+    source: Place
+    destination: Place
+
+
+class Task(NamedTuple):
+    """An action with the message to receive before it and the one to send after it, or None.
+
+    A forward that receives nothing takes its input from the data, one that sends nothing computes
+    the loss."""
+
+    action: Action
+    receive: Message | None
+    send: Message | None
+
+
+def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
+    """Return one number for each stage, from such or from one for all."""
+    numbers = (int, float, np.number)
+    values = (value,) * schedule.stages if isinstance(value, numbers) else tuple(value)
+    if len(values) != schedule.stages or min(values) < 0:
+        rule = f"it must be a number of at least 0, or {schedule.stages} of them"
+        fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
+    return values
+
 
 # By how many micro-batches an action changes the activations that its stage holds.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
@@ -53,33 +145,28 @@ class Schedule:
     chunks: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(
-            f"a schedule {self.name!r}",
-            stages=self.stages,
-            micro_batches=self.micro_batches,
-            chunks=self.chunks,
-        )
+        counts = {"stages": self.stages, "micro_batches": self.micro_batches, "chunks": self.chunks}
+        check_counts(f"a schedule {self.name!r}", **counts)
         if not isinstance(self.actions, Sequence) or len(self.actions) != self.stages:
             rule = f"actions are {counted(self.stages, 'list')}, one for each stage"
             fail(repr(self), f"{rule}, this is {self.actions!r}", 'actions=["F0 B0", ...]')
-        rows = tuple(tuple(map(Action.read, _words(row))) for row in self.actions)
+        given: Any = self.actions  # A stage's may be a text.
+        words = (row.split() if isinstance(row, str) else row for row in given)
+        rows = tuple(tuple(map(Action.read, row)) for row in words)
         object.__setattr__(self, "actions", rows)
 
     @property
     def title(self) -> str:
         """Its name and how big it is."""
         chunks = f", {self.chunks} chunks a stage" if self.chunks > 1 else ""
-        return (
-            f"{self.name}: {counted(self.stages, 'stage')}, "
-            f"{counted(self.micro_batches, 'micro-batch')}{chunks}"
-        )
+        stages, work = counted(self.stages, "stage"), counted(self.micro_batches, "micro-batch")
+        return f"{self.name}: {stages}, {work}{chunks}"
 
     def __repr__(self) -> str:
         return f"Schedule({self.title})"
 
     _repr_html_ = drawn_by("lanes.schedule.schedule_picture")
 
-    # ------------------------------------------------------------ what goes where
     def tasks(self, stage: int) -> tuple[Task, ...]:
         """Return a stage's actions in order, each with what to receive before it and what to send
         after it.
@@ -110,15 +197,9 @@ class Schedule:
 
         def message(what: str, source: int, destination: int) -> Message | None:
             """From one part of the model to another, by their numbers."""
-            if (
-                action.kind == "W"
-                or min(source, destination) < 0
-                or max(source, destination) > last
-            ):
+            if action.kind == "W" or not (0 <= source <= last and 0 <= destination <= last):
                 return None
-            ends = (
-                Place(part % self.stages, part // self.stages) for part in (source, destination)
-            )
+            ends = [Place(n % self.stages, n // self.stages) for n in (source, destination)]
             return Message(what, action.micro_batch, *ends)
 
         if action.kind == "F":
@@ -127,7 +208,6 @@ class Schedule:
             what, before, after = "gradients", here + 1, here - 1
         return Task(action, message(what, before, here), message(what, here, after))
 
-    # ------------------------------------------------------------ checked, timed, counted
     def validate(self, memory_limit: Each | None = None) -> Schedule:
         """Return this schedule if it can run and does the work of a training step.
 
@@ -189,5 +269,181 @@ class Schedule:
         return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
 
 
-def _words(row: str | Iterable[Action | str]) -> Iterable[Action | str]:
-    return row.split() if isinstance(row, str) else row
+class Slot(NamedTuple):
+    """An action of a stage, from when to when."""
+
+    action: Action
+    start_s: float
+    end_s: float
+
+    def __repr__(self) -> str:
+        return f"{self.action} {self.start_s:g}-{self.end_s:g}"
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When each stage does what: `slots[stage]` in order of time.
+
+    Example:
+        >>> from ttkit.plans import one_f_one_b
+        >>> one_f_one_b(2, 2).timeline().slots[1]
+        (F0 1-2, B0 2-4, F1 4-5, B1 5-7)
+    """
+
+    schedule: Schedule
+    slots: tuple[tuple[Slot, ...], ...]
+
+    @functools.cached_property
+    def time_s(self) -> float:
+        """When the last action ends."""
+        return max((slot.end_s for row in self.slots for slot in row), default=0)
+
+    @functools.cached_property
+    def bubbles(self) -> tuple[float, ...]:
+        """For each stage the fraction of the time in which it does nothing: 0 to 1."""
+        time = self.time_s
+        work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
+        # A sum of fractions may pass the whole.
+        return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """The fraction of all stages' time in which they do nothing: 0 to 1.
+
+        It is a part of the whole time, as in GPipe's paper; Narayanan et al. and Qi et al. divide
+        by the time of the work alone."""
+        return sum(self.bubbles) / len(self.bubbles)
+
+    def __repr__(self) -> str:
+        time, bubble = f"{self.time_s:.6g} s", f"bubble {self.bubble_fraction:.1%}"
+        return f"Timetable({self.schedule.name}: {time}, {bubble})"
+
+
+def timetable(
+    schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None
+) -> Timetable:
+    """Return what `Schedule.timeline` gives; as far as it comes where a schedule does not work.
+
+    Args:
+        weight_s: seconds of the backward that are W's; half of it by default.
+    """
+    forward = each(schedule, "forward_s", forward_s)
+    backward = each(schedule, "backward_s", backward_s)
+    weight = [time / 2 for time in backward] if weight_s is None else weight_s
+    weight = each(schedule, "weight_s", weight)
+    times = zip(forward, backward, weight, strict=True)
+    kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in times]
+    if schedule.chunks > 1:
+        kinds = [{k: time / schedule.chunks for k, time in times.items()} for times in kinds]
+    return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))
+
+
+def _play(
+    schedule: Schedule, duration: Callable[[int, Action], float]
+) -> tuple[tuple[Slot, ...], ...]:
+    """Each stage's actions with their times, as far as they come: a stage stops at an action
+    whose input never arrives.
+    """
+    tasks = [schedule.tasks(stage) for stage in range(schedule.stages)]
+    slots: list[list[Slot]] = [[] for _ in tasks]
+    arrives: dict[Message, float] = {}
+    done: set[tuple[int, Action]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for stage, row in enumerate(slots):
+            while len(row) < len(tasks[stage]):
+                action, receive, send = tasks[stage][len(row)]
+                if (receive and receive not in arrives) or (
+                    action.after and (stage, action.after) not in done
+                ):
+                    break
+                start = max(row[-1].end_s if row else 0, arrives[receive] if receive else 0)
+                end = start + duration(stage, action)
+                row.append(Slot(action, start, end))
+                done.add((stage, action))
+                if send is not None:
+                    arrives[send] = end
+                moved = True
+    return tuple(map(tuple, slots))
+
+
+def check_actions(schedule: Schedule) -> None:
+    """Raise at the first thing that is wrong, naming stage and action."""
+    chunks, micro_batches = range(schedule.chunks), range(schedule.micro_batches)
+    for stage, row in enumerate(schedule.actions):
+        for action in row:
+            if action.micro_batch not in micro_batches or action.chunk not in chunks:
+                there = f"{counted(len(micro_batches), 'micro-batch')} and "
+                there += f"{counted(len(chunks), 'chunk')}, counted from 0"
+                _wrong(schedule, stage, f"{_named(action)}, but there are {there}")
+        counts = Counter(row)
+        for chunk, i in itertools.product(chunks, micro_batches):
+            _check_work(schedule, stage, [Action(kind, i, chunk) for kind in KINDS], counts)
+        numbers = {action: number for number, action in enumerate(row)}
+        for action in row:
+            needed = action.after
+            if needed and numbers[needed] > numbers[action]:
+                rule = f"{_named(action)} needs {_named(needed)}, which comes after it"
+                _wrong(schedule, stage, rule, f"{needed} before {action}")
+    _check_waiting(schedule)
+
+
+def _check_work(
+    schedule: Schedule, stage: int, actions: list[Action], counts: Counter[Action]
+) -> None:
+    """Check that a micro-batch goes forward once and backward once, whole or in two parts."""
+    f, b, *parts = actions
+    has = [action for action in actions for _ in range(counts[action])]
+    if has not in ([f, b], [f, *parts]):
+        done = " and ".join(map(str, has)) or "no action"
+        rule = f"micro-batch {f.micro_batch} has {done}; a stage does"
+        rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
+        _wrong(schedule, stage, rule, "each of them once")
+
+
+def _check_waiting(schedule: Schedule) -> None:
+    """Run the schedule without times; where it stops, name the stages that wait for each other."""
+    slots = _play(schedule, lambda stage, action: 0)
+    stuck = {
+        stage: (action, message)
+        for stage, row in enumerate(slots)
+        for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
+        if message  # The order on each stage is right: what is stuck waits for a message.
+    }
+    if not stuck:
+        return
+    way = [min(stuck)]
+    while way.count(way[-1]) < 2:  # A stage that is stuck waits for one that is stuck.
+        way.append(stuck[way[-1]][1].source.stage)
+    circle = way[way.index(way[-1]) : -1]
+    waits, earlier = [], []
+    for stage in circle:
+        action, message = stuck[stage]
+        source = message.source.stage
+        what = f"the {message.what} of micro-batch {message.micro_batch} from stage {source}"
+        waits.append(f"stage {stage} at {action} waits for {what}")
+        send = next(task.action for task in schedule.tasks(source) if task.send == message)
+        earlier.append(f"{send} of stage {source} before its {stuck[source][0]}")
+    cure = f"put {', or '.join(earlier)}"
+    _wrong(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
+
+
+def check_memory(schedule: Schedule, limit: Each) -> None:
+    """Raise at the first action after which a stage holds more than its limit."""
+    limits = each(schedule, "memory_limit", limit)
+    for stage, (held, most) in enumerate(zip(schedule.held(), limits, strict=True)):
+        for number, (action, now) in enumerate(zip(schedule.actions[stage], held, strict=True), 1):
+            if now > most * (1 + 1e-9):  # Sums of fractions are rounded.
+                has = f"the activations of {counted(now, 'micro-batch')}"
+                rule = f"after action {number}, {action}, it holds {has}; the memory is for"
+                _wrong(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
+
+
+def _named(action: Action) -> str:
+    chunk = f" in chunk {action.chunk}" if action.chunk else ""
+    return f"{action} ({KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk})"
+
+
+def _wrong(schedule: Schedule, stage: int, rule: str, cure: str = "") -> NoReturn:
+    fail(f"stage {stage} of {schedule!r}", rule, cure)

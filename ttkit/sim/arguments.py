@@ -89,11 +89,11 @@ def refuse(
     fail(asked, rule, cure, TypeError)
 
 
-def check(asked: object, *rules: tuple[Any, ...]) -> None:
-    """Raise the first broken one of rules (broken, what the rule is, what to try)."""
+def check(*rules: tuple[Any, ...]) -> None:
+    """Raise the first broken one of an operation's rules (broken, the rule, what to try)."""
     for broken, *message in rules:
         if broken:
-            fail(asked, *message)
+            fail(None, *message)
 
 
 class describe:
@@ -118,5 +118,7 @@ class describe:
             return f"{list(value.shard_shape)} {value.dtype.name}{where}"
         if isinstance(value, np.ndarray):
             return f"array {list(value.shape)} {value.dtype}"
+        if type(value) in (list, tuple) and value and hasattr(value[0], "shard_shape"):
+            return f"[{', '.join(map(describe.show, value))}]"
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from ttkit.dialect import older_form
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.cores import CoreCoord, CoreRangeSet
@@ -20,39 +19,41 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.types import Number
 
 # ---------------------------------------------------------------- in a call
-# Releases before ttnn 0.81.1 took these in many operations; the default dialect does so in all.
+# Every operation takes these keywords; ttnn's own takes those that it can use.
 EVERY = frozenset(
     """
-    chunks_per_sync compute_kernel_config core_grid cq_id global_semaphore
-    intermediate_memory_config memory_config mm_block_ht mm_block_wt mm_cores_y
-    num_buffers_per_channel num_workers_per_link program_config queue_id sub_core_grids
-    sub_device_id subdevice_id tiles_per_chunk use_broadcast use_legacy use_low_perf use_multicore
-    use_noc1_only use_optimal_ccl_for_llama use_pack_untilize
+    barrier_semaphore causal_mask chunks_per_sync col_tilize compute_kernel_config core_grid cq_id
+    embeddings_type enable_bfloat_opt fast_and_approximate_mode fp32_dest_acc global_cb
+    global_semaphore groups indices_tensor intermediate_memory_config is_causal_mask
+    keep_l1_aligned kv_tied memory_config memory_config_ag memory_config_mm
+    mm_block_ht mm_block_wt mm_cores_y mode num_buffers_per_channel num_devices
+    num_workers_per_link numeric_stable output_memory_config output_tensors output_tile
+    overlap_qk_coregrid pad_value preserve_nan_values program_config queue_id
+    read_local_slice_from_input recip_tensor reshape_tile_mode skip_padding_fill sorted
+    sub_core_grids sub_device_id subdevice_id tile tiles_per_chunk use_2d_core_grid use_broadcast
+    use_falcon7b_backend use_legacy use_low_perf use_multicore use_noc1_only
+    use_optimal_ccl_for_llama use_pack_untilize vector_mode
     """.split()
 )
+# Those that `help` shows.
+OF_ALL = frozenset({"memory_config"})
+OF_PRODUCTS = OF_ALL | {"program_config", "compute_kernel_config", "core_grid"}
 # Other values than these would change the result.
 NOT_HERE = {"output_tensors": None, "groups": 1, "causal_mask": False}
 
 
-def check(
-    name: str, own: frozenset[str], asked: describe, given: Mapping[str, Any], operands: Any
-) -> dict[str, Any]:
-    """Refuse hints that an operation does not have; return keywords that follow from the others.
+def check(asked: describe, given: Mapping[str, Any], operands: Any) -> dict[str, Any]:
+    """Refuse hints that would change values; return keywords that follow from the others.
 
     Args:
-        own: the hints of the operation in ttnn 0.81.1; all operations take a queue.
         operands: the call's arguments by name.
     """
     for hint, value in given.items():
-        if hint not in own and not hint.endswith(("queue_id", "cq_id")):
-            if not older_form(f"{name}({hint}=)", "the call without it"):
-                rule = f"incompatible function arguments: {hint}={describe.show(value)}"
-                fail(asked, rule, f"help(ttnn.{name})", TypeError)
         if hint == "memory_config" and not isinstance(value, MemoryConfig | None):
             rule = f"incompatible function arguments: {value!r} is not a MemoryConfig"
             fail(asked, rule, "ttnn.DRAM_MEMORY_CONFIG", TypeError)
         if value is not NOT_HERE.get(hint, value):
-            fail(asked, f"the simulator's {name} has no {hint}", "the call without it")
+            fail(asked, f"the simulator's {asked.name} has no {hint}", "the call without it")
     fused = getattr(given.get("program_config"), "fused_activation", None)
     return {} if fused is None or operands.get("activation") else {"activation": fused}
 

@@ -35,7 +35,7 @@ from ttkit.sim.hints import (
     reset_global_semaphore_value,
     wait_for_event,
 )
-from ttkit.sim.mesh import devices as _devices
+from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.mesh.cores import (
     CoreCoord,
     CoreGrid,
@@ -44,19 +44,14 @@ from ttkit.sim.mesh.cores import (
     num_cores_to_corerangeset,
     num_cores_to_corerangeset_in_subcoregrids,
 )
-from ttkit.sim.mesh.devices import (
+from ttkit.sim.mesh.mesh import MeshDevice, compute_distribution_to_mesh_mapping
+from ttkit.sim.mesh.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.mesh.opening import (
     CreateDevice,
     FabricRouterConfig,
     GetDefaultDevice,
     GetPCIeDeviceID,
     SetDefaultDevice,
-    is_tensor_storage_on_device,
-    using_distributed_env,
-)
-from ttkit.sim.mesh.mesh import MeshDevice, compute_distribution_to_mesh_mapping
-from ttkit.sim.mesh.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
-from ttkit.sim.mesh.opening import (
     close_device,
     close_mesh_device,
     create_mesh_device,
@@ -72,11 +67,14 @@ from ttkit.sim.mesh.opening import (
     get_num_pcie_devices,
     get_pcie_device_ids,
     init_distributed_context,
+    is_tensor_storage_on_device,
     open_device,
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
+    using_distributed_env,
 )
+from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.mesh.trace import (
     MeshTraceId,
     begin_trace_capture,
@@ -260,12 +258,12 @@ DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetN
 GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
 close_device init_device_compute_kernel_config open_device synchronize_device"""
 device = _SimpleNamespace(
-    is_blackhole=_devices.is_blackhole,
-    is_wormhole_b0=_devices.is_wormhole_b0,
+    is_blackhole=_opening.is_blackhole,
+    is_wormhole_b0=_opening.is_wormhole_b0,
     **{name: globals()[name] for name in _words.split()},
 )
 cluster = _SimpleNamespace(
-    ClusterType=_devices.ClusterType, get_cluster_type=_devices.get_cluster_type
+    ClusterType=_opening.ClusterType, get_cluster_type=_opening.get_cluster_type
 )
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")

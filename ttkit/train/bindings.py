@@ -26,7 +26,9 @@ ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
-ReduceType = Enum("ReduceType", "MEAN")  # of a device's elements; others are not here
+ReduceType = Enum(
+    "ReduceType", "MEAN"
+)  # The mean over a device's elements; ttml's other kinds are not here.
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
@@ -42,7 +44,7 @@ def synchronize_gradients(parameters: Any, cluster_axes: Any = None) -> None:
     distributed.synchronize_gradients(parameters, cluster_axes)
 
 
-synchronize_parameters = synchronize_gradients  # its name in ttml of December 2025
+synchronize_parameters = synchronize_gradients  # It has this name in ttml of December 2025.
 
 
 def empty_like(tensor: Tensor) -> Tensor:

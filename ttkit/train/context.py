@@ -166,7 +166,7 @@ class AutoContext:
     def __init__(self) -> None:
         self._seed = 5489
         self._device: Any = None
-        self._own_fabric = False  # whether open_device enabled it, so that close_device disables it
+        self._own_fabric = False  # If open_device enabled the fabric, close_device disables it.
         self._ranks: DistributedContext | None = None
         self._parallelism: ParallelismContext | None = None
 
@@ -379,7 +379,7 @@ def open_layout(settings: Settings) -> Layout:
     if layout.axes and not context.is_parallelism_context_initialized():
         enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
-    if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
+    if context.is_parallelism_context_initialized():  # An earlier run may have made it.
         axes = context.get_parallelism_context()
         if axes.layout.axes != layout.axes:
             asked = ", ".join(
@@ -409,14 +409,16 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
         cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
         fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
     turned = opens_transposed(whole, shape)
-    if turned and 1 not in shape:  # a line opens around the rim
+    if turned and 1 not in shape:  # A line opens around the rim.
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
 
 def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
-    if not path or not Path(path).is_file():  # ttnn reports what is wrong with it
+    # If the path is wrong, ttnn reports it when it opens the mesh.
+    if not path or not Path(path).is_file():
         return False
-    from ttkit.descriptors import read_descriptor  # imports protobuf
+    # This import loads protobuf, which few programs need.
+    from ttkit.descriptors import read_descriptor
 
     return len(read_descriptor(path).meshes) > 1

@@ -16,7 +16,7 @@ from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.model.parameter import Parameter
 from ttkit.words import short
 
-MASTER_BYTES = 4  # of a float32 copy of a weight
+MASTER_BYTES = 4  # A master weight is a float32 copy.
 
 
 def tiled(shape: Sequence[int]) -> int:
@@ -42,7 +42,7 @@ def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> di
     if asked.get("type", "AdamW") == "SGD":
         optimizer = size if asked.get("momentum") else 0
     elif size < MASTER_BYTES and asked.get("master_weights", True):
-        optimizer = 3 * MASTER_BYTES  # two moments and the master weight
+        optimizer = 3 * MASTER_BYTES  # AdamW keeps two moments and the master weight.
     else:
         optimizer = 2 * size
     return {
@@ -78,7 +78,8 @@ def check_memory(
                 "ttkit train --plan shows the parts"
             )
             fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
-        host += needed * (layout.tp if on_one_process else 1)  # replicas share one array
+        # The simulator keeps data-parallel replicas in one array.
+        host += needed * (layout.tp if on_one_process else 1)
         free = psutil.virtual_memory().available
         if is_simulated() and host > free:
             rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"

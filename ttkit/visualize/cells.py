@@ -15,17 +15,21 @@ from typing import Any
 from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
-Pair = tuple[int, int]  # of indices of cells
+Pair = tuple[int, int]  # It has the indices of two cells.
 Size = tuple[float, float]
 
-NAME, SIZE, STEP = 12, 11, 13  # sizes of a cell's name and lines, and from line to line
-HEAD, PAD = 20, 5  # above what follows a name, and at the sides of a cell
-MAP, SLIVER = 40, 2.5  # side of the small map, and the least of it that is seen
-GAPS = (20.0, 30.0)  # between cells, across and down
-LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of cells
-OUTLINE = 8  # between a cell and the outline around it, at most
-SHEET = 15  # between two sheets that lie over one another
-EMPTY, PAPER = "var(--empty)", "#dde2ea"  # a box without contents; the unfilled part of a box
+# A cell's name and lines have these sizes in px; lines are STEP px apart.
+NAME, SIZE, STEP = 12, 11, 13
+HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
+# The small map is MAP px wide; a thinner part than SLIVER px would not be visible.
+MAP, SLIVER = 40, 2.5
+GAPS = (20.0, 30.0)  # Cells are so many px apart, across and down.
+# The links of one pair of cells are so many px apart: straight ones, and the tops of arcs.
+LINK_STEP, CURVE_STEP = 5, 3
+OUTLINE = 8  # The outline of a card is at most so many px away from its chips.
+SHEET = 15  # Sheets that lie over one another are shifted by so many px.
+# EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
+EMPTY, PAPER = "var(--empty)", "#dde2ea"
 STRIPES = "rgba(255,255,255,.45)"
 # A box that is new glides from where it was; one that is added glides and disappears.
 MOTION = (
@@ -160,11 +164,9 @@ class Cells(Drawing):
         frame: the name of the frame around all; "" has no name, None is no frame.
         gap: between cells, across and down.
         room: more room for curves, above and beside the cells.
-        size: of the lines of words.
         map_side: of the small maps.
         beside: the map stands left of the lines, not below them.
         colour: of all links; by default one for straight ones and another for curves.
-        title: the text alternative, by default the grid's title.
     """
 
     def __init__(
@@ -175,14 +177,12 @@ class Cells(Drawing):
         frame: str | None = "host",
         gap: Size = GAPS,
         room: Size = (0, 0),
-        size: float = SIZE,
         map_side: float = MAP,
         beside: bool = False,
         colour: str = "",
-        title: str = "",
     ):
         self.grid, self.cells, self.beside = grid, cells, beside
-        self.size, self.map_side = size, map_side
+        self.map_side = map_side
         self.gap_x, self.gap_y = gap
         given = [cell for cell in cells if cell is not None]
         self.head = HEAD if any(cell.name for cell in given) else PAD
@@ -199,7 +199,7 @@ class Cells(Drawing):
         self.left, self.top = 1 + edge, 1 + top + above + (OUTLINE if grid.cards else 0)
         width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
         height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
-        super().__init__(width + 2, height + 2, title or grid.title)
+        super().__init__(width + 2, height + 2, grid.title)
         if frame is not None:
             self.box(1, 1, width, height, edge="var(--frame)", round=12)
             self.words(12, 16, frame or [], size=12, colour="var(--soft)", anchor="start")
@@ -211,7 +211,7 @@ class Cells(Drawing):
 
     # ------------------------------------------------------------ where things are
     def _width(self, cell: Cell) -> float:
-        lines = max((width_of(line, self.size) for line in cell.lines), default=0)
+        lines = max((width_of(line, SIZE) for line in cell.lines), default=0)
         if cell.map:
             lines = self.map_side + 6 + lines if self.beside else max(lines, self.map_side)
         return max(
@@ -243,7 +243,7 @@ class Cells(Drawing):
         cell, (x, y) = self.cells[index], self.corner(index)
         assert cell is not None
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
-        pad = min(2.4, w / 7)  # The cell is seen between a box and its rim.
+        pad = min(2.4, w / 7, h / 7)  # The cell is seen between a box and its rim.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         top = y + self.head + STEP * len(cell.lines) + row * h + pad
         return left, top, w - 2 * pad, h - 2 * pad
@@ -261,10 +261,12 @@ class Cells(Drawing):
         (r1, c1), (r2, c2) = self.grid.spot(a), self.grid.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.grid.drawn
-        if r1 == r2 and c2 - c1 > 1:  # above the row; over a lone row it rises with its length
+        # This arc runs above its row; above a single row, a longer arc rises higher, so that arcs
+        # do not overlap.
+        if r1 == r2 and c2 - c1 > 1:
             rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
             return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
-        if c1 == c2 and r2 - r1 > 1:  # right of the column
+        if c1 == c2 and r2 - r1 > 1:  # This arc runs to the right of its column.
             rise = out + (12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x)
             x = x1 + self.w
             return (x, y1 + self.h * 0.8 - out), (x, y2 + self.h * 0.2 + out), (rise, 0)
@@ -300,7 +302,7 @@ class Cells(Drawing):
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
         middle, top = x + self.w / 2, y + self.head
         self.words(middle, y + 15, cell.name or [], size=NAME, colour=name, bold=not cell.dashed)
-        look: dict[str, Any] = {"size": self.size, "colour": about, "step": STEP}
+        look: dict[str, Any] = {"size": SIZE, "colour": about, "step": STEP}
         if cell.map and self.beside:
             self.words(x + PAD + self.map_side + 6, top + 10, cell.lines, anchor="start", **look)
             self._map(cell.map, x + PAD, top)
@@ -370,10 +372,10 @@ class Cells(Drawing):
     def _write(self, area: Rectangle, box: Box) -> None:
         """Write the texts of a box where they fit; a slanted line marks one that is not full."""
         x, y, w, h = area
-        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w + 2
+        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
         ink = INK if box.fill.startswith("#") else "var(--ink)"
         for text in box.texts:
-            if width_of(text, SIZE) <= w + 2 and h >= SIZE:
+            if width_of(text, SIZE) <= w and h >= SIZE:
                 base = y + h / 2 + (-2 if two else 4)
                 self.words(x + w / 2, base, text, size=SIZE, colour=ink, bold=two)
                 if two:

@@ -14,12 +14,12 @@ from html import escape
 from typing import Any
 
 Point = tuple[float, float]
-Rectangle = tuple[float, float, float, float]  # left, top, width, height
+Rectangle = tuple[float, float, float, float]  # It is (left, top, width, height).
 
-INK = "#1c2430"  # words on a coloured box, in both themes
-# faults, and the box under words about them, in both themes
+INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
+# Faults have the colour BAD, the box under words about them ALARM, in both themes.
 BAD, ALARM = "#d64545", "#fbd0cc"
-READABLE = 10  # px: a drawing shrinks until its smallest words are so high, then it scrolls
+READABLE = 10  # A drawing shrinks until its smallest words are so many px high; then it scrolls.
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
 LIGHT = (
@@ -43,6 +43,12 @@ _RULES = (
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
+    ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
+    "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
+    "padding:3px 9px}.NAME .ttkit-button[aria-disabled=true]{color:var(--soft);cursor:default}"
+    ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
+    ".NAME table{border:0;color:var(--ink);font-size:12px}"
+    ".NAME td,.NAME th{padding:2px 14px 2px 0}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )
@@ -80,7 +86,7 @@ class Drawing:
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
-        self.smallest = math.inf  # size of the smallest words
+        self.smallest = math.inf  # `words` keeps here the size of the smallest words.
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -243,7 +249,8 @@ def _slanted(area: Rectangle, gap: float) -> str:
     """Return the path of lines that rise through a box, and meet those of the boxes beside it."""
     left, top, width, height = area
     path, low, high = "", left + top, left + top + width + height
-    along = (math.floor(low / gap) + 1) * gap  # the line on which x + y is this
+    # A slanted line has the same x + y at each of its points.
+    along = (math.floor(low / gap) + 1) * gap
     while along < high:
         start, end = max(left, along - top - height), min(left + width, along - top)
         path += f"M{start:.5g} {along - start:.5g}L{end:.5g} {along - end:.5g}"

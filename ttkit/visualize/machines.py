@@ -15,8 +15,8 @@ from ttkit.visualize.drawing import Figure, ranges, tone
 from ttkit.visualize.mesh import LONGEST, gap_of
 from ttkit.words import counted
 
-LARGEST = 256  # chips of a mesh that is drawn chip by chip
-MOST = 4  # kinds of meshes that are drawn chip by chip
+LARGEST = 256  # A mesh of more chips is not drawn chip by chip.
+MOST = 4  # At most so many kinds of meshes are drawn chip by chip.
 
 
 def heading(mesh: Any) -> str:
@@ -50,7 +50,7 @@ def described(descriptor: Any) -> str:
 
 def _chips(mesh: Any) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the host rank and the device id of the chip at each coordinate."""
-    from ttkit.descriptors import chips_of  # imports protobuf
+    from ttkit.descriptors import chips_of  # This import loads protobuf, which few pictures need.
 
     return chips_of(mesh)
 
@@ -128,7 +128,8 @@ def draw_graph(descriptor: Any) -> Figure:
     for pair, links in joined.items() if len(joined) <= 40 else ():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
-        at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)  # beside a line that goes down
+        # The number stands beside a vertical line, above any other.
+        at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)
         drawing.words(*at, str(links), size=11, halo=True)
     if joined:
         note = "A number on a line: ethernet links between the two meshes."
@@ -191,10 +192,10 @@ def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
         hosts.setdefault(box.host, []).append(box)
     drawings = []
     for host, there in hosts.items():
-        grid = Grid("", (1, min(4, len(there))), tuple(range(len(there))))
         name = f"host {host}" if host else "this computer"
+        grid = Grid(name, (1, min(4, len(there))), tuple(range(len(there))))
         frame = system if len(hosts) > 1 else f"{name}: {system}"
-        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12), title=name)
+        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12))
         drawings.append(drawing)
     shared = "" if len(hosts) == 1 else f" on {len(hosts)} hosts"
     title = f"{len(boxes)} ranks{shared}: each is a process with its own memory and its own cards"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttkit import backend
@@ -15,15 +15,9 @@ from ttkit.visualize.drawing import Figure, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
-WIDE, TALL = 300, 170  # px of each of the three matrices
-SHEETS = 8  # the most that are drawn
-CUTS = {
-    "samples": "the samples, which are rows of x, are cut",
-    "columns": "the columns of w are cut",
-    "rows": "the rows of w are cut, and the columns of x",
-    "both": "the samples and the columns of w are cut",
-    "nothing": "nothing is cut",
-}
+WIDE, TALL = 300, 170  # Each of the three matrices takes at most so many px.
+SHEETS = 8  # Of more sheets some are left out.
+CUTS = ("samples", "columns", "rows", "both", "nothing")
 
 
 @dataclass(frozen=True)
@@ -49,13 +43,26 @@ class Product:
     Args:
         shape: rows of x, columns of x (which are rows of w), columns of w.
         reduced: partial sums were added by an all_reduce.
-        how: what is cut, in words.
     """
 
     shape: tuple[int, int, int]
     parts: tuple[Part, ...]
     reduced: bool = False
-    how: str = ""
+
+    @property
+    def how(self) -> str:
+        """What is cut, in words."""
+        names = {"rows": "the samples", "columns": "the columns of w", "inner": "the rows of w"}
+        cut = [name for axis, name in names.items() if self.pieces(axis) > 1]
+        if cut == ["the rows of w"]:
+            return "the rows of w are cut, and the columns of x"
+        if cut == ["the samples"]:
+            return "the samples, which are rows of x, are cut"
+        return f"{' and '.join(cut)} are cut" if cut else "nothing is cut"
+
+    def pieces(self, axis: str) -> int:
+        """Return into how many different ranges its chips cut "rows", "columns" or "inner"."""
+        return len({getattr(part, axis) for part in self.parts})
 
     @property
     def blocks(self) -> dict[Ranges, list[Part]]:
@@ -124,7 +131,7 @@ def described(
         down, across = (chip, chip) if one_axis else divmod(chip, grid[1])
         rows, inner = _share(shape[0], m, down), _share(shape[1], k, down)
         parts.append(Part(f"chip {chip}", rows, inner, inner, _share(shape[2], n, across)))
-    found = Product(shape, tuple(parts), reduced, CUTS[cut])
+    found = Product(shape, tuple(parts), reduced)
     if reduced and not found.partial:
         unlike = len(found.blocks) > 1
         hold = "different blocks of the result" if unlike else f"{count} copies of one result"
@@ -162,16 +169,10 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     shape = (math.prod(left.whole[:-1]), left.whole[-1], right.whole[-1])
     for part in parts:
         if part.inner[1] - part.inner[0] != part.inner_w[1] - part.inner_w[0]:
-            backend.load().matmul(x, w)  # it says why it cannot
+            # The matmul itself raises and explains why the shapes do not fit.
+            backend.load().matmul(x, w)
     found = Product(shape, tuple(parts), reduced)
-    how = CUTS["nothing"]
-    several = [len({getattr(p, f) for p in parts}) > 1 for f in ("rows", "columns", "inner")]
-    for name, cut in zip(("samples", "columns", "rows"), several):
-        how = CUTS[name] if cut else how
-    if sum(several) > 1:
-        names = ("the samples", "the columns of w", "the rows of w")
-        how = " and ".join(name for name, cut in zip(names, several) if cut) + " are cut"
-    return Product(shape, found.parts, reduced or _added(found, result), how)
+    return replace(found, reduced=reduced or _added(found, result))
 
 
 def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
@@ -186,7 +187,8 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
 
 def _added(product: Product, result: Any) -> bool:
     """Return whether the chips of each block hold the same values."""
-    if not product.partial or not hasattr(result, "shards"):  # on a card: reduced=True
+    # Values on a card are not read; there the caller passes reduced=True.
+    if not product.partial or not hasattr(result, "shards"):
         return False
     import numpy as np
 

@@ -11,9 +11,9 @@ from ttkit import backend
 from ttkit.visualize.cells import GAPS, Box, Cell, Cells, Coordinate, Grid, Size
 from ttkit.visualize.drawing import Figure, tone
 
-UNKNOWN = -1  # a host rank that is not known
-LONGEST = 8  # a line of more chips is folded
-NARROW = (6.0, GAPS[1])  # gaps between more than four chips in a row: eight fit a page of 800 px
+UNKNOWN = -1  # It stands for a host rank that is not known.
+LONGEST = 8  # A line of more chips is folded into several rows.
+NARROW = (6.0, GAPS[1])  # With these gaps eight chips in a row fit a page of 800 px.
 
 
 def ids_at(mesh: Any) -> dict[Coordinate, int | None]:

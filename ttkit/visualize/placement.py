@@ -10,18 +10,16 @@ from typing import Any
 
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.systems import system_named
-from ttkit.visualize.cells import Cell, Cells
 from ttkit.visualize.drawing import Drawing, Figure, on_page, tone, width_of
-from ttkit.visualize.mesh import grid_of
-from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
+from ttkit.visualize.tensor import draw_tensor, placed, slice_text
 from ttkit.words import counted
 
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
 LAYOUTS = ("TILE", "ROW_MAJOR")
-TILE = 32  # rows and columns of a tile
-WIDE, TALL, LARGEST = 360, 260, 40  # px: at most so large are a shard, and one tile
-FINEST = 4  # px: smaller tiles are drawn without their edges
+TILE = 32  # A tile has 32 rows and 32 columns.
+WIDE, TALL, LARGEST = 360, 260, 40  # A shard takes at most WIDE x TALL px, a tile LARGEST.
+FINEST = 4  # Tiles of fewer px are drawn without their edges.
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
@@ -86,11 +84,10 @@ def placement(
     title = f"a tensor {list(shape)} in {dtype} on a {size} mesh of {system}"
     code = code_of(mesh_shape, shape, dtype, layout, (axis_0, axis_1))
     try:
-        made = _made(system, mesh_shape, shape, dtype, layout, axis_0, axis_1)
+        return _placed(title, code, system, mesh_shape, shape, dtype, layout, axis_0, axis_1)
     except TTKitError as error:
         refused = f"{title}: refused"
         return Placement(refused, [], (), f"{refused}\n  {error}", str(error), code=code)
-    return _drawn(title, code, made)
 
 
 def code_of(
@@ -130,41 +127,23 @@ def code_of(
     )
 
 
-# ---------------------------------------------------------------- made by the simulator
-@dataclass(frozen=True)
-class _Made:
-    """What the simulator made: where the shards lie, and one chip's shard.
-
-    Args:
-        matrix: rows and columns of a shard; `stored` is what they are rounded up to.
-        matrices: how many of them a shard has, in its dimensions before the last two.
-    """
-
-    system: Any
-    devices: tuple[int, ...]
-    picture: Placed
-    matrix: tuple[int, int]
-    stored: tuple[int, int]
-    matrices: int
-    nbytes: int
-    tiled: bool
-
-
-def _made(
+def _placed(
+    title: str,
+    code: str,
     system: str,
     mesh_shape: Sequence[int],
     shape: Sequence[int],
     dtype: str,
     layout: str,
     *axes: int | str,
-) -> _Made:
-    """Place zeros of this shape on a mesh that nobody else sees, and read what came of it."""
+) -> Placement:
+    """Place zeros of this shape on a mesh that nobody else sees, and draw what came of it."""
     import numpy as np
 
     from ttkit.sim import ttnn as simulated
     from ttkit.sim.mesh.opening import beside
 
-    ttnn: Any = simulated  # also where the program itself runs on cards
+    ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
     replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
     kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
     with beside(system_named(system), tuple(mesh_shape)) as mesh:
@@ -176,73 +155,59 @@ def _made(
             device=mesh,
             mesh_mapper=mapper,
         )
-        (nbytes,) = (n for n in mesh.used.values() if n)
-        (*front, rows, columns), (*_, high, wide) = (
-            (1, 1, *each) for each in (tensor.shape, tensor.padded_shape)
-        )
-        sizes = (rows, columns), (high, wide), math.prod(front)
-        tiled = tensor.layout == ttnn.TILE_LAYOUT
-        return _Made(mesh.system, mesh.chips, placed(tensor), *sizes, nbytes, tiled)
+        return _drawn(title, code, mesh, tensor)
 
 
-# ---------------------------------------------------------------- drawn
-def _drawn(title: str, code: str, made: _Made) -> Placement:
-    title += f": {made.nbytes:,} bytes on each chip"
-    whole, chips = made.picture.whole, len(made.devices)
-    stored = made.matrices * math.prod(made.stored)
-    values = made.matrices * math.prod(made.matrix)
+def _drawn(title: str, code: str, mesh: Any, tensor: Any) -> Placement:
+    (nbytes,) = (n for n in mesh.used.values() if n)
+    title += f": {nbytes:,} bytes on each chip"
+    picture, chips = placed(tensor), len(mesh.chips)
+    whole, tiled = picture.whole, tensor.layout.name == "TILE"
+    (*front, rows, columns), (*_, high, wide) = (
+        (1, 1, *each) for each in (tensor.shape, tensor.padded_shape)
+    )
+    matrices = math.prod(front)
+    stored, values = matrices * high * wide, matrices * rows * columns
     padding = 1 - values / stored
-    one = " x ".join(map(str, made.matrix))
-    if made.tiled:
+    one = f"{rows} x {columns}"
+    if tiled:
         tiles = stored // TILE**2
-        how = f"a shard of {one} is stored as {' x '.join(map(str, made.stored))}: "
-        how += f"{counted(tiles, 'tile')} of {made.nbytes // tiles:,} bytes, "
+        how = f"a shard of {one} is stored as {high} x {wide}: "
+        how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
         how += f"{padding:.0%} is padding"
     else:
         how = f"a shard of {one} is stored row by row: {values:,} elements, no padding"
-    if made.matrices > 1:
-        how += f" ({made.matrices} such matrices on each chip)"
+    if matrices > 1:
+        how += f" ({matrices} such matrices on each chip)"
     times = chips * stored / math.prod(whole)
     notes = [
-        f"{how[0].upper()}{how[1:]}. The simulator counted these {made.nbytes:,} bytes.",
-        f"All {chips} chips together store {chips * made.nbytes:,} bytes, {times:.3g} times what "
+        f"{how[0].upper()}{how[1:]}. The simulator counted these {nbytes:,} bytes.",
+        f"All {chips} chips together store {chips * nbytes:,} bytes, {times:.3g} times what "
         "the values of one whole tensor need. One colour: the same slice.",
     ]
     held: dict[str, list[int]] = {}
-    for device, place in zip(made.devices, made.picture.cells):
+    for device, place in zip(mesh.chips, picture.cells):
         held.setdefault(slice_text(place.ranges or (), whole), []).append(device)
     lines = [
         f"{part} on {'device' if len(ids) == 1 else 'devices'} {', '.join(map(str, ids))}"
         for part, ids in held.items()
     ]
     text = "\n  ".join([title, *lines, how])
-    drawings = [_chips(made), _shard(made, padding)]
-    return Placement(title, drawings, notes, text, code=code, nbytes=made.nbytes, padding=padding)
+    (slices,) = draw_tensor(tensor).drawings
+    slices.title = "which slice each chip holds"
+    drawings = [slices, _shard((rows, columns), (high, wide), tiled, padding)]
+    return Placement(title, drawings, notes, text, code=code, nbytes=nbytes, padding=padding)
 
 
-def _chips(made: _Made) -> Cells:
-    """Draw the mesh: in each chip its id, a small map of what it holds, and the slice in words."""
-    whole = made.picture.whole
-    title = "which slice each chip holds: dimension 0, then 1"
-    title += "".join(f", {d}" for d in range(2, len(whole)))
-    grid = grid_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
-    cells = []
-    for device, place in zip(made.devices, made.picture.cells):
-        ranges = place.ranges or ()
-        lines = ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole)]
-        hover = f"device {device} at {place.coordinate}: {slice_text(ranges, whole)}"
-        held = map_of(made.picture, ranges)
-        cells.append(Cell(f"device {device}", lines, tone(place.group or 0), hover, map=held))
-    return Cells(grid, cells, frame="", gap=(5, 20), size=10, map_side=16, beside=True)
-
-
-def _shard(made: _Made, padding: float) -> Drawing:
+def _shard(
+    matrix: tuple[int, int], stored: tuple[int, int], tiled: bool, padding: float
+) -> Drawing:
     """Draw the matrix of one shard in its tiles: the values in colour, the padding hatched."""
-    (rows, columns), (high, wide) = made.matrix, made.stored
+    (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
     title = f"the shard of one chip: {rows} x {columns}"
-    if made.tiled:
+    if tiled:
         title += f" in {high // TILE} x {wide // TILE} tiles"
     drawing = Drawing(max(w + 4, 250), h + 48, title)
     drawing.box(2, 2, w, h, fill="var(--empty)", edge="none", round=0)
@@ -250,12 +215,12 @@ def _shard(made: _Made, padding: float) -> Drawing:
     padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]
     drawing.hatch(padded, colour="var(--soft)")
     tile = TILE * scale
-    if made.tiled and tile >= FINEST:
+    if tiled and tile >= FINEST:
         across, down = (range(n // TILE) for n in (wide, high))
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
         drawing.blocks(tiles, edge="var(--soft)")
     drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
-    words = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
+    words = f"padding: {padding:.0%}" if tiled else "padding: none, no tiles"
     x, y = 2.0, h + 14
     for fill, text in ((tone(0), f"values: {1 - padding:.0%}"), ("var(--empty)", words)):
         drawing.box(x, y, 14, 14, fill=fill, round=2)

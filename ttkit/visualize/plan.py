@@ -31,13 +31,13 @@ from ttkit.visualize.steps import (
     whole_of,
 )
 
-MOST = 12  # steps that are all shown on one page
+MOST = 12  # A plan of at most so many steps is shown whole on one page.
 # Boxes of chips that hold at most so many chunks: columns, and width and height of a box.
 LARGE_BOXES = ((8, 4, 24, 24), (64, 6, 19, 16), (math.inf, 20, 6, 6))
 SMALL_BOXES = ((4, 2, 20, 18), (8, 4, 20, 18), (64, 8, 9, 9), (math.inf, 16, 6, 6))
-SHARE_H = 33  # height of a box with "3/8" under its number
-BADGE = 7  # half the height of the numbers on an arrow
-HIT = 26  # pixels across an arrow that can be clicked
+SHARE_H = 33  # A box with "3/8" under its number has this height.
+BADGE = 7  # The numbers on an arrow are 2 * BADGE px high.
+HIT = 26  # A click hits an arrow within a band of so many px.
 Course = tuple[Point, Point, Point]
 
 
@@ -72,7 +72,8 @@ def step_cells(
         colour = "var(--curve)" if arrow.reduce else "var(--link)"
         size = {"width": 1.5, "head": 6} if small else {"width": 2, "head": 8}
         drawing.arrow(*course, colour=colour, **size)
-    for arrow in good if not small else ():  # over all arrows, so that none hides them
+    # Labels are drawn after all arrows, so that no arrow hides them.
+    for arrow in good if not small else ():
         _label(drawing, step, arrow)
     for arrow in step.arrows:
         if arrow.wrong:
@@ -92,7 +93,7 @@ def _chips(
     columns, *box = next(size for limit, *size in sizes if most <= limit)
     shares = most <= 8 and plan.adds and plan.group_size < 100
     if shares:
-        box = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 4, SHARE_H]
+        box = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
     chips = step.grid.devices
     sources: dict[tuple[int, int], list[tuple[int, int]]] = {}
     added = set()

@@ -13,8 +13,9 @@ from ttkit.visualize.cells import Grid
 from ttkit.visualize.drawing import ranges, size_text
 from ttkit.words import counted
 
-LONGEST = 6  # chips in a line that is not folded: they are wider here than in the picture of a mesh
-State = dict[int, dict[int, frozenset[int]]]  # chip -> chunk -> the chips whose parts are in it
+LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
+# Each chip maps its chunks to the chips that have contributed to them.
+State = dict[int, dict[int, frozenset[int]]]
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     """
     states = list(_states(plan))
     slots = {}
-    for chip in plan.topology.chips:  # nothing that is held is ever dropped
+    # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
+    for chip in plan.topology.chips:
         ever = {*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}
         slots[chip] = tuple(sorted(ever))
     topology, at = plan.topology, plan.topology.place
@@ -226,7 +228,7 @@ def _states(plan: Plan) -> Iterator[State]:
         for state in plan.states():
             yield state
             left -= 1
-    except KeyError:  # a chip or a chunk that is not there
+    except KeyError:  # The plan names a chip or a chunk that does not exist.
         yield from itertools.repeat(state, left)
 
 

@@ -16,9 +16,9 @@ from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, slice_text
 from ttkit.words import in_notebook
 
-CELL = 30  # columns of text
-Table = list[Any]  # what rich prints, in order
-Cell = tuple[str, str | None]  # text and background
+CELL = 30  # A cell of a mesh has so many columns of text.
+Table = list[Any]  # It has what rich prints, in order.
+Cell = tuple[str, str | None]  # It has the text and its background.
 
 
 def as_text(table: Table, width: int = 160) -> str:
@@ -111,7 +111,8 @@ def tensor_table(tensor: Any) -> Table:
         if dim is not None:
             axis_of.setdefault(dim % len(shape) if in_notebook() else dim, axis)
     whole = list(shape)
-    # a negative dimension counts here, though its slices are printed as not sharded
+    # A negative dimension counts for the global shape, though ttnn prints its slices as not
+    # sharded.
     for dim, axis in axis_of.items():
         whole[dim] *= distribution[axis]
     on_host = None if mesh is not None else named
@@ -131,7 +132,8 @@ def tensor_table(tensor: Any) -> Table:
     cells: list[Cell] = []
     for place in everywhere:
         text, background = f"{heads[place]}({place[0]}, {place[1]})\n", None
-        if ids.get(place, 0) is not None:  # ttnn prints no more of a chip of another rank
+        # Of a chip of another rank, ttnn prints only where it is and its coordinate.
+        if ids.get(place, 0) is not None:
             if place in holds:
                 text += f"{slice_text(ranges_at(place), whole)}\n{about}"
             if place in group_at:
@@ -246,7 +248,7 @@ class Report:
         for i, heading in enumerate(self.columns):
             cells = [row[i] for row in self.rows]
             left = heading.startswith("<")
-            # words stay whole, and numbers with their unit
+            # The column is wide enough that no word breaks and no number loses its unit.
             parts = " ".join(cells).split(" ") if left else cells
             table.add_column(
                 heading.lstrip("<"),
@@ -271,7 +273,7 @@ class Report:
             return f"<tr>{''.join(found)}</tr>"
 
         look = "text-align:left;font-weight:600"
-        if len(self.title) <= 60:  # it stays on one line, also over a narrower table
+        if len(self.title) <= 60:  # A short title stays on one line even if the table is narrower.
             look += ";white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")

@@ -16,7 +16,7 @@ from ttkit.visualize.cells import Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Figure, Rectangle, tone
 from ttkit.visualize.mesh import chips_of, gap_of, grid_of, ids_at
 
-Ranges = tuple[tuple[int, int], ...]  # (start, end) in each dimension of the whole tensor
+Ranges = tuple[tuple[int, int], ...]  # It has (start, end) in each dimension of the global tensor.
 
 
 # ---------------------------------------------------------------- where the shards lie
@@ -102,7 +102,8 @@ def placed(tensor: Any) -> Placed:
     topology, mesh = tensor.tensor_topology(), tensor.device()
     mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
     distribution = tuple(topology.distribution_shape())
-    axes: list[list[int]] = [[] for _ in shape]  # of the distribution, for each dimension
+    # Each dimension lists the axes of the distribution that shard it.
+    axes: list[list[int]] = [[] for _ in shape]
     for axis, placement in enumerate(topology.placements()):
         dim = getattr(placement, "dim", None)
         if dim is not None and -len(shape) <= dim < len(shape):

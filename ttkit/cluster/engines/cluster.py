@@ -18,20 +18,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import Report
-from ttkit.cluster.engines.page import Live, Status, progress, status_of
+from ttkit.cluster.engines.page import Status, progress, status_of
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.output import why_ended
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
-from ttkit.words import in_notebook
 
 START_S = 60.0
 # Messages of ipyparallel's own that are not the cause of an end.
@@ -89,7 +87,6 @@ class Cluster:
         self._processes: Supervised | None = None
         self._client: Any = None
         self._show: Callable[[str], None] = print
-        self._live = Live(self, partial(results.interrupt, self))
         self._renew = False  # Then the next call starts new engines.
 
     # ---- start and stop
@@ -117,21 +114,17 @@ class Cluster:
                 processes.folder, environment, self.bindings, self._words, mpirun, address
             )
             processes.start(commands, environment, self._fail_pending)
-            with progress(f"starting {self.n} engines") as self._show:
+            with progress(self, f"starting {self.n} engines") as self._show:
                 self._connect(processes, time.monotonic() + self.start_timeout_s)
         except BaseException:
             self.stop()
             raise
-        self._live.follow()
         return self
 
     def stop(self) -> None:
         """Stop the engines and every process that was started with them, and wait for their end."""
-        if self._is_copy():
-            return
         self._renew = False
         atexit.unregister(self.stop)
-        self._live.pause()
         if self._client is not None:
             self._client.fail_pending("the cluster was stopped")
             with contextlib.suppress(Exception):
@@ -139,7 +132,6 @@ class Cluster:
         if self._processes:
             self._processes.stop()
         self._client, self._processes, self.pids = None, None, {}
-        self._live.refresh()
 
     def restart(self) -> Cluster:
         """Stop what is left and start new processes, without the variables of the old ones."""
@@ -152,11 +144,6 @@ class Cluster:
         self.stop()
         self.last_error = [""] * self.n
         self._renew = True
-        self._live.refresh()
-
-    def _is_copy(self) -> bool:
-        """Whether this process is a copy (os.fork) of the one that started the engines."""
-        return self._processes is not None and self._processes.owner != os.getpid()
 
     def __enter__(self) -> Cluster:
         return self.start()
@@ -172,19 +159,20 @@ class Cluster:
     def __repr__(self) -> str:
         return f"<{self.name}: {self.n} engines, {self.state}>"
 
-    def _ipython_display_(self) -> None:
-        """Show a notebook the ranks as they work, with buttons; elsewhere print one line."""
-        if in_notebook():
-            self._live.show()
-        else:
-            print(self)
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
 
     @property
     def state(self) -> str:
-        """ "running", "failed", "stopped", or "interrupted": the next call starts new engines."""
+        """Whether it is "starting", "running", "failed", "stopped" or "interrupted".
+
+        After an interruption the next call starts new engines.
+        """
         if not self._processes:
             return "interrupted" if self._renew else "stopped"
-        return "failed" if self.failure else "running"
+        if self.failure:
+            return "failed"
+        return "running" if self.pids else "starting"
 
     @property
     def failure(self) -> Ended | None:
@@ -293,9 +281,6 @@ class Cluster:
         """
         if self._renew:
             self.start()
-        if self._is_copy():
-            rule = "this process is a copy (os.fork) of the one that started the cluster"
-            fail(asked, rule, "use it there, or start a cluster of its own here")
         if not self._processes:
             cure = "cluster.start(), or: with Cluster(...) as cluster:"
             fail(asked, "the cluster is not started", cure)

@@ -1,9 +1,8 @@
 """The programs of a cluster's processes: an engine, which is an MPI rank, and the controller.
 
 An engine reports its open meshes, its memory and its current line from a thread, so that they are
-known of a busy rank too. The reports go where its prints go. Meshes and memory are reported only on
-the simulator: ttnn on a card does not count its bytes, and calling it from a second thread would
-disturb the first.
+known of a busy rank too. The reports go where its prints go. Meshes are reported only on the
+simulator: calling ttnn from a second thread would disturb the first.
 """
 
 from __future__ import annotations
@@ -40,22 +39,16 @@ class Report:
     Args:
         host: its name.
         meshes: the shapes of the open meshes.
-        devices: the ids of their devices that this rank drives.
-        dram_bytes: in use on the fullest of these devices.
         process_bytes: of the host's memory, in use by the process.
         line: the user's line that runs.
         doing: how far its training is, in words; "" where none goes on.
-        losses: of the training's steps, some of them.
     """
 
     host: str = ""
     meshes: tuple[tuple[int, ...], ...] = ()
-    devices: tuple[int, ...] = ()
-    dram_bytes: int | None = None
     process_bytes: int | None = None
     line: Frame | None = None
     doing: str = ""
-    losses: tuple[float, ...] = ()
 
     @classmethod
     def now(cls) -> Report:
@@ -67,17 +60,12 @@ class Report:
         # While another thread imports a module, it has not all of its names.
         lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh.mesh"), "opened_meshes", ()))
-        used = sys.modules["ttkit.sim.tensor.memory"].bytes_in_use() if meshes else {}
-        devices = tuple(device for mesh in meshes for device in mesh.get_device_ids())
         return cls(
             host=socket.gethostname(),
             meshes=tuple(tuple(mesh.shape) for mesh in meshes),
-            devices=devices,
-            dram_bytes=max((used[device] for device in devices), default=None),
             process_bytes=process,
             line=running_line(),
             doing=getattr(lines, "now", ""),
-            losses=getattr(lines, "losses", ()),
         )
 
 

@@ -19,7 +19,7 @@ from ipyparallel.client.client import unpack_message
 from ipyparallel.error import RemoteError
 
 from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, first_report
-from ttkit.cluster.engines.page import prints, progress
+from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import at_lines, raised_at
 from ttkit.errors import Interrupted, fail
 from ttkit.words import numbered
@@ -93,7 +93,7 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterabl
     """
     reports = cluster.client.reports
     for rank, report in list(reports.items()):
-        reports[rank] = replace(report, line=None)  # It is of what was asked before.
+        reports[rank] = replace(report, line=None, doing="")  # They are of what was asked before.
     try:
         return {rank: send(cluster.view(rank)) for rank in ranks}
     # An engine is no longer registered, or the sockets are closed.
@@ -175,7 +175,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     begin = time.monotonic()
     limits = [] if cluster.timeout_s is None else [begin + cluster.timeout_s]
     raised = False
-    with progress(asked) as show:
+    with progress(cluster, asked) as show:
         while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
             answers[waiting[0]].wait(0.05)
             done = [answer for answer in answers.values() if answer.done()]
@@ -186,7 +186,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
                 limits.append(time.monotonic() + PATIENCE_S)
             if limits and time.monotonic() > min(limits):
                 return
-            show(f"{len(done)} of {len(answers)} ranks are done", lambda: news(cluster, answers))
+            show(f"{len(done)} of {len(answers)} ranks are done")
     if any(map(_lost, answers.values())):
         _await_failure(cluster, asked)
 
@@ -196,15 +196,6 @@ def running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     found = defaultdict[str, list[int]](list)
     for rank in ranks:
         found[str(cluster.report(rank).line or "no line of yours")].append(rank)
-    return found
-
-
-def news(cluster: Cluster, answers: Answers) -> list[str]:
-    """Return where busy ranks are, what all print, and how far their training is."""
-    found = at_lines(running_lines(cluster, cluster.busy()), were=False)
-    for rank, answer in answers.items():
-        lines = [*prints(answer), cluster.report(rank).doing]
-        found += [f"[rank {rank}] {line}" for line in lines if line]
     return found
 
 

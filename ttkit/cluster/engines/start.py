@@ -25,8 +25,7 @@ from ttkit.cluster.launch.command import (
 )
 from ttkit.cluster.processes import Supervised, python_command
 from ttkit.descriptors import placed, read_descriptor
-from ttkit.dialect import is_strict
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError, fail, is_strict
 from ttkit.hardware import SYSTEMS, current_machine, current_system
 from ttkit.hardware.systems import narrow
 

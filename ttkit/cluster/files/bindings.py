@@ -25,9 +25,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from ttkit.cluster.files.documents import Document, Where, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError, fail
-from ttkit.files import Finding
+from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows so many characters of a value.

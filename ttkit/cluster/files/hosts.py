@@ -1,7 +1,6 @@
 """Which hosts a cluster has, and which rank runs on which.
 
-In a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile, each converted into the
-others.
+In a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-from ttkit.cluster.files.documents import did_you_mean, read_text
 from ttkit.errors import TTKitError, fail
+from ttkit.files import did_you_mean, read_text
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
@@ -47,12 +46,10 @@ class Host:
     Args:
         name: for ssh and MPI.
         slots: how many ranks it takes.
-        ips: its addresses in a hosts.json.
     """
 
     name: Name
     slots: int = Field(default=1, ge=1)
-    ips: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,8 @@ class HostEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ssh: Name
-    ips: list[Name] = Field(default_factory=list)
-    rdma: Any = None  # MLX's; not used here
+    ips: list[Name] = Field(default_factory=list)  # These two are MLX's; they are not used here.
+    rdma: Any = None
 
 
 def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
@@ -88,8 +85,7 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
     merged: dict[str, Host] = {}
     for host in _from_json(path) if str(path).endswith(".json") else _from_text(path):
         if had := merged.get(host.name):
-            ips = tuple(dict.fromkeys(had.ips + host.ips))
-            host = Host(had.name, had.slots + host.slots, ips)
+            host = Host(had.name, had.slots + host.slots)
         merged[host.name] = host
     if not merged:
         fail(f"read {path}", "it names no host", TEXT_CURE)
@@ -126,7 +122,7 @@ def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
         entries = TypeAdapter(list[HostEntry]).validate_python(listed)
     except ValidationError as error:
         _refuse(f"read {path}", error, JSON_CURE)
-    return [Host(entry.ssh, 1, tuple(entry.ips)) for entry in entries]
+    return [Host(entry.ssh) for entry in entries]
 
 
 def _refuse(asked: str, error: ValidationError, cure: str) -> NoReturn:
@@ -153,21 +149,6 @@ def hosts_text(hosts: Iterable[Host]) -> str:
         b slots=4
     """
     return "".join(f"{host.name} slots={host.slots}\n" for host in hosts)
-
-
-def hosts_json(hosts: Iterable[Host]) -> str:
-    """Return the hosts as MLX's hosts.json, a host of several slots several times.
-
-    Example:
-        >>> print(hosts_json([Host("a", 1, ("10.0.0.1",))]), end="")
-        [
-          {"ssh": "a", "ips": ["10.0.0.1"]}
-        ]
-    """
-    entries: list[Any] = [
-        {"ssh": host.name, "ips": list(host.ips)} for host in hosts for _ in range(host.slots)
-    ]
-    return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 
 
 def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:

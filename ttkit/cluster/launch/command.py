@@ -11,8 +11,6 @@ It differs in these points:
   not set them, and mpirun's own environment to the ranks of its host; under tt-run, rank 1 gets the
   TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program removes what is
   rank 0's, and mpirun does not get the shell's variables that belong to one rank.
-- The program gets its arguments as they are. mpirun 5.0.11 takes a lone ':' among them for its own,
-  and changes some words (RESERVED); with one of these the program starts through `sh -c`.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, RankBinding
-from ttkit.cluster.files.documents import find_file
 from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
 from ttkit.errors import fail
+from ttkit.files import find_file
 
 # Variables of the shell that begin so reach the ranks, ...
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
@@ -51,8 +49,6 @@ BLOCKED = {
 # Those of them that name devices: the shell's apply to ranks that no bindings describe.
 DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
 FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
-# What mpirun 5.0.11 changes anywhere on its command line, among a program's arguments too.
-RESERVED = {":", "--map-by", "--rank-by", "--bind-to", "--runtime-options"}
 # What lets Open MPI 5 run as root, in a container and with more ranks than cores, and start without
 # searching for InfiniBand (1.1 s to 0.1 s a rank). They are mpirun's, not the ranks'; the shell's
 # own values win.
@@ -202,8 +198,6 @@ def mpirun_command(
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
     bound = rankfile or any(word.partition("=")[0] == "--bind-to" for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
-    if RESERVED.intersection(program):
-        program = ["/bin/sh", "-c", f"exec {shlex.join(program)}"]
     first: dict[str, str] = {}
     for binding in bindings.rank_bindings:
         command += [":"] if binding.rank else []

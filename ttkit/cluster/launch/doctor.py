@@ -12,24 +12,19 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.files.bindings import Bindings
 from ttkit.cluster.files.lint import text_table
 from ttkit.cluster.launch import probe, ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.sync import EXCLUDED
-from ttkit.descriptors import read_descriptor
 from ttkit.errors import TTKitError, fail
-from ttkit.files import Finding
 from ttkit.hardware import current_system
-from ttkit.words import counted, numbered
+from ttkit.words import counted
 
 ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
 SHOWN = 3  # So many files that differ are named.
-CHIPS_OF_A_DEVICE = 2  # An n300 or p300 shows one PCIe device and has two chips.
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
@@ -68,30 +63,11 @@ class Examined:
     output: str = ""
 
 
-@dataclass(frozen=True)
-class Need:
-    """What a rank takes of its host: so many chips, and these PCIe devices (none: all)."""
-
-    rank: int
-    host: str
-    mesh_id: int
-    chips: int
-    devices: tuple[int, ...]
-
-
-def examine(
-    hosts: Sequence[str] = (),
-    bindings: Bindings | None = None,
-    placed: Sequence[str] = (),
-    findings: Sequence[Finding] = (),
-) -> list[Line]:
+def examine(hosts: Sequence[str] = ()) -> list[Line]:
     """Check hosts; the lines come in an order that does not depend on which answers first.
 
     Args:
         hosts: their names for ssh; none means this host alone.
-        bindings: the ranks, whose meshes are compared with the devices.
-        placed: the host of each rank.
-        findings: the linter's.
 
     Example:
         >>> [line.check for line in examine() if line.state == "red"]
@@ -116,13 +92,7 @@ def examine(
     if not own.answer:
         rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
         fail("ttkit doctor", rule, "try again when the machine is less busy")
-    needs = needs_of(bindings, [name or names[0] for name in placed]) if bindings else ()
-    found = lines({name: examined[name] for name in names}, own.answer, needs, os.getcwd())
-    for finding in findings:
-        state = "red" if finding.severity == "error" else "warn"
-        rule = f"{finding.place}: {finding.message}"
-        found.append(Line("files", (), state, rule, finding.cure))
-    return found
+    return lines({name: examined[name] for name in names}, own.answer, os.getcwd())
 
 
 def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]:
@@ -136,29 +106,7 @@ def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]
     return {name: own for name in names if here[name] and own} | found
 
 
-def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
-    """Return what each rank needs of its host.
-
-    Args:
-        placed: the host of each rank.
-    """
-    needs = []
-    for binding, host in zip(bindings.rank_bindings, placed):
-        path, mesh_id = bindings.descriptor_of(binding), binding.mesh_id
-        if mesh_id is None or path is None:
-            continue
-        with contextlib.suppress(TTKitError):  # It is the linter's finding.
-            mesh = read_descriptor(path).mesh(mesh_id)
-            visible = bindings.visible_devices(binding).split(",")
-            devices = tuple(int(part) for part in visible if part.strip().isdigit())
-            chips = prod(mesh.device_dims) // mesh.num_hosts
-            needs.append(Need(binding.rank, host, mesh_id, chips, devices))
-    return needs
-
-
-def lines(
-    examined: Mapping[str, Examined], own: Answer, needs: Sequence[Need] = (), folder: str = "."
-) -> list[Line]:
+def lines(examined: Mapping[str, Examined], own: Answer, folder: str = ".") -> list[Line]:
     """Return the checks in their order, each for the hosts in theirs.
 
     Args:
@@ -190,10 +138,6 @@ def lines(
     check("MPI", answers, lambda host: _mpi(answers[host]["mpi"], own["mpi"], several))
     devices = {host: answer["devices"] for host, answer in answers.items()}
     check("devices", answers, lambda host: _devices(devices, host))
-    for host in answers:
-        verdict = _meshes(devices[host], [need for need in needs if need.host == host])
-        if verdict:
-            found.append(Line("meshes", (host,), *verdict))
     return found
 
 
@@ -237,14 +181,9 @@ def _ttkit(found: Answer, own: Answer, several: bool) -> Verdict:
 
 def _code(found: Mapping[str, str], own: Mapping[str, str]) -> Verdict:
     differ = sorted(file for file in own if found.get(file) != own[file])
-    extra = sorted(set(found) - set(own))
-    names = differ or extra
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    some = ", ".join(names[:SHOWN]) + more
     if differ:
-        return "red", f"other code than here: {some}", SYNC
-    if extra:
-        return "warn", f"has files that are not here: {some}", f"{SYNC} and --delete"
+        more = f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else ""
+        return "red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC
     return "ok", f"{len(own)} files, the same as here", ""
 
 
@@ -273,27 +212,6 @@ def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
         cure = "pip install ttnn==0.81.1 into the environment, or set TTKIT_BACKEND=sim"
         return "warn", f"{counted(number, 'PCIe device')}, but no ttnn: it will simulate", cure
     return "ok", counted(number, "PCIe device"), ""
-
-
-def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict | None:
-    """Compare the descriptor with the devices; each simulated rank has a machine of its own."""
-    if not needs:
-        return None
-    numbers, system = devices["numbers"], current_system()
-    there = set(numbers or range(len(system.cards)))
-    other = RESET if numbers else "TTKIT_SYSTEM=galaxy, or another of README's systems"
-    for need in needs:
-        asked = f"rank {need.rank} has {need.chips} chips of mesh {need.mesh_id}"
-        if absent := sorted(set(need.devices) - there):
-            rule = f"rank {need.rank} is given {numbered('device', absent)}"
-            rule += f"; there are {min(there)} to {max(there)}"
-            return "red", rule, f"other TT_VISIBLE_DEVICES in rank_bindings.yaml; or {other}"
-        own = len(need.devices or there)
-        chips = CHIPS_OF_A_DEVICE * own if numbers else system.num_devices
-        if need.chips > chips:
-            has = f"{counted(own, 'device')} have at most {chips} chips"
-            return "red", f"{asked}; {has}", f"a smaller mesh in the descriptor; or {other}"
-    return "ok", "; ".join(f"rank {n.rank}: {n.chips} chips of mesh {n.mesh_id}" for n in needs), ""
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:

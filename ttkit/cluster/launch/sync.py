@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ EXCLUDED = (
     ".ipython",
     "checkpoints",
 )
-SHOWN = 20  # So many files of a host are shown, unless all are asked for.
+SHOWN = 20  # So many files of a host are shown.
 RSYNC = "\n  try: apt install rsync, on every host"
 PIP_INSTALL = "-m pip --disable-pip-version-check install --quiet --editable .".split()
 
@@ -47,7 +47,7 @@ class Synced:
     wrong: str = ""
     installed: bool = False
 
-    def lines(self, applied: bool, every: bool = False) -> list[str]:
+    def lines(self, applied: bool) -> list[str]:
         """Return what to print about it.
 
         Example:
@@ -58,17 +58,13 @@ class Synced:
               changed  y.py
         """
         if self.wrong:
-            lines = f"{self.host}: FAILED: {self.wrong}".splitlines()
-        else:
-            done = "updated" if applied else "to update"
-            files = f"{counted(len(self.changes), 'file')} {done}"
-            lines = [f"{self.host}: {files if self.changes else 'up to date'}"]
-        if self.installed:
-            lines[0] += "; environment set up"
-        shown = self.changes if every else self.changes[:SHOWN]
-        lines += [f"  {what:<7}  {file}" for what, file in shown]
-        if len(shown) < len(self.changes):
-            lines.append(f"  ... and {len(self.changes) - len(shown)} more; --verbose shows all")
+            return f"{self.host}: FAILED: {self.wrong}".splitlines()
+        done = "updated" if applied else "to update"
+        files = f"{counted(len(self.changes), 'file')} {done}" if self.changes else "up to date"
+        lines = [f"{self.host}: {files}" + ("; environment set up" if self.installed else "")]
+        lines += [f"  {what:<7}  {file}" for what, file in self.changes[:SHOWN]]
+        if len(self.changes) > SHOWN:
+            lines.append(f"  ... and {len(self.changes) - SHOWN} more")
         return lines
 
 
@@ -90,36 +86,29 @@ def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = F
 
 
 def sync(
-    hosts: Iterable[Host],
-    folder: str | os.PathLike[str] = ".",
-    *,
-    apply: bool = False,
-    delete: bool = False,
-    install: str = "",
+    hosts: Iterable[Host], apply: bool = False, delete: bool = False, install: bool = False
 ) -> Iterable[Synced]:
-    """Copy a folder to the same path on all hosts but this one, all at once.
+    """Copy the current folder to the same path on all hosts but this one, all at once.
 
     The results come in the order of the hosts.
 
     Args:
         apply: do it; otherwise only list what would be done.
         delete: also delete there what is not here, except what is excluded.
-        install: the Python there, such as "python3.12", that makes .venv in the folder and installs
-            the project into it; "" for none.
+        install: also make .venv there, by a Python of this version, and install the project into
+            it.
 
     Raises:
-        TTKitError: there is no such folder, it is / or your home, or it has no project to install.
+        TTKitError: the folder is / or your home, or it has no project to install.
     """
-    path = Path(folder).resolve()
+    path = Path.cwd()
     asked = f"ttkit sync of {path}"
-    if not path.is_dir() or path in (Path("/"), Path.home()):
-        fail(asked, "it is not the folder of a project", "cd into the project, or --folder DIR")
+    if path in (Path("/"), Path.home()):
+        fail(asked, "it is not the folder of a project", "cd into the project")
     if install and not (path / "pyproject.toml").is_file():
-        fail(
-            asked,
-            "it has no pyproject.toml, so pip cannot install it",
-            "leave out --install, or add one",
-        )
+        rule = "it has no pyproject.toml, so pip cannot install it"
+        fail(asked, rule, "leave out --install, or add one")
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
     def one(host: str) -> Synced:
         words = rsync_command(path, host, apply, delete)
@@ -132,13 +121,12 @@ def sync(
         changes = tuple(_changes(done.stdout))
         if not (install and apply):
             return Synced(host, changes)
-        for words in ([install, "-m", "venv", ".venv"], [".venv/bin/python", *PIP_INSTALL]):
+        for words in ([python, "-m", "venv", ".venv"], [".venv/bin/python", *PIP_INSTALL]):
             done = ssh.call(ssh.command(host, words, path))
             if done.returncode:
                 last = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[-4:])
                 wrong = f"{' '.join(words)} ended with code {done.returncode}\n    {last}"
-                cure = "\n  try: --python PATH names another Python there"
-                return Synced(host, changes, wrong + cure)
+                return Synced(host, changes, wrong)
         return Synced(host, changes, installed=True)
 
     here = ssh.here(host.name for host in hosts)

@@ -14,7 +14,6 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
-    SHORT,
     Call,
     Collective,
     all_gather,
@@ -34,16 +33,13 @@ from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-WORKERS = "num_workers_per_link num_buffers_per_channel"
-ASYNC = f"subdevice_id barrier_semaphore chunks_per_sync {WORKERS}"
-GATHER = f"{ASYNC} memory_config mesh_device sub_core_grids use_optimal_ccl_for_llama use_broadcast"
 
 
 # ---------------------------------------------------------------- with buffers of the program
-def _enter_gather(name: str, hints: str) -> None:
+def _enter_gather(name: str) -> None:
     """Enter one of the operations that gather one tensor."""
 
-    @operation(f"experimental.{name}", "collective", hints=hints)
+    @operation(f"experimental.{name}", "collective")
     def gather(
         input_tensor: Tensor,
         persistent_output_buffer: Any = None,
@@ -51,6 +47,7 @@ def _enter_gather(name: str, hints: str) -> None:
         multi_device_global_semaphore: Any = None,
         *,
         persistent_output_tensor: Any = None,
+        mesh_device: Any = None,
         **how: Any,
     ) -> Any:
         """Return `all_gather` along `cluster_axis`, in a persistent buffer where one is given."""
@@ -66,22 +63,18 @@ def _enter_gather(name: str, hints: str) -> None:
         return shaping.concat(shaping.chunk(whole, chips, dim)[::-1], dim)
 
 
-_enter_gather("all_gather_async", GATHER)
-_enter_gather("all_gather_async_reversed", GATHER)
-_enter_gather(
-    "strided_all_gather_async", f"memory_config {WORKERS} mm_cores_y mm_block_ht mm_block_wt"
-)
+for _name in ("all_gather_async", "all_gather_async_reversed", "strided_all_gather_async"):
+    _enter_gather(_name)
 
 
-@operation(
-    "experimental.ring_attention_all_gather_async", "collective", hints=f"{SHORT} mesh_device"
-)
+@operation("experimental.ring_attention_all_gather_async", "collective")
 def ring_attention_all_gather_async(
     input_tensor: Any,
     persistent_output_buffer: Any,
     dim: int,
     *,
     multi_device_global_semaphore: Any,
+    mesh_device: Any = None,
     **how: Any,
 ) -> list[Tensor]:
     """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
@@ -90,11 +83,7 @@ def ring_attention_all_gather_async(
     return [all_gather(tensor, dim, output_tensor=buffer, **how) for tensor, buffer in pairs]
 
 
-@operation(
-    "experimental.reduce_scatter_minimal_async",
-    "collective",
-    hints=f"{ASYNC} memory_config intermediate_memory_config compute_kernel_config",
-)
+@operation("experimental.reduce_scatter_minimal_async", "collective")
 def reduce_scatter_minimal_async(
     input_tensor: Tensor,
     persistent_output_buffers: Any = None,
@@ -107,7 +96,7 @@ def reduce_scatter_minimal_async(
     return reduce_scatter(input_tensor, dim, output_tensor=output, **how)
 
 
-@operation("experimental.llama_reduce_scatter", "collective", hints="memory_config use_noc1_only")
+@operation("experimental.llama_reduce_scatter", "collective")
 def llama_reduce_scatter(
     input_tensor: Tensor,
     intermediate_packet_buffer: Tensor,
@@ -130,11 +119,7 @@ def deepseek_moe_reduce_scatter(
     return reduce_scatter(shaping.concat(input_tensors, dim), dim, **how)
 
 
-@operation(
-    "experimental.all_reduce_async",
-    "collective",
-    hints=f"{SHORT} num_devices use_noc1_only use_optimal_ccl_for_llama fp32_dest_acc",
-)
+@operation("experimental.all_reduce_async", "collective")
 def all_reduce_async(
     input_tensor: Tensor,
     buffer_tensor: Tensor | None = None,
@@ -158,11 +143,7 @@ def all_reduce_async(
 
 
 # ---------------------------------------------------------------- beside a matmul
-@operation(
-    "experimental.all_gather_matmul_async",
-    "collective",
-    hints=f"{ASYNC} memory_config_ag memory_config_mm compute_kernel_config core_grid",
-)
+@operation("experimental.all_gather_matmul_async", "collective")
 def all_gather_matmul_async(
     input_tensor: Tensor,
     weight_tensor: Tensor,
@@ -187,7 +168,7 @@ def all_gather_matmul_async(
     return [whole, matmul.linear(whole, weight_tensor, **product)]
 
 
-@operation("experimental.minimal_matmul", "product", hints="memory_config compute_kernel_config")
+@operation("experimental.minimal_matmul", "product")
 def minimal_matmul(
     input_tensor: Any,
     weight_tensor: Tensor,
@@ -208,12 +189,7 @@ def minimal_matmul(
     return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
 
 
-@operation(
-    "experimental.strided_all_gather_minimal_matmul_async",
-    "collective",
-    hints=f"{WORKERS} memory_config_ag memory_config_mm compute_kernel_config"
-    " read_local_slice_from_input",
-)
+@operation("experimental.strided_all_gather_minimal_matmul_async", "collective")
 def strided_all_gather_minimal_matmul_async(
     input_tensor: Tensor,
     weight_tensor: Tensor,
@@ -288,7 +264,7 @@ COLLECTIVES |= {
 
 
 # ---------------------------------------------------------------- parts of shards
-@operation("experimental.all_to_all_async_generic", "collective", hints=SHORT)
+@operation("experimental.all_to_all_async_generic", "collective")
 def all_to_all_async_generic(
     input_tensor: Tensor,
     in_dim: int,
@@ -305,7 +281,7 @@ def all_to_all_async_generic(
     return run(Call("all_to_all_async", input_tensor, **how))
 
 
-@operation("experimental.all_to_all_async", "collective", hints=SHORT)
+@operation("experimental.all_to_all_async", "collective")
 def all_to_all_async(
     input_tensor: Tensor,
     persistent_intermediate_buffer: Tensor,
@@ -320,7 +296,7 @@ def all_to_all_async(
     return all_to_all_async_generic(input_tensor, in_dim, out_dim, **how)
 
 
-@operation("experimental.slice_reshard_async", "collective", hints="memory_config")
+@operation("experimental.slice_reshard_async", "collective")
 def slice_reshard_async(
     input_tensor: Tensor,
     dim: int,
@@ -336,7 +312,7 @@ def slice_reshard_async(
     return run(Call("slice_reshard_async", input_tensor, cluster_axis, dim, others=window, **how))
 
 
-@operation("experimental.neighbor_pad_async", "collective", hints="memory_config")
+@operation("experimental.neighbor_pad_async", "collective")
 def neighbor_pad_async(
     input_tensor: Tensor,
     dim: Any,

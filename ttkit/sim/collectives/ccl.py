@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttkit.dialect import is_strict, older_form
-from ttkit.errors import fail
+from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans import recorded
 from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy
@@ -238,7 +237,7 @@ COLLECTIVES: dict[str, Collective] = {
         sums=True,
     ),
     "all_reduce": Collective(
-        (fabric_is_on, neighbours, quirks.check_summed),
+        (fabric_is_on, neighbours),
         lambda call: along("summed", call),
         quirks.gather,
         "all_reduce",
@@ -274,11 +273,7 @@ def run(call: Call) -> Any:
 
 
 # ---------------------------------------------------------------- the collectives
-SHORT = "memory_config subdevice_id"
-TUNING = f"{SHORT} chunks_per_sync num_workers_per_link num_buffers_per_channel"
-
-
-@operation("all_gather", "collective", hints=f"{TUNING} sub_core_grids")
+@operation("all_gather", "collective")
 def all_gather(
     input_tensor: Tensor,
     dim: int,
@@ -307,11 +302,7 @@ def all_gather(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation(
-    "reduce_scatter",
-    "collective",
-    hints=f"{TUNING} intermediate_memory_config compute_kernel_config",
-)
+@operation("reduce_scatter", "collective")
 def reduce_scatter(
     input_tensor: Tensor,
     dim: int,
@@ -335,7 +326,7 @@ def reduce_scatter(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("all_reduce", "collective", hints=SHORT)
+@operation("all_reduce", "collective")
 def all_reduce(
     input_tensor: Tensor,
     *,

@@ -8,7 +8,6 @@ from ttkit.errors import fail
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
-    SHORT,
     Call,
     Collective,
     along,
@@ -98,7 +97,7 @@ COLLECTIVES |= {
 
 
 # ---------------------------------------------------------------- the collectives
-@operation("all_broadcast", "collective", hints=SHORT)
+@operation("all_broadcast", "collective")
 def all_broadcast(
     input_tensor: Tensor,
     *,
@@ -117,7 +116,7 @@ def all_broadcast(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("broadcast", "collective", hints=SHORT)
+@operation("broadcast", "collective")
 def broadcast(
     input_tensor: Tensor,
     sender_coord: MeshCoordinate,
@@ -135,7 +134,7 @@ def broadcast(
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("mesh_partition", "arrange", moves="part", hints="memory_config")
+@operation("mesh_partition", "arrange", moves="part")
 def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
 
@@ -146,7 +145,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     return run(call)  # type: ignore[no-any-return]
 
 
-@operation("point_to_point", "collective", hints="intermediate_tensor")
+@operation("point_to_point", "collective")
 def point_to_point(
     input_tensor: Tensor,
     sender_coord: MeshCoordinate,
@@ -154,6 +153,7 @@ def point_to_point(
     *,
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
+    intermediate_tensor: Tensor | None = None,
     **older: Any,
 ) -> Tensor:
     """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
-from ttkit.errors import fail
-from ttkit.sim.arguments import check, describe
+from ttkit.errors import fail, is_strict
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import aligned, each_element, operation, result
+from ttkit.sim.ops.operation import Operands, aligned, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -43,42 +40,40 @@ def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: in
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
         rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-        fail(describe(name, (tensor,)), rule, cure)
+        fail(None, rule, cure)
     if tensor.dtype not in types:
         rule = (
             f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
         )
-        fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+        fail(None, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
-        fail(describe(name, (tensor,)), rule, f"a head size that is a multiple of {size}")
+        fail(None, rule, f"a head size that is a multiple of {size}")
 
 
-@operation(
-    "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
-)
+@operation("softmax", flops=each_element(5))
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     """Return exp(x) over its sum along `dim` of each shard, without overflow.
 
     Raises:
         TTKitError: no such dim, row-major or integer input.
     """
-    array, lead, asked = shards("softmax", input_tensor, dim)
-    axis = lead + axis_of(input_tensor, dim, asked, RANGE)
+    array, lead = shards(input_tensor)
+    axis = lead + axis_of(input_tensor, dim, RANGE)
     check_tiles("softmax", input_tensor, FLOATS[:3])
     values = softmax_of(array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
 def _masked(
-    name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
+    tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
 ) -> Tensor:
     """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch.
 
     Args:
         shared: the mask also serves all batches.
     """
-    on = Operands(name, tensor, mask)
+    on = Operands(tensor, mask)
     check_tiles("softmax", tensor, FLOATS[:3])
     values, added = on.arrays
     if mask is None:
@@ -90,17 +85,13 @@ def _masked(
     rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
     cure = f"{rule} {list(theirs)}; head-uniform masks are required"
     on.check((not fits, cure, "[batch, 1, s, n]"))
-    _, (values, added), _ = aligned(name, on.tensors)
+    _, (values, added), _ = aligned(on.tensors)
     scores = (values if scale is None else values * F(scale)) + added
     scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
     return on.result(softmax_of(scores), output=tensor)
 
 
-@operation(
-    "scale_mask_softmax_in_place",
-    flops=each_element(7),
-    hints="program_config is_causal_mask compute_kernel_config numeric_stable",
-)
+@operation("scale_mask_softmax_in_place", flops=each_element(7))
 def scale_mask_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -109,40 +100,22 @@ def scale_mask_softmax_in_place(
     Args:
         mask: [b, 1, s or 1, n].
     """
-    return _masked("scale_mask_softmax_in_place", input_tensor, scale, mask)
+    return _masked(input_tensor, scale, mask)
 
 
-@operation(
-    "scale_causal_mask_hw_dims_softmax_in_place",
-    flops=each_element(7),
-    hints="compute_kernel_config numeric_stable",
-)
+@operation("scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7))
 def scale_causal_mask_hw_dims_softmax_in_place(
-    input_tensor: Tensor,
-    scale: float | None = None,
-    mask: Tensor | None = None,
-    *,
-    program_config: Any = None,
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """Write softmax(scale * x + mask) into the tensor; one mask serves all batches and heads.
 
     Args:
         mask: [1, 1, s, n].
-        program_config: the one of sharded inputs; the strict dialect refuses another.
     """
-    name = "scale_causal_mask_hw_dims_softmax_in_place"
-    plain = is_strict() and program_config is None
-    rule = "Scale causal mask HW dims softmax not supported in default program config"
-    cure = "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"
-    check(describe(name, (input_tensor, scale, mask)), (plain, rule, cure))
-    return _masked(name, input_tensor, scale, mask, True)
+    return _masked(input_tensor, scale, mask, True)
 
 
-@operation(
-    "transformer.attention_softmax_",
-    flops=each_element(7),
-    hints="program_config causal_mask memory_config",
-)
+@operation("transformer.attention_softmax_", flops=each_element(7))
 def attention_softmax_(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
 ) -> Tensor:
@@ -152,7 +125,7 @@ def attention_softmax_(
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return _masked("attention_softmax_", tensor, scale, attention_mask)
+    return _masked(tensor, scale, attention_mask)
 
 
 # ---------------------------------------------------------------- attention
@@ -167,11 +140,7 @@ def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int
     return 4 * batch * heads * pairs * size
 
 
-@operation(
-    "transformer.scaled_dot_product_attention",
-    flops=_attention_flops,
-    hints="memory_config program_config compute_kernel_config",
-)
+@operation("transformer.scaled_dot_product_attention", flops=_attention_flops)
 def scaled_dot_product_attention(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -198,7 +167,7 @@ def scaled_dot_product_attention(
             dialect, as on a card; a mask with `is_causal`.
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
+    on = Operands(*qkv, attn_mask)
     _check_attention(on, is_causal)
     q, k, v, mask = on.arrays
     values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)

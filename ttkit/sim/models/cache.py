@@ -12,19 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.ops.operands import Operands, spread
-from ttkit.sim.ops.operation import operation
+from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.dtypes import convert
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integers
 
 Array = np.ndarray
-IN_TILES = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-INT32 = "dtype=ttnn.int32"
-HINTS = "compute_kernel_config"
 
 
 # ---------------------------------------------------------------- each chip's own places
@@ -52,9 +46,9 @@ def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
 
 
 # ---------------------------------------------------------------- writing
-def _operands(name: str, cache: Tensor, *others: Tensor | None) -> Operands:
+def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
-    on = Operands(name, cache, *others)
+    on = Operands(cache, *others)
     fewer = on.like.grid is not cache.grid
     on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
@@ -88,10 +82,8 @@ def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
 def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
     (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
-    tiles = {t.layout for t in on.tensors} == {Layout.TILE}
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
     on.check(
-        (not tiles, "Inputs to update_cache must be tilized", IN_TILES),
         (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
         (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
         (heads != own, rule, "shard the heads of both over the same chips"),
@@ -103,17 +95,14 @@ def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
     """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
-    on = _operands("fill_cache", cache_tensor, input_tensor)
-    user, first = integers((batch_idx, update_idx), on.asked, 0)
+    on = _operands(cache_tensor, input_tensor)
+    user, first = integers((batch_idx, update_idx), None, 0)
     _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
-    other = cache_tensor.dtype is not input_tensor.dtype
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
     on.check(
-        (other, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
         (user >= users, few),
-        (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
         (first + height > length, f"{rule} height ({length})", "a longer cache"),
     )
 
@@ -131,15 +120,15 @@ def fill_cache_for_user_(
     return fill_cache(cache, input, batch_index, update_idx=update_idx)
 
 
-@operation("update_cache", "store", moves="part", hints=HINTS)
+@operation("update_cache", "store", moves="part")
 def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
     Args:
         batch_offset: the row of the input that is the first user's.
     """
-    on = _operands("update_cache", cache, input)
-    row, first = integers((update_idx, batch_offset), on.asked, 0)
+    on = _operands(cache, input)
+    row, first = integers((update_idx, batch_offset), None, 0)
     _check_whole(on)
     users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
@@ -166,7 +155,7 @@ def update_cache_for_token_(
 
 
 # ---------------------------------------------------------------- a position for each user
-@operation("experimental.paged_update_cache", "store", moves="part", hints=HINTS)
+@operation("experimental.paged_update_cache", "store", moves="part")
 def paged_update_cache(
     cache_tensor: Tensor,
     input_tensor: Tensor,
@@ -187,24 +176,19 @@ def paged_update_cache(
         mesh_coords: only the chips at these coordinates write.
     """
     more = (input_tensor, update_idxs_tensor, page_table)
-    on = _operands("paged_update_cache", cache_tensor, *more)
+    on = _operands(cache_tensor, *more)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
-    rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
+    rows = numbers(rows, integers(update_idxs, None, 0), on.lead)
     if table is None:  # each user has one page
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
-    loose = is_strict() and not input_tensor.is_sharded()
-    other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     on.check(
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
-        (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (batch_offset, "batch_offset must be 0"),
-        (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
-        (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
         (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
@@ -230,7 +214,7 @@ def paged_fused_update_cache(
     return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
 
 
-@operation("experimental.paged_fill_cache", "store", moves="part", hints=HINTS)
+@operation("experimental.paged_fill_cache", "store", moves="part")
 def paged_fill_cache(
     cache_tensor: Tensor,
     input_tensor: Tensor,
@@ -247,20 +231,15 @@ def paged_fill_cache(
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
     more = (input_tensor, page_table, batch_idx_tensor)
-    on = _operands("paged_fill_cache", cache_tensor, *more)
+    on = _operands(cache_tensor, *more)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
     (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
     (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
-    kept, kind = cache_tensor.dtype, input_tensor.dtype
-    differ = f"Input tensor dtype ({kind}) must match cache tensor dtype (DataType::{kept.name})"
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    other = page_table.dtype is not DataType.INT32
     on.check(
-        (other, "Expect page_table_tensor to have datatype INT32", INT32),
-        (kept is not kind, differ, "ttnn.typecast the input"),
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
         (count != many, batch, "batch_idx_tensor, a user for each prompt"),
         (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),

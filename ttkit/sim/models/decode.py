@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.models.attention import NEVER, F, attend, check_tiles, hidden
-from ttkit.sim.models.cache import INT32, by_pages, numbers
+from ttkit.sim.models.attention import NEVER, F, attend, hidden
+from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import operation
-from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.ops.operation import Operands, operation
 from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-HINTS = "memory_config program_config compute_kernel_config"
 
 
 def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
@@ -31,17 +27,15 @@ def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
 
 
 def _operands(
-    name: str, qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
+    qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
 ) -> Operands:
     """Return the operands, with keys and values of pages put in a row; the table goes.
 
     Args:
         of: which dimensions of the queries are users and heads.
     """
-    on = Operands(name, *qkv, *more, table)
+    on = Operands(*qkv, *more, table)
     pages = on.arrays.pop()
-    for tensor in qkv:
-        check_tiles("SDPA", tensor, FLOATS[is_strict() :])
     q, k, v = (t.shard_shape for t in qkv)
     users, heads = q[of]
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
@@ -54,11 +48,7 @@ def _operands(
     )
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        other = table.dtype is not DataType.INT32
-        on.check(
-            (other, "Page table must be int32: SDPA currently only supports INT32", INT32),
-            (table.shard_shape[0] != users, rule),
-        )
+        on.check((table.shard_shape[0] != users, rule))
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     return on
 
@@ -84,7 +74,6 @@ def _attended(
 
 
 def _decode(
-    name: str,
     qkv: tuple[Tensor, ...],
     table: Tensor | None,
     cur_pos: Sequence[int] = (),
@@ -96,7 +85,7 @@ def _decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    on = _operands(name, qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
+    on = _operands(qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
     (query, key, value, mask, at), lead = on.arrays, on.lead
     (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
@@ -125,7 +114,7 @@ def _decode(
     return on.result(values)
 
 
-@operation("transformer.scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
+@operation("transformer.scaled_dot_product_attention_decode", flops=_flops)
 @keywords_of(_decode)
 def scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
@@ -148,11 +137,10 @@ def scaled_dot_product_attention_decode(
         share_cache: all users read the cache of the first.
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    name = "scaled_dot_product_attention_decode"
-    return _decode(name, qkv, None, cur_pos, share_cache, **how)
+    return _decode(qkv, None, cur_pos, share_cache, **how)
 
 
-@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
+@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops)
 @keywords_of(_decode)
 def paged_scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
@@ -168,11 +156,10 @@ def paged_scaled_dot_product_attention_decode(
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    name = "paged_scaled_dot_product_attention_decode"
-    return _decode(name, qkv, page_table_tensor, **how)
+    return _decode(qkv, page_table_tensor, **how)
 
 
-@operation("transformer.chunked_scaled_dot_product_attention", flops=_flops, hints=HINTS)
+@operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
 def chunked_scaled_dot_product_attention(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -191,9 +178,9 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    name, start = "chunked_scaled_dot_product_attention", chunk_start_idx_tensor
+    start = chunk_start_idx_tensor
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = _operands(name, qkv, page_table_tensor, slice(2), start)
+    on = _operands(qkv, page_table_tensor, slice(2), start)
     neither = start is None and chunk_start_idx is None
     on.check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
@@ -219,7 +206,7 @@ def group_attn_matmul(
 
     The result is [1, heads, users, n]; query heads share key heads.
     """
-    on = Operands("group_attn_matmul", input_tensor_a, input_tensor_b)
+    on = Operands(input_tensor_a, input_tensor_b)
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
     on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
@@ -230,7 +217,4 @@ def group_attn_matmul(
 
 
 for _name in ("attn_matmul", "group_attn_matmul"):
-    _hints = "memory_config compute_kernel_config"
-    operation(f"experimental.{_name}", "product", flops=product_flops, hints=_hints)(
-        group_attn_matmul
-    )
+    operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)

@@ -10,7 +10,6 @@ import numpy as np
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
-    SHORT,
     Call,
     Collective,
     all_gather,
@@ -21,10 +20,9 @@ from ttkit.sim.collectives.ccl_numpy import places, reduced
 from ttkit.sim.models.attention import softmax_of
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -68,7 +66,7 @@ COLLECTIVES |= {
 }
 
 
-@operation("all_to_all_dispatch", "collective", hints=SHORT)
+@operation("all_to_all_dispatch", "collective")
 def all_to_all_dispatch(
     input_tensor: Tensor,
     expert_indices_tensor: Tensor,
@@ -101,7 +99,7 @@ def all_to_all_dispatch(
     return [sent, chosen]
 
 
-@operation("all_to_all_combine", "collective", hints=SHORT)
+@operation("all_to_all_combine", "collective")
 def all_to_all_combine(
     input_tensor: Tensor,
     expert_metadata_tensor: Tensor,
@@ -128,7 +126,7 @@ def all_to_all_combine(
 
 
 # ---------------------------------------------------------------- routing
-@operation("moe", flops=each_element(7), hints="memory_config")
+@operation("moe", flops=each_element(7))
 def moe(
     input_tensor: Tensor,
     expert_mask_tensor: Tensor,
@@ -145,12 +143,11 @@ def moe(
         topk_mask_tensor: [1, 1, 1, 32], 0 for as many of the best as count, else -inf.
         k: 32.
     """
-    on = Operands("moe", input_tensor, expert_mask_tensor, topk_mask_tensor)
+    on = Operands(input_tensor, expert_mask_tensor, topk_mask_tensor)
     width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
     rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
     on.check(
         (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
-        (width < 64 or width & (width - 1), f"Input shape inner dim {width} must be a power of 2"),
         (mask != (1, 1, 1, width), rule),
     )
     x, experts, best = on.arrays
@@ -161,7 +158,7 @@ def moe(
     return on.result(weight, output=output_tensor)
 
 
-@operation("moe_expert_token_remap", "arrange", hints="memory_config")
+@operation("moe_expert_token_remap", "arrange")
 def moe_expert_token_remap(
     topk_tensor: Tensor,
     expert_mapping_tensor: Tensor,
@@ -180,8 +177,7 @@ def moe_expert_token_remap(
     Returns:
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
     """
-    name = "moe_expert_token_remap"
-    on = Operands(name, topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
+    on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
     (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
     tokens, grid, own = batch * length, on.like.grid, experts // chips
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
@@ -196,7 +192,7 @@ def moe_expert_token_remap(
     return [on.result(mapped), on.result(any_of.astype(np.float32), DataType.UINT16)]
 
 
-@operation("moe_routing_remap", "arrange", hints="memory_config")
+@operation("moe_routing_remap", "arrange")
 def moe_routing_remap(
     routing_weights_tensor: Tensor,
     non_zero_weight_size: int,
@@ -213,14 +209,13 @@ def moe_routing_remap(
         expert_parallel_size: how many chips of `cluster_axis` share them, in order.
     """
     size, axis = expert_parallel_size, cluster_axis
-    on = Operands("moe_routing_remap", routing_weights_tensor)
+    on = Operands(routing_weights_tensor)
     (array,), like = on.arrays, on.like
     experts, count = array.shape[-1], non_zero_weight_size
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
     whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
     on.check(
-        (like.layout is not Layout.ROW_MAJOR, "input tensor expected to be row major"),
         (experts % size, even),
         (like.mesh.shape[axis] != size, whole),
         (count % size, many),
@@ -231,12 +226,7 @@ def moe_routing_remap(
     return on.result(array * own, output=optional_output_tensor)
 
 
-@operation(
-    "sparse_matmul",
-    "product",
-    flops=product_flops,
-    hints="memory_config compute_kernel_config core_grid output_tile global_cb sub_device_id",
-)
+@operation("sparse_matmul", "product", flops=product_flops)
 def sparse_matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -259,7 +249,7 @@ def sparse_matmul(
     Returns:
         [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
     """
-    on = Operands("sparse_matmul", input_tensor_a, input_tensor_b, sparsity)
+    on = Operands(input_tensor_a, input_tensor_b, sparsity)
     (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
     a, b, mask = on.arrays
     if not is_input_a_sparse:

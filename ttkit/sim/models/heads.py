@@ -6,14 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ttkit.dialect import is_strict
-from ttkit.sim.arguments import check, describe
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product
-from ttkit.sim.ops.operands import Operands, in_whole_tiles, spread
-from ttkit.sim.ops.operation import each_element, operation
-from ttkit.sim.tensor.dtypes import BLOCK_FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
     L1_WIDTH_SHARDED_MEMORY_CONFIG,
@@ -38,7 +33,6 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
 
 
 def _split(
-    name: str,
     tensors: tuple[Tensor, Tensor | None],
     rank: int,
     heads: int,
@@ -46,7 +40,7 @@ def _split(
     transpose: bool,
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on = Operands(name, *tensors)
+    on = Operands(*tensors)
     shape, groups = on.tensors[0].shard_shape, groups or heads
     flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
     rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
@@ -64,11 +58,7 @@ def _split(
     return _three(on, (q, k, v))
 
 
-@operation(
-    "transformer.split_query_key_value_and_split_heads",
-    "arrange",
-    hints="memory_config use_falcon7b_backend",
-)
+@operation("transformer.split_query_key_value_and_split_heads", "arrange")
 def split_query_key_value_and_split_heads(
     input_tensor: Tensor,
     kv_input_tensor: Tensor | None = None,
@@ -81,13 +71,10 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    name, given = "split_query_key_value_and_split_heads", (input_tensor, kv_input_tensor)
-    return _split(name, given, 3, num_heads, num_kv_heads, transpose_key)
+    return _split((input_tensor, kv_input_tensor), 3, num_heads, num_kv_heads, transpose_key)
 
 
-@operation(
-    "experimental.nlp_create_qkv_heads", "arrange", hints="kv_tied memory_config output_tensors"
-)
+@operation("experimental.nlp_create_qkv_heads", "arrange")
 def nlp_create_qkv_heads(
     input: Tensor,
     input_kv: Tensor | None = None,
@@ -100,21 +87,16 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    name, given = "nlp_create_qkv_heads", (input, input_kv)
-    return _split(name, given, 4, num_heads, num_kv_heads, transpose_k_heads)
+    return _split((input, input_kv), 4, num_heads, num_kv_heads, transpose_k_heads)
 
 
-@operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange", hints="memory_config")
+@operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
 def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
     return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
 
 
-@operation(
-    "experimental.nlp_create_qkv_heads_decode",
-    "arrange",
-    hints="output_tensors overlap_qk_coregrid",
-)
+@operation("experimental.nlp_create_qkv_heads_decode", "arrange")
 def nlp_create_qkv_heads_decode(
     input_tensor: Tensor,
     *,
@@ -134,19 +116,14 @@ def nlp_create_qkv_heads_decode(
     Returns:
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
-    name = "nlp_create_qkv_heads_decode"
-    on = Operands(name, input_tensor, batch_offset)
+    on = Operands(input_tensor, batch_offset)
     x, offset = on.arrays
-    (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
+    (*front, _, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    shape = "Unsupported input shape"
     on.check(
-        (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
-        (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
-        (front != [1, 1] or users > 32 or width % 32, f"{shape} = {input_tensor.shape}"),
+        (front != [1, 1], f"Unsupported input shape = {input_tensor.shape}"),
         (width % many, whole, "shard by whole heads"),
-        (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )
     if slice_size is not None:
         first = numbers(offset, 0, on.lead) + np.arange(slice_size)
@@ -157,15 +134,13 @@ def nlp_create_qkv_heads_decode(
     return made
 
 
-@operation("experimental.nlp_concat_heads_decode", "arrange", hints="memory_config sub_core_grids")
+@operation("experimental.nlp_concat_heads_decode", "arrange")
 def nlp_concat_heads_decode(
     input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
-    on, loose = Operands("nlp_concat_heads_decode", input_tensor), not input_tensor.is_sharded()
+    on = Operands(input_tensor)
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
-    cure = "HEIGHT_SHARDED, one user on a core"
-    on.check((loose and is_strict(), "Input tensor must be sharded", cure))
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
     made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
@@ -173,24 +148,24 @@ def nlp_concat_heads_decode(
     return made
 
 
-def _join(name: str, tensor: Tensor, *one: int) -> Tensor:
-    on, shape = Operands(name, tensor), list(tensor.shard_shape)
+def _join(tensor: Tensor, *one: int) -> Tensor:
+    on, shape = Operands(tensor), list(tensor.shard_shape)
     rule = f"Input tensor must have rank 4. Shape: {shape}"
     on.check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
     x = on.arrays[0].swapaxes(-3, -2)
     return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
 
 
-@operation("transformer.concatenate_heads", "arrange", hints="memory_config")
+@operation("transformer.concatenate_heads", "arrange")
 def concatenate_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, s, heads * size]."""
-    return _join("concatenate_heads", input_tensor)
+    return _join(input_tensor)
 
 
-@operation("experimental.nlp_concat_heads", "arrange", hints="memory_config")
+@operation("experimental.nlp_concat_heads", "arrange")
 def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
-    return _join("nlp_concat_heads", input_tensor, 1)
+    return _join(input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
@@ -212,11 +187,7 @@ def _check_caches(on: Operands, rows: int, step: int) -> None:
     )
 
 
-@operation(
-    "experimental.rotary_embedding",
-    flops=each_element(3),
-    hints="memory_config compute_kernel_config",
-)
+@operation("experimental.rotary_embedding", flops=each_element(3))
 def rotary_embedding(
     input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, token_index: int | None = None
 ) -> Tensor:
@@ -231,7 +202,7 @@ def rotary_embedding(
         [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added
         rows are zero.
     """
-    on = Operands("rotary_embedding", input_tensor, cos_cache, sin_cache)
+    on = Operands(input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
     _check_caches(on, rows.stop, 64)
@@ -241,11 +212,7 @@ def rotary_embedding(
     return on.result(in_whole_tiles(values) if length % 32 else values)  # as ttnn does
 
 
-@operation(
-    "experimental.rotary_embedding_llama",
-    flops=each_element(3),
-    hints="memory_config compute_kernel_config",
-)
+@operation("experimental.rotary_embedding_llama", flops=each_element(3))
 def rotary_embedding_llama(
     input_tensor: Tensor,
     cos_cache: Tensor,
@@ -262,25 +229,22 @@ def rotary_embedding_llama(
         trans_mat: [1, 1, 32, 32].
     """
     others, rows = (cos_cache, sin_cache, trans_mat), input_tensor.shard_shape[-2]
-    return _turned("rotary_embedding_llama", input_tensor, others, 1 if is_decode_mode else rows)
+    return _turned(input_tensor, others, 1 if is_decode_mode else rows)
 
 
 def _turned(
-    name: str, tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
+    tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
 ) -> Tensor:
     """Return x cos + (x T) sin, with cosines and sines of the first rows of some users.
 
     Of many copies of the matrix T, one on each core, the first counts.
     """
-    on = Operands(name, tensor, *others)
+    on = Operands(tensor, *others)
     _check_caches(on, rows, 32)
     x, cos, sin, matrix = on.arrays
-    shape, wide = list(matrix.shape[-4:]), {t.dtype for t in on.tensors} != {DataType.BFLOAT16}
+    shape = list(matrix.shape[-4:])
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
-    on.check(
-        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
-        (shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"),
-    )
+    on.check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
     tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
@@ -288,11 +252,7 @@ def _turned(
     return made
 
 
-@operation(
-    "experimental.rotary_embedding_llama_fused_qk",
-    flops=each_element(3),
-    hints="compute_kernel_config",
-)
+@operation("experimental.rotary_embedding_llama_fused_qk", flops=each_element(3))
 def rotary_embedding_llama_fused_qk(
     q_input_tensor: Tensor,
     k_input_tensor: Tensor,
@@ -307,10 +267,7 @@ def rotary_embedding_llama_fused_qk(
         cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
-    name, pair = "rotary_embedding_llama_fused_qk", (q_input_tensor, k_input_tensor)
-    loose, users = is_strict() and not all(t.is_sharded() for t in pair), pair[0].shard_shape[1]
-    rule = "Q input tensor must be HEIGHT_SHARDED."
-    check(describe(name, pair), (loose, rule, "one user on a core"))
+    users = q_input_tensor.shard_shape[1]
     others = (cos_cache, sin_cache, trans_mat)
-    query = _turned(name, pair[0], others, 1, slice(users))
-    return query, _turned(name, pair[1], others, 1, slice(users, None))
+    query = _turned(q_input_tensor, others, 1, slice(users))
+    return query, _turned(k_input_tensor, others, 1, slice(users, None))

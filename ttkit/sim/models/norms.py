@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, operation
+from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -64,7 +62,7 @@ def _normalise(
     residual: Tensor | None,
     centre: bool,
 ) -> Tensor:
-    on, width = Operands(name, tensor, residual, weight, bias), tensor.shard_shape[-1]
+    on, width = Operands(tensor, residual, weight, bias), tensor.shard_shape[-1]
     by_rows = tensor.layout is not Layout.TILE and (width % 32 or not centre)
     rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
     types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {tensor.dtype}"
@@ -91,11 +89,7 @@ def _normalise(
     return on.result(_weighted(on, normal, weight, bias))
 
 
-@operation(
-    "layer_norm",
-    flops=each_element(7),  # the four of a variance; divide, weight, bias
-    hints="memory_config program_config compute_kernel_config recip_tensor",
-)
+@operation("layer_norm", flops=each_element(7))
 def layer_norm(
     input_tensor: Tensor,
     *,
@@ -119,11 +113,7 @@ def layer_norm(
     )
 
 
-@operation(
-    "rms_norm",
-    flops=each_element(4),
-    hints="memory_config program_config compute_kernel_config",
-)
+@operation("rms_norm", flops=each_element(4))
 def rms_norm(
     input_tensor: Tensor,
     *,
@@ -137,14 +127,6 @@ def rms_norm(
 
 
 # ---------------------------------------------------------------- rows cut over several chips
-def _narrow(on: Operands, config: Any) -> tuple[bool, str]:
-    """Return a rule: sums of float32 values are float32, too."""
-    wide = any(t.dtype is DataType.FLOAT32 for t in on.tensors[:2])
-    broken = is_strict() and wide and not getattr(config, "fp32_dest_acc_en", False)
-    rule = "FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config."
-    return broken, rule
-
-
 def _enter(norm: str, tiles: int) -> None:
     """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
 
@@ -152,7 +134,6 @@ def _enter(norm: str, tiles: int) -> None:
     input in shards on cores: they give means, that of a layer norm's rows before that of the
     squares, and write the sum with a residual into the input.
     """
-    hints = "memory_config program_config use_2d_core_grid recip_tensor fast_and_approximate_mode"
     before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
 
     def pre(
@@ -160,15 +141,9 @@ def _enter(norm: str, tiles: int) -> None:
         *,
         dtype: DataType = DataType.BFLOAT16,
         residual_input_tensor: Tensor | None = None,
-        compute_kernel_config: Any = None,
     ) -> Tensor:
-        on = Operands(before, input_tensor, residual_input_tensor)
-        on.check(
-            _narrow(on, compute_kernel_config),
-            (input_tensor.layout is not Layout.TILE, "Only tilized inputs supported."),
-            (input_tensor.dtype not in dtypes.FLOATS, "Input data format not supported."),
-            _unlike(input_tensor, residual_input_tensor),
-        )
+        on = Operands(input_tensor, residual_input_tensor)
+        on.check(_unlike(input_tensor, residual_input_tensor))
         x, more = on.arrays
         sharded = input_tensor.is_sharded()
         if more is not None:
@@ -190,17 +165,14 @@ def _enter(norm: str, tiles: int) -> None:
         epsilon: float = 1e-12,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        compute_kernel_config: Any = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        on = Operands(after, input_tensor, stats, weight, bias)
+        on = Operands(input_tensor, stats, weight, bias)
         x, statistics, *_ = on.arrays
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
         alike = f"Stats and input dim2 must match, got stats: {others[-1]} vs input: {rows[-1]}"
         on.check(
-            _narrow(on, compute_kernel_config),
-            (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
@@ -228,15 +200,15 @@ def _enter(norm: str, tiles: int) -> None:
         stats: the gathered results of `{before}`, [..., s, {tiles * 32} * chips].
         weight, bias: this chip's part, [n] or [1, 1, n / 32, 32].
     """
-    operation(before, flops=each_element(2), hints=hints)(pre)
-    operation(after, flops=each_element(4), hints=hints)(post)
+    operation(before, flops=each_element(2))(pre)
+    operation(after, flops=each_element(4))(post)
 
 
 _enter("rms_norm", 1)
 _enter("layer_norm", 2)
 
 
-@operation("embedding", "arrange", moves="part", hints="embeddings_type memory_config")
+@operation("embedding", "arrange", moves="part")
 def embedding(
     input_tensor: Tensor,
     weight: Tensor,
@@ -253,7 +225,7 @@ def embedding(
         TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
             the table.
     """
-    on = Operands("embedding", input_tensor, weight)
+    on = Operands(input_tensor, weight)
     kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
     whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
     *front, rows, width = weight.shard_shape

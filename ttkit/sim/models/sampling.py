@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import check
 from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.models.attention import softmax_of
-from ttkit.sim.ops.operands import Operands
-from ttkit.sim.ops.operation import each_element, on_mesh, operation
+from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 F = np.float32
-INTEGERS = (DataType.INT32, DataType.UINT32)
-ROWS = Layout.ROW_MAJOR
 # The random stream of each user of a mesh; all chips draw the same number for a user.
 _streams: weakref.WeakKeyDictionary[MeshDevice, dict[int, Any]] = weakref.WeakKeyDictionary()
 
 
-@operation("manual_seed", "arrange", hints="sub_core_grids")
+@operation("manual_seed", "arrange")
 def manual_seed(
     seeds: int | Tensor = 0,
     *,
@@ -33,19 +30,16 @@ def manual_seed(
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
     tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
-    mesh: Any = on_mesh("manual_seed", *tensors) if tensors else device
+    mesh: Any = on_mesh(*tensors) if tensors else device
     chosen: list[Any] = [
         next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
     ]
     users, values = map(np.ravel, chosen)
     users = np.arange(32) if user_ids is None else users
     values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
-    bad = {t.dtype for t in tensors} - {DataType.UINT32}
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
-        describe("manual_seed", (seeds, user_ids)),
         (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
-        (bad, "Seeds tensor must be of type UINT32.", "dtype=ttnn.uint32"),
         (users.size != values.size, f"must have the same {count}"),
     )
     streams = _streams.setdefault(mesh, {})
@@ -55,7 +49,7 @@ def manual_seed(
     return tensor_from(np.zeros(1, np.uint32), device=mesh)
 
 
-@operation("sampling", flops=each_element(5), hints="sub_core_grids")
+@operation("sampling", flops=each_element(5))
 def sampling(
     input_values_tensor: Tensor,
     input_indices_tensor: Tensor,
@@ -76,16 +70,8 @@ def sampling(
         k, p, temp: [users].
         seed: of this call; without it the streams that `manual_seed` set go on.
     """
-    on = Operands("sampling", input_values_tensor, input_indices_tensor, k, p, temp)
-    *_, users, width = input_values_tensor.shard_shape
-    kinds, tiles = {t.dtype for t in (input_values_tensor, p, temp)}, width / 32
-    some = f"Sampling currently supports between 1 and 32 users (one core per user); got {users}!"
-    power = f"Input inner dim ({width}) must yield a power-of-2 number of tiles (Wt = W/32 ="
-    on.check(
-        (kinds != {DataType.BFLOAT16}, "Only BFLOAT16 is supported for inputs!", "ttnn.typecast"),
-        (tiles not in [2**i for i in range(16)], f"{power} {tiles})", "pad with -inf"),
-        (users > 32, some),
-    )
+    on = Operands(input_values_tensor, input_indices_tensor, k, p, temp)
+    users = input_values_tensor.shard_shape[-2]
     streams = _streams.setdefault(on.like.mesh, {}) if seed is None else {}
     for user in range(users):
         streams.setdefault(user, np.random.default_rng([seed or 0, user]))
@@ -94,7 +80,7 @@ def sampling(
     draw = np.vectorize(_draw, [np.uint32], signature="(n),(n),(),(),(),()->()")
     chosen = draw(values[..., 0, 0, :, :], tokens[..., 0, 0, :, :], *settings, drawn)
     chosen = chosen[..., None, None, None, :]
-    return on.result(chosen, DataType.UINT32, layout=ROWS, output=output_tensor)
+    return on.result(chosen, DataType.UINT32, layout=Layout.ROW_MAJOR, output=output_tensor)
 
 
 def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:
@@ -110,11 +96,7 @@ def plus_one(
     input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
 ) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
-    on = Operands("plus_one", input_tensor)
+    on = Operands(input_tensor)
     (array,) = on.arrays
-    on.check(
-        (input_tensor.dtype not in INTEGERS, "Only INT32 and UINT32 is supported for inputs!"),
-        (input_tensor.layout is not ROWS, "Only ROW_MAJOR layout is supported for inputs!"),
-    )
     grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)
     return on.result(array + grows.astype(array.dtype), output=input_tensor)

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, describe, keywords_of
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operands import broadcast
-from ttkit.sim.ops.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.ops.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -83,26 +82,26 @@ def _kernel(name: str) -> str:
     return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
 
 
-def _refuse_pair(name: str, asked: object, takes: Pairs, a: Tensor, b: Tensor) -> NoReturn:
+def _refuse_pair(name: str, takes: Pairs, a: Tensor, b: Tensor) -> NoReturn:
     for letter, tensor, place in (("A", a, 0), ("B", b, 1)):
         if all(tensor.dtype is not pair[place] for pair in takes):
             rule = f"Input tensor {letter} dtype DataType::{tensor.dtype.name} is not supported for"
-            fail(asked, f"{rule} {_kernel(name)}", "ttnn.typecast first")
+            fail(None, f"{rule} {_kernel(name)}", "ttnn.typecast first")
     rule = f"Mixed dtype is not supported for {_kernel(name)}"
     rule += f", dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
-    fail(asked, rule, "ttnn.typecast one of them")
+    fail(None, rule, "ttnn.typecast one of them")
 
 
-def _check_number(name: str, asked: object, takes: Pairs, kind: DataType, value: float) -> None:
+def _check_number(name: str, takes: Pairs, kind: DataType, value: float) -> None:
     """Check that a tensor of whole numbers takes the number, without rounding."""
     if (kind, kind) not in takes:
         rule = f"Input tensor A dtype DataType::{kind.name} is not supported for {_kernel(name)}"
-        fail(asked, rule, "ttnn.typecast(tensor, ttnn.float32)")
+        fail(None, rule, "ttnn.typecast(tensor, ttnn.float32)")
     limits = np.iinfo(dtypes.numpy_dtype(kind))
     if not (float(value).is_integer() and limits.min <= value <= limits.max):
         rule = f"{_kernel(name)} with a DataType::{kind.name} tensor cannot represent the scalar"
         cure = "ttnn.typecast the tensor to a float type"
-        fail(asked, f"{rule} {value}: only a whole number within its range stays the same", cure)
+        fail(None, f"{rule} {value}: only a whole number within its range stays the same", cure)
 
 
 # ---------------------------------------------------------------- two operands
@@ -122,44 +121,40 @@ def _binary(
         activations: of the first operand, the second, and the result.
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        on_mesh(name, a, b)
+        on_mesh(a, b)
         same = a.shard_shape == b.shard_shape
         if not same:
-            check_broadcast(a.shard_shape, b.shard_shape, describe(name, (a, b)))
+            check_broadcast(a.shard_shape, b.shard_shape)
         given = takes.get((a.dtype, b.dtype))
         if given is None:
-            _refuse_pair(name, describe(name, (a, b)), takes, a, b)
+            _refuse_pair(name, takes, a, b)
         if same and a.grid is b.grid:
             like, x, y = a, a.array, b.array
             one = a.topology is b.topology
             topology = a.topology if one else merged(a.mesh.grid, a.topology, b.topology)
         else:
-            like, (x, y), topology = aligned(name, (a, b))
+            like, (x, y), topology = aligned((a, b))
         layout = a.layout if a.layout is b.layout else Layout.TILE
     else:
         like, number = (a, b) if isinstance(a, Tensor) else (b, a)
-        on_mesh(name, like)
+        on_mesh(like)
         given, layout, topology = like.dtype, like.layout, like.topology
         if given not in FLOATS:
-            _check_number(name, describe(name, (a, b)), takes, given, number)
+            _check_number(name, takes, given, number)
         values = like.array
         number = values.dtype.type(number)
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
     for which in first:
-        x = activation(which, name)(x)
+        x = activation(which)(x)
     for which in second:
-        y = activation(which, name)(y)
+        y = activation(which)(y)
     values = function(x, y)
     for which in after:
-        values = activation(which, name)(values)
+        values = activation(which)(values)
     return result(
         like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
     )
-
-
-HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
-BY_PARTS = ("maximum", "minimum", "hypot", "rsub", "pow", "atan2")  # of several operations in ttnn
 
 
 def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -211,9 +206,8 @@ def _enter(name: str, function: Function) -> None:
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
-    hints = "memory_config" if name in BY_PARTS else HINTS
-    operation(name, dtypes=takes, hints=hints)(call)
+        operation(f"{name}_", dtypes=takes)(in_place)
+    operation(name, dtypes=takes)(call)
 
 
 for _name, _function in FUNCTIONS.items():
@@ -221,7 +215,7 @@ for _name, _function in FUNCTIONS.items():
 
 
 # ---------------------------------------------------------------- three operands
-@operation("clamp", dtypes=TAKES["maximum"], hints="memory_config")
+@operation("clamp", dtypes=TAKES["maximum"])
 def clamp(
     input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Tensor:
@@ -232,20 +226,20 @@ def clamp(
     """
     if min is None and max is None:
         rule = "Only one of 'min' or 'max' can be None. Please provide one value"
-        fail(describe("clamp", (input_tensor,)), rule, "min=0.0, for example")
+        fail(None, rule, "min=0.0, for example")
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
             input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])
     return input_tensor
 
 
-@operation("where", hints="memory_config sub_core_grids")
+@operation("where")
 def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | float) -> Tensor:
     """Return `true_value` where the predicate is not zero, `false_value` elsewhere."""
     operands = (predicate, true_value, false_value)
     tensors = [t for t in operands if isinstance(t, Tensor)]
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    like, (condition, *arrays), topology = broadcast("where", tensors)
+    like, (condition, *arrays), topology = broadcast(tensors)
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
     values = _chosen(condition != 0, yes, no, len(like.grid.shape))
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
@@ -272,19 +266,19 @@ def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
 
 def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
     def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        like, arrays, topology = broadcast(name, (input_a, input_b, input_c))
+        like, arrays, topology = broadcast((input_a, input_b, input_c))
         values = function(*arrays, F(value))
         return result(like, values, dtype=input_a.dtype, topology=topology)
 
     call.__doc__ = f"Return a + value * b {what} c."
-    operation(name, hints="memory_config")(call)
+    operation(name)(call)
 
 
 _enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
 _enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
 
 
-@operation("bcast", hints="memory_config")
+@operation("bcast")
 def bcast(
     input_a: Tensor,
     input_b: Tensor,
@@ -299,14 +293,12 @@ def bcast(
         input_a: [w, z, y, x].
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
-    on_mesh("bcast", input_a, input_b)
+    on_mesh(input_a, input_b)
     (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
     tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     check(
-        describe("bcast", (input_a, input_b, math_op, dim)),
-        (input_a.dtype not in FLOATS, "Unsupported data format", "ttnn.typecast"),
         (rows != (32 if down else height), tall),
         (columns != (32 if over else width), f"{wide} for height broadcast"),
     )

@@ -26,7 +26,6 @@ Shape = Sequence[int]
 
 
 def _filled(
-    name: str,
     shape: Shape,
     value: float,
     dtype: DataType | None,
@@ -34,21 +33,19 @@ def _filled(
     device: MeshDevice | None,
     memory_config: Any,
 ) -> Tensor:
-    asked = describe(name, (shape, value))
-    shape = integers(shape, asked, 0)
+    shape = integers(shape, None, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
     grid, topology = SINGLE, LONE
     if device is not None:
-        device.check_open(asked)
-        _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
+        device.check_open(None)
+        _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), None)
     made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
     return _fill(made, value)
 
 
 def _like(
-    name: str,
     tensor: Tensor,
     value: float,
     dtype: DataType | None,
@@ -57,10 +54,10 @@ def _like(
     memory_config: Any,
 ) -> Tensor:
     if tensor.mesh is not None:
-        on_mesh(name, tensor)
+        on_mesh(tensor)
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
     if device is not None and device is not tensor.mesh:
-        return _filled(name, shape, value, dtype, layout, device, memory_config)
+        return _filled(shape, value, dtype, layout, device, memory_config)
     place = (tensor.grid, tensor.topology, tensor.mesh)
     config = memory_config or tensor.plain_memory_config
     return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), value)
@@ -91,7 +88,7 @@ def _enter(name: str, value: float) -> None:
         device: MeshDevice | None = None,
         memory_config: MemoryConfig | None = None,
     ) -> Tensor:
-        return _filled(name, shape, value, dtype, layout, device, memory_config)
+        return _filled(shape, value, dtype, layout, device, memory_config)
 
     def like(
         tensor: Tensor,
@@ -100,7 +97,7 @@ def _enter(name: str, value: float) -> None:
         device: MeshDevice | None = None,
         memory_config: MemoryConfig | None = None,
     ) -> Tensor:
-        return _like(f"{name}_like", tensor, value, dtype, layout, device, memory_config)
+        return _like(tensor, value, dtype, layout, device, memory_config)
 
     moves: Any = "none" if name == "empty" else "all"
     what = "a tensor of arbitrary values; the simulator gives zeros" if name == "empty" else name
@@ -125,7 +122,7 @@ def full(
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return one value everywhere, the same on every device."""
-    return _filled("full", shape, fill_value, dtype, layout, device, memory_config)
+    return _filled(shape, fill_value, dtype, layout, device, memory_config)
 
 
 @operation("full_like", "arrange")
@@ -138,7 +135,7 @@ def full_like(
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return one value in the shape, type and place of `tensor`."""
-    return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
+    return _like(tensor, fill_value, dtype, layout, device, memory_config)
 
 
 @operation("arange", "write")
@@ -198,7 +195,7 @@ def rand(
     return tensor_from(values, dtype, mesh_mapper=mapper, asked=asked, **how)
 
 
-@operation("experimental.dropout", hints="memory_config")
+@operation("experimental.dropout")
 def dropout(
     input_tensor: Tensor,
     probability: float,
@@ -213,22 +210,11 @@ def dropout(
 
     Args:
         use_per_device_seed: each chip drops other places; without it all chips drop the same.
-
-    Raises:
-        TTKitError: a tensor that is not bfloat16 in tiles.
     """
-    on_mesh("dropout", input_tensor)
-    asked = describe("dropout", (input_tensor, probability, scale, seed))
-    if input_tensor.dtype is not DataType.BFLOAT16:
-        rule = "Dropout operation requires input and output data types to match. Input data"
-        rule += f" type: {input_tensor.dtype.name}, output data type: BFLOAT16"
-        fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
-    if input_tensor.layout is not Layout.TILE:
-        rule = "Dropout operation requires tensor to be in Tile layout when working with"
-        fail(asked, f"{rule} non-sharded input tensor", "ttnn.to_layout")
+    on_mesh(input_tensor)
     if not input_tensor.mesh.has_values:
         return result(input_tensor, input_tensor.array)
-    seed, grid, shape = integer(seed, asked, 0), input_tensor.grid, input_tensor.shard_shape
+    seed, grid, shape = integer(seed, None, 0), input_tensor.grid, input_tensor.shard_shape
     lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
     kept = np.empty((math.prod(lead), *shape), bool)
     for i, chip in enumerate(grid.coords[: len(kept)]):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import (
     OPERATIONS,
@@ -23,7 +22,6 @@ from ttkit.sim.ops.unary import activation
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.quirks import of_nothing
 from ttkit.sim.tensor.tensor import Tensor
 
 Shape = tuple[int, ...]
@@ -84,43 +82,40 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
-def _check(name: str, operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
+def _check(operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
     """Refuse layouts, types and shapes that do not fit."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
-        fail(describe(name, operands), "Inputs to matmul must be tilized", cure)
+        fail(None, "Inputs to matmul must be tilized", cure)
     for letter, tensor in zip("ABC", operands, strict=False):
         if tensor.dtype not in FLOATS:
             rule = f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}"
-            fail(describe(name, operands), rule, "ttnn.typecast to a float type")
+            fail(None, rule, "ttnn.typecast to a float type")
     if a[-1] != b[-2]:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
-        fail(
-            describe(name, operands), rule, "transpose_a, transpose_b, or another sharded dimension"
-        )
+        fail(None, rule, "transpose_a, transpose_b, or another sharded dimension")
     front = b[: max(len(b) - len(a), 0)]
     if math.prod(b[:-2]) == 1 or (a[:-2] == b[:-2]):
         return
     if math.prod(front) != 1 or math.prod(a[:-2]) != 1:
         rule = "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN, got"
         fail(
-            describe(name, operands),
+            None,
             f"{rule} {list(a)} and {list(b)}",
             "equal dimensions before the last two",
         )
 
 
-def _check_place(name: str, operands: tuple[Tensor, ...]) -> None:
+def _check_place(operands: tuple[Tensor, ...]) -> None:
     """Refuse operands on the host, of different meshes, or deallocated."""
     if None in (operands[0].mesh, operands[1].mesh):
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
-        fail(describe(name, operands), f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-    on_mesh(name, *operands)
+        fail(None, f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
+    on_mesh(*operands)
 
 
 def _matmul(
-    name: str,
     operands: tuple[Tensor, ...],
     transposed: tuple[bool, bool],
     dtype: DataType | None,
@@ -132,12 +127,12 @@ def _matmul(
     mesh, alike = a.mesh, True
     for t in operands:
         if mesh is None or t.mesh is not mesh or t._array is None or not mesh.is_open:
-            _check_place(name, operands)
+            _check_place(operands)
         alike = alike and t.grid is a.grid and t.topology is a.topology
     if alike:
         like, (x, y, *rest), topology = a, [t._array for t in operands], a.topology
     else:
-        like, (x, y, *rest), topology = together(name, operands)
+        like, (x, y, *rest), topology = together(operands)
     # One dimension is a row on the left and a column on the right.
     shape_a = (1,) * (2 - len(a.shard_shape)) + a.shard_shape
     shape_b = b.shard_shape + (1,) * (2 - len(b.shard_shape))
@@ -147,7 +142,7 @@ def _matmul(
         x, shape_a = x.swapaxes(-1, -2), shape_a[:-2] + (shape_a[-1], shape_a[-2])
     if transposed[1]:
         y, shape_b = y.swapaxes(-1, -2), shape_b[:-2] + (shape_b[-1], shape_b[-2])
-    _check(name, operands, shape_a, shape_b)
+    _check(operands, shape_a, shape_b)
     batch = shape_a[:-2]
     if len(shape_b) > 2:
         batch = np.broadcast_shapes(batch, shape_b[:-2])
@@ -156,16 +151,14 @@ def _matmul(
     values = product(x, y, lead)
     values = values.reshape(values.shape[:lead] + shape)
     if rest:
-        check_broadcast(shape, operands[2].shard_shape, describe(name, operands))
+        check_broadcast(shape, operands[2].shard_shape)
         values, shape = _plus(values, rest[0], lead, shape, operands[2].shard_shape)
     if act is not None:
-        values = activation(act, describe(name, operands))(values)
+        values = activation(act)(values)
     rows, columns = len(a.shard_shape) > 1, len(b.shard_shape) > 1
     if not (rows and columns):
         kept = shape[:-2] + shape[-2:-1] * rows + shape[-1:] * columns
         values = values.reshape(values.shape[:lead] + kept)
-    if 0 in shape_a + shape_b:
-        topology = of_nothing(a.mesh.grid)
     return result(like, values, dtype=dtype or a.dtype, topology=topology, output=output)
 
 
@@ -188,11 +181,7 @@ def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     return 2 * math.prod(shape(results[0])) * k
 
 
-HINTS = "memory_config program_config compute_kernel_config core_grid output_tile global_cb"
-HINTS += " sub_device_id"
-
-
-@operation("matmul", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("matmul", "product", dtypes=FLOATS, flops=product_flops)
 def matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -213,10 +202,10 @@ def matmul(
     """
     transposed = (transpose_a, transpose_b)
     operands = (input_tensor_a, input_tensor_b)
-    return _matmul("matmul", operands, transposed, dtype, activation, optional_output_tensor)
+    return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("linear", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("linear", "product", dtypes=FLOATS, flops=product_flops)
 def linear(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -231,10 +220,10 @@ def linear(
     """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
     transposed = (transpose_a, transpose_b)
     operands = (input_tensor_a, input_tensor_b) + (() if bias is None else (bias,))
-    return _matmul("linear", operands, transposed, dtype, activation, optional_output_tensor)
+    return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("addmm", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
+@operation("addmm", "product", dtypes=FLOATS, flops=product_flops)
 def addmm(
     input_tensor: Tensor,
     mat1_tensor: Tensor,
@@ -257,7 +246,7 @@ def addmm(
     shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
     if input_tensor.shard_shape != shape:
         rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
-        fail(describe("addmm", (input_tensor, mat1_tensor, mat2_tensor)), f"{rule}: {list(shape)}")
+        fail(None, f"{rule}: {list(shape)}")
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
     more = multiply(input_tensor, beta)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ranks import ccl_mpi
@@ -27,35 +26,34 @@ from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
-@operation("to_device", "write", hints="queue_id")
+@operation("to_device", "write")
 def to_device(
     tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
 ) -> Tensor:
     """Return the tensor on a mesh; a host tensor that was not distributed goes to every chip."""
-    asked = describe("to_device", (tensor, device))
-    device.check_open(asked)
+    device.check_open(None)
     if tensor.mesh is device:
         return tensor
     if tensor.mesh is not None:
-        fail(asked, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
-    array, grid, topology = _placed(tensor, device, asked)
+        fail(None, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
+    array, grid, topology = _placed(tensor, device)
     return new_tensor(array, tensor.dtype, tensor.layout, grid, topology, device, memory_config)
 
 
-def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[Any, Grid, TensorTopology]:
+def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopology]:
     """Where a host tensor's values go on a mesh; no memory of the chips is taken."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
-        return everywhere.place(tensor.array.reshape(tensor.shard_shape), asked)
-    return *onto_device(device, tensor.array, tensor.grid, asked), tensor.topology
+        return everywhere.place(tensor.array.reshape(tensor.shard_shape), None)
+    return *onto_device(device, tensor.array, tensor.grid, None), tensor.topology
 
 
-@operation("from_device", "read", hints="queue_id")
+@operation("from_device", "read")
 def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
     """Return the tensor on the host, its shards kept apart."""
     if tensor.mesh is None:
         return tensor
-    on_mesh("from_device", tensor)
+    on_mesh(tensor)
     made = new_tensor(tensor.array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
     made.plain_memory_config = tensor.plain_memory_config
     return made
@@ -72,18 +70,17 @@ def copy_host_to_device_tensor(
     host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
 ) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
-    asked = describe("copy_host_to_device_tensor", (host_tensor, device_tensor))
     if host_tensor.mesh is not None or device_tensor.mesh is None:
         rule = "the first tensor must be on the host and the second on a device"
-        fail(asked, rule, "ttnn.from_device(tensor) for the first")
-    mesh = on_mesh("copy_host_to_device_tensor", device_tensor)
+        fail(None, rule, "ttnn.from_device(tensor) for the first")
+    mesh = on_mesh(device_tensor)
     if _spec(host_tensor) != _spec(device_tensor):
         rule = "Host tensor has different shape, dtype or layout than the device tensor"
-        fail(asked, rule, "the same mapper, dtype and layout as the device tensor was made with")
-    array, grid, _ = _placed(host_tensor, mesh, asked)
+        fail(None, rule, "the same mapper, dtype and layout as the device tensor was made with")
+    array, grid, _ = _placed(host_tensor, mesh)
     if grid is not device_tensor.grid:
         cure = "the same mapper as the device tensor was made with"
-        fail(asked, "the tensors cover different chips", cure)
+        fail(None, "the tensors cover different chips", cure)
     device_tensor.rebind(array)
 
 
@@ -102,13 +99,13 @@ def to_layout(
     pad_value: float = 0.0,
 ) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
-    asked, same_type = describe("to_layout", (tensor, layout, dtype)), dtype in (None, tensor.dtype)
+    same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # on a device a type is looked at only when the layout changes
     narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
     if tensor.mesh is not None and rows and not same_type and not narrow:
         rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
-        fail(asked, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
+        fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
         dtype = DataType.BFLOAT16  # block floats exist in tiles only; untilizing widens them
     return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
@@ -118,7 +115,7 @@ def _same_place(
     tensor: Tensor, dtype: DataType, layout: Layout, memory_config: MemoryConfig | None = None
 ) -> Tensor:
     if tensor.mesh is not None:
-        on_mesh("to_layout", tensor)
+        on_mesh(tensor)
     array, mesh = dtypes.convert(tensor.array, dtype), tensor.mesh
     made = new_tensor(array, dtype, layout, tensor.grid, tensor.topology, mesh)
     if memory_config is not None:
@@ -128,7 +125,7 @@ def _same_place(
     return made
 
 
-@operation("typecast", "store", hints="memory_config sub_core_grids")
+@operation("typecast", "store")
 def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     """Return the same values in another element type."""
     layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else input_tensor.layout
@@ -154,55 +151,53 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
     if tensor.mesh is not None:
         rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
-        fail(describe("to_dtype", (tensor, dtype)), rule, "ttnn.typecast")
+        fail(None, rule, "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
-@operation("tilize", "store", hints="memory_config use_multicore use_low_perf sub_core_grids")
+@operation("tilize", "store")
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
-    on_mesh("tilize", input_tensor)
-    asked = describe("tilize", (input_tensor,))
+    on_mesh(input_tensor)
     if input_tensor.layout is not Layout.ROW_MAJOR:
-        fail(asked, "Can only tilize row major data", "ttnn.untilize first")
+        fail(None, "Can only tilize row major data", "ttnn.untilize first")
     for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
         if size % 32:
             rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
-            fail(asked, rule, "ttnn.to_layout, which pads")
+            fail(None, rule, "ttnn.to_layout, which pads")
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
-@operation("untilize", "store", hints="memory_config use_multicore sub_core_grids")
+@operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
-    on_mesh("untilize", input_tensor)
+    on_mesh(input_tensor)
     if input_tensor.layout is not Layout.TILE:
-        asked = describe("untilize", (input_tensor,))
-        fail(asked, "Can only untilize tile major data", "ttnn.tilize first")
+        fail(None, "Can only untilize tile major data", "ttnn.tilize first")
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
 # ---------------------------------------------------------------- copies
-@operation("clone", "store", hints="memory_config compute_kernel_config")
+@operation("clone", "store")
 def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a copy in a buffer of its own."""
-    on_mesh("clone", input)
+    on_mesh(input)
     return result(input, input.array, dtype=dtype, owned=False)
 
 
 @operation("copy", "store")
 def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     """Write the values of `input_a` into `input_b`, and return it."""
-    on_mesh("copy", input_a, input_b)
+    on_mesh(input_a, input_b)
     return result(input_a, input_a.array, owned=False, output=input_b)
 
 
-@operation("assign", "store", hints="memory_config")
+@operation("assign", "store")
 def assign(
     input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
 ) -> Tensor:
     """Return a copy, in another type where one is given; or write the values into `target`."""
-    on_mesh("assign", input_tensor)
+    on_mesh(input_tensor)
     return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=target)
 
 
@@ -239,43 +234,39 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
 @checked("from_host_shards")
 def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
     """Distribute one host tensor for each device over `mesh_shape`, in row-major order."""
-    asked = f"from_host_shards({len(tensors)} tensors, {mesh_shape!r})"
     have, size = len(tensors), mesh_shape.mesh_size()
     if have != size:
         rule = f"Number of tensor shards must match mesh size: {have} and {size}"
-        fail(asked, rule, f"{size} tensors")
+        fail(None, rule, f"{size} tensors")
     if any(tensor.mesh is not None for tensor in tensors):
-        fail(asked, "All tensor shards must be on host", "tensor.cpu()")
-    return _combine(tensors, grid_over(tuple(mesh_shape)), None, asked)
+        fail(None, "All tensor shards must be on host", "tensor.cpu()")
+    return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
 @checked("combine_device_tensors")
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
-    asked = f"combine_device_tensors({len(tensors)} tensors)"
     cure = "ttnn.get_device_tensors gives such tensors"
     if not tensors:
-        fail(asked, "At least one tensor shard must be provided", cure)
+        fail(None, "At least one tensor shard must be provided", cure)
     mesh = tensors[0].mesh
     if mesh is None or any(t.mesh is not mesh for t in tensors):
-        fail(asked, "All tensor shards must be on device and on the same mesh", cure)
+        fail(None, "All tensor shards must be on device and on the same mesh", cure)
     coords = [c for t in tensors for c in t.grid.covers]
     twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
     if twice:
-        fail(asked, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
+        fail(None, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
     by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
     grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
-    return _combine(by_place, grid, mesh, asked)
+    return _combine(by_place, grid, mesh)
 
 
-def _combine(
-    tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object
-) -> Tensor:
+def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> Tensor:
     first = tensors[0]
     if any(_spec(t) != _spec(first) for t in tensors):
         rule = "All tensor shards must have the same tensor spec, got"
         rule = f"{rule} {[_spec(t) for t in tensors]}"
-        fail(asked, rule, "tensors of one shape, dtype and layout")
+        fail(None, rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     # on devices the library labels the shards as a row, wherever they are
@@ -289,11 +280,10 @@ def distribute_tensor(
     tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
 ) -> Tensor:
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
-    asked = "distribute_tensor"
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
-        fail(asked, rule, "tensor.cpu() first")
-    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), asked)
+        fail(None, rule, "tensor.cpu() first")
+    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), None)
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)
 

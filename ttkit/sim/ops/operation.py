@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
-from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
+from ttkit.sim.arguments import Classes, check, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.ops import known
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -106,22 +106,16 @@ def operation(
     dtypes: Any = None,
     flops: Flops | None = None,
     moves: Moves = "all",
-    hints: str = "",
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
-    Args:
-        hints: keywords that change no value, by blanks; a `memory_config` is kept by the result.
+    Every operation takes the hints of `ttkit.sim.hints`; a result keeps its `memory_config`.
     """
 
     def enter(function: F) -> F:
         # those of tables are made by functions that have other names
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        computes = kind not in ("write", "read")
-        # products write to DRAM when no memory is named; so does dot-product attention
-        inherits = computes and kind != "product" and "dot_product" not in name
-        own = frozenset(hints.split())
-        call = _guarded(name, function, True, own, own | hardware.EVERY, inherits, computes)
+        call = _guarded(name, function, True, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
@@ -162,34 +156,38 @@ def _guarded(
     name: str,
     function: F,
     is_event: bool,
-    hints: frozenset[str] = frozenset(),
-    accepted: frozenset[str] = frozenset(),
-    inherits: bool = False,
-    compiles: bool = False,
+    kind: Kind | None = None,
 ) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
-    errors become the kit's own. With `inherits`, results lie where the first operand does; with
-    `compiles`, the call counts as a program of the mesh.
+    errors become the kit's own.
+
+    Args:
+        kind: of an operation; other functions take no hints.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     names = tuple(inspect.signature(function).parameters)
-    every, tapes = accepted - set(names), tape.running
+    accepted = (hardware.EVERY if kind else frozenset()) - set(names)
+    compiles = kind not in (None, "write", "read")  # the call counts as a program of the mesh
+    # Results lie where the first operand does. Products write to DRAM when no memory is named; so
+    # does dot-product attention.
+    inherits = compiles and kind != "product" and "dot_product" not in name
     inherits = inherits and "memory_config" not in names
+    tapes = tape.running
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if tapes and is_event and not _inside[0]:
             return _on_tapes(name, call, args, kwargs)
         hint = None
-        if kwargs and not every.isdisjoint(kwargs):
-            given = {key: value for key, value in kwargs.items() if key in every}
+        if kwargs and not accepted.isdisjoint(kwargs):
+            given = {key: value for key, value in kwargs.items() if key in accepted}
             hint = given.get("memory_config")
-            kwargs = {key: value for key, value in kwargs.items() if key not in every}
+            kwargs = {key: value for key, value in kwargs.items() if key not in accepted}
             operands = dict(zip(names, args, strict=False)) | kwargs
             asked = describe(name, args, kwargs)
-            kwargs |= hardware.check(name, hints, asked, given, operands)
+            kwargs |= hardware.check(asked, given, operands)
         if not classes:
             classes.append(classes_of(function))
         expected = classes[0]
@@ -202,10 +200,13 @@ def _guarded(
         try:
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
-        except UNEXPECTED as error:
-            if getattr(error, "ours", False):  # `fail`'s own
-                raise
-            translate(error, describe(name, args, kwargs))
+        except (TTKitError, *UNEXPECTED) as error:
+            if getattr(error, "names_no_call", False):
+                error.args = (f"{describe(name, args, kwargs)}: {error}",)
+                error.names_no_call = False  # type: ignore[union-attr]
+            elif not (isinstance(error, TTKitError) or getattr(error, "ours", False)):
+                translate(error, describe(name, args, kwargs))
+            raise
         first = args[0] if args else next(iter(kwargs.values()), None)
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
@@ -216,8 +217,9 @@ def _guarded(
             made.mesh.programs.add((name, *map(_kind, values)))
         return result
 
-    if hints:
-        signature = with_hints(inspect.signature(function), hints)
+    if kind:
+        shown = accepted & (hardware.OF_PRODUCTS if kind == "product" else hardware.OF_ALL)
+        signature = with_hints(inspect.signature(function), shown)
         call.__signature__ = signature  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
@@ -251,26 +253,26 @@ def _kind(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(name: str, *tensors: Any, letters: str = "ABCDEF") -> Any:
+def on_mesh(*tensors: Any, letters: str = "ABCDEF") -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
         if not isinstance(tensor, Tensor):
             rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
-            fail(name, rule, "ttnn.from_torch(...) it first", TypeError)
+            fail(None, rule, "ttnn.from_torch(...) it first", TypeError)
         if tensor.mesh is None:
             rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
-            fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
+            fail(None, rule, "ttnn.to_device(tensor, mesh)")
         if tensor._array is None:
             rule = f"Input Tensor {letter} is not allocated"
-            fail(describe(name, tensors), rule, "use it before ttnn.deallocate")
+            fail(None, rule, "use it before ttnn.deallocate")
         if mesh is not None and tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
             cure = "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)"
-            fail(describe(name, tensors), rule, cure)
+            fail(None, rule, cure)
         mesh = tensor.mesh
     if not mesh.is_open:  # type: ignore[union-attr]
-        mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
+        mesh.check_open(None)  # type: ignore[union-attr]
     return mesh
 
 
@@ -341,25 +343,25 @@ def _written(
     return output
 
 
-def together(name: str, tensors: Sequence[Tensor]) -> Together:
+def together(tensors: Sequence[Tensor]) -> Together:
     """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
-    arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
+    arrays = [t._array if t.grid is grid else _on_chips_of(t, grid) for t in tensors]
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
 
 
-def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
+def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"
-        fail(describe(name, tuple(operands)), f"{rule} {list(tensor.grid.covers)}", cure)
+        fail(None, f"{rule} {list(tensor.grid.covers)}", cure)
     return restricted(tensor.array, tensor.grid, grid)
 
 
-def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
+def aligned(tensors: Sequence[Tensor]) -> Together:
     """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
-    like, arrays, topology = together(name, tensors)
+    like, arrays, topology = together(tensors)
     rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
     for i, array in enumerate(arrays):
         missing = (1,) * (rank - len(tensors[i].shard_shape))
@@ -367,15 +369,66 @@ def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
     return like, arrays, topology
 
 
-def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     cure = "equal sizes, or 1 where one repeats"
     if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
         rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
-        fail(asked, f"{rule} {list(b[-2:])} differ and none is 1", cure)
+        fail(None, f"{rule} {list(b[-2:])} differ and none is 1", cure)
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
-            fail(asked, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+            fail(None, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+
+
+class Operands:
+    """The tensors of a call, on one mesh.
+
+    Args:
+        tensors: some may be None.
+
+    Attributes:
+        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
+        like: the operand on the fewest chips; the result lies on these.
+        lead: how many axes of the arrays run over the chips.
+    """
+
+    def __init__(self, *tensors: Tensor | None):
+        given = tuple(t for t in tensors if t is not None)
+        on_mesh(*given)
+        self.tensors = given
+        self.like, arrays, self.topology = together(given)
+        self.lead, found = len(self.like.grid.shape), iter(arrays)
+        self.arrays: list[Any] = [None if t is None else next(found) for t in tensors]
+
+    def check(self, *rules: tuple[Any, ...]) -> None:
+        """Check rules as `arguments.check` does."""
+        check(*rules)
+
+    def result(self, array: np.ndarray, dtype: DataType | None = None, **how: Any) -> Tensor:
+        """Return a tensor as the function `result` does, by default like the first operand."""
+        first = self.tensors[0]
+        how = {"layout": first.layout, "topology": self.topology, **how}
+        return result(self.like, array, dtype=dtype or first.dtype, **how)
+
+
+def broadcast(tensors: Sequence[Tensor]) -> Together:
+    """Return `aligned` of operands on one mesh whose shards broadcast."""
+    on_mesh(*tensors)
+    for other in tensors[1:]:
+        check_broadcast(tensors[0].shard_shape, other.shard_shape)
+    return aligned(tensors)
+
+
+def in_whole_tiles(values: np.ndarray) -> np.ndarray:
+    """Return values with the last two dimensions rounded up to 32, filled with zeros."""
+    ends = [(0, -n % 32) for n in values.shape[-2:]]
+    return np.pad(values, [(0, 0)] * (values.ndim - 2) + ends)
+
+
+def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
+    """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]

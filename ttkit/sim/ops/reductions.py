@@ -11,9 +11,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, describe
-from ttkit.sim.ops.operands import Operands, in_whole_tiles, spread
-from ttkit.sim.ops.operation import each_element, on_mesh, operation, result
+from ttkit.sim.arguments import check
+from ttkit.sim.ops.operation import (
+    Operands,
+    each_element,
+    in_whole_tiles,
+    on_mesh,
+    operation,
+    result,
+    spread,
+)
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -54,14 +61,12 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int
     "var": (_variance, FLOATS[:3], 4),  # add up; subtract, square, add up
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), FLOATS[:3], 4),
 }
-HINTS = "memory_config compute_kernel_config sub_core_grids fast_and_approximate_mode"
 
 
-def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
-    asked = describe(name, (tensor, dim))
-    axes = axes_of(tensor, None if dim == [] else dim, asked)
+def _axes(tensor: Tensor, dim: Dims) -> list[int]:
+    axes = axes_of(tensor, None if dim == [] else dim)
     if len(set(axes)) != len(axes):
-        fail(asked, f"reduce dim list contains a duplicate axis after sorting: {axes}")
+        fail(None, f"reduce dim list contains a duplicate axis after sorting: {axes}")
     return axes
 
 
@@ -69,12 +74,11 @@ def _enter(name: str) -> None:
     function, takes, flops = FOLDS[name]
 
     def call(input_tensor: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        on_mesh(name, input_tensor)
+        on_mesh(input_tensor)
         if input_tensor.dtype not in takes:
             rule = f"ttnn.{name} does not support inputs of type"
-            asked = describe(name, (input_tensor,))
-            fail(asked, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes, lead = _axes(name, input_tensor, dim), len(input_tensor.grid.shape)
+            fail(None, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
+        axes, lead = _axes(input_tensor, dim), len(input_tensor.grid.shape)
         values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
@@ -85,48 +89,45 @@ def _enter(name: str) -> None:
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.
     """
-    hints = "memory_config" if name == "prod" else HINTS
-    operation(name, dtypes=takes, flops=each_element(flops), hints=hints)(call)
+    operation(name, dtypes=takes, flops=each_element(flops))(call)
 
 
 for _name in FOLDS:
     _enter(_name)
 
 
-@operation("cumsum", flops=each_element(1), hints="memory_config")
+@operation("cumsum", flops=each_element(1))
 def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
     """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
-    array, lead, asked = shards("cumsum", input, dim)
-    axis, array = lead + axis_of(input, dim, asked, RANGE), convert(array, dtype or input.dtype)
+    array, lead = shards(input)
+    axis, array = lead + axis_of(input, dim, RANGE), convert(array, dtype or input.dtype)
     return result(input, np.cumsum(array, axis, dtype=array.dtype), dtype=dtype)
 
 
 # ---------------------------------------------------------------- where the largest are
-@operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
+@operation("argmax", flops=each_element(1))
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return where the largest element is along `dim` of each shard: uint32, row-major."""
-    array, lead, asked = shards("argmax", input_tensor, dim)
+    array, lead = shards(input_tensor)
     if dim is not None:
-        found = array.argmax(lead + axis_of(input_tensor, dim, asked, RANGE), keepdims=keepdim)
+        found = array.argmax(lead + axis_of(input_tensor, dim, RANGE), keepdims=keepdim)
     else:
         if input_tensor.layout is Layout.TILE:
-            fail(asked, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
+            fail(None, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
-@operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
+@operation("topk")
 def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
     """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
-    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
-    axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
+    on = Operands(input_tensor)
+    axis = on.lead + axis_of(input_tensor, dim, RANGE)
     (array,) = on.arrays
     size = array.shape[axis]
-    on.check(
-        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
-        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
-    )
+    rule = f"K cannot be larger than the dimension size! K={k}, dimension size={size}"
+    on.check((k > size, rule))
     # Unsigned numbers have no negatives to sort by.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
@@ -137,7 +138,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
 
 
 # ---------------------------------------------------------------- sums of other forms
-@operation("experimental.fast_reduce_nc", flops=each_element(1), hints=HINTS)
+@operation("experimental.fast_reduce_nc", flops=each_element(1))
 def fast_reduce_nc(
     input: Tensor, *, dims: Sequence[int] = (), output: Tensor | None = None
 ) -> Tensor:
@@ -145,11 +146,10 @@ def fast_reduce_nc(
 
     Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
     """
-    on, outer = Operands("fast_reduce_nc", input), range(len(input.shard_shape) - 2)
+    on, outer = Operands(input), range(len(input.shard_shape) - 2)
     rest = [d for d in dims if d not in outer]
     rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
     on.check(
-        (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
         (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
@@ -157,21 +157,16 @@ def fast_reduce_nc(
     return on.result(in_whole_tiles(values), output=output)
 
 
-@operation(
-    "experimental.deepseek_moe_fast_reduce_nc",
-    flops=each_element(1),
-    hints="output_memory_config compute_kernel_config",
-)
+@operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element(1))
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
     whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
     rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
-    asked = describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim))
-    check(asked, (split_size < 1 or width % split_size, rule))
+    check((split_size < 1 or width % split_size, rule))
     return split(whole, split_size, -1)
 
 
-@operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
+@operation("scatter_add", flops=each_element(1))
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return `input` plus each element of `src` at its index along `dim`, as torch does.
 
@@ -179,9 +174,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         index: whole numbers, of the rank of `input`.
         src: at least as long as `index` in each dimension.
     """
-    on, shape = Operands("scatter_add", input, index, src), index.shard_shape
+    on, shape = Operands(input, index, src), index.shard_shape
     on.check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
-    axis = axis_of(input, dim, on.asked, "dim {dim} is out of range for the tensor")
+    axis = axis_of(input, dim, "dim {dim} is out of range for the tensor")
     sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
     long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
     on.check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import check
 from ttkit.sim.mesh.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.ops.filling import full
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
@@ -28,7 +28,6 @@ from ttkit.sim.tensor.types import PlacementReplicate
 
 
 def _copied(
-    name: str,
     tensor: Tensor,
     config: MemoryConfig | None,
     *rules: tuple[object, str, str],
@@ -36,8 +35,8 @@ def _copied(
     output: Tensor | None = None,
 ) -> Tensor:
     """Return the values in memory of `config`, or in `output`, where no rule is broken."""
-    on_mesh(name, tensor)
-    check(describe(name, (tensor, config)), *rules)
+    on_mesh(tensor)
+    check(*rules)
     made = result(tensor, tensor.array, dtype=dtype, output=output, owned=False)
     if output is None:
         keep_in(made, config or tensor.plain_memory_config)
@@ -52,17 +51,16 @@ def to_memory_config(
     output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
-    on_mesh("to_memory_config", tensor)
+    on_mesh(tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
-    name = "to_memory_config"
-    return _copied(name, tensor, memory_config, dtype=dtype, output=output_tensor)
+    return _copied(tensor, memory_config, dtype=dtype, output=output_tensor)
 
 
 @operation("reallocate", "store")
 def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
-    made = _copied("reallocate", tensor, memory_config)
+    made = _copied(tensor, memory_config)
     tensor.deallocate()
     return made
 
@@ -74,7 +72,7 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 
 
 # ---------------------------------------------------------------- interleaved and sharded
-@operation("interleaved_to_sharded", "store", hints="keep_l1_aligned")
+@operation("interleaved_to_sharded", "store")
 def interleaved_to_sharded(
     input_tensor: Tensor,
     grid: Any = None,
@@ -104,7 +102,6 @@ def interleaved_to_sharded(
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
     rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
     return _copied(
-        "interleaved_to_sharded",
         input_tensor,
         config,
         (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
@@ -120,12 +117,12 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
-    on_mesh("sharded_to_interleaved", input_tensor)
+    on_mesh(input_tensor)
     config = memory_config or DRAM_MEMORY_CONFIG
     rule = (config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     if not input_tensor.is_sharded():
         return input_tensor  # whatever else is asked for, as in ttnn
-    return _copied("sharded_to_interleaved", input_tensor, config, rule, dtype=output_dtype)
+    return _copied(input_tensor, config, rule, dtype=output_dtype)
 
 
 @operation("reshard", "store")
@@ -133,14 +130,13 @@ def reshard(
     input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return a sharded tensor with other shards, or on other cores."""
-    return _copied("reshard", input_tensor, output_memory_config, output=output_tensor)
+    return _copied(input_tensor, output_memory_config, output=output_tensor)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
     height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
     check(
-        f"slice {slice_index} of {num_slices} of {tensor.shape}",
         (height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"),
     )
     rows = height // num_slices
@@ -178,7 +174,7 @@ def sharded_to_interleaved_partial(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
-    on_mesh("sharded_to_interleaved_partial", input_tensor, cache_tensor)
+    on_mesh(input_tensor, cache_tensor)
     rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
     whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
-from ttkit.sim.ops.operands import spread
-from ttkit.sim.ops.operation import moved, on_mesh, operation, together
+from ttkit.sim.ops.operation import checked, moved, on_mesh, operation, spread, together
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit
@@ -23,43 +21,35 @@ BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} ho
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
 
 
-def axis_of(tensor: Tensor, dim: int, asked: object, rule: str = BOUNDS) -> int:
+def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS) -> int:
     """`dim` as a number from 0, counted from the end where negative."""
-    rank, dim = len(tensor.shard_shape), integer(dim, asked)
+    rank, dim = len(tensor.shard_shape), integer(dim)
     if not -rank <= dim < rank:
         numbers = {"least": -rank, "last": rank - 1, "dim": dim}
-        fail(asked, rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
+        fail(None, rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
     return dim % rank
 
 
-def axes_of(tensor: Tensor, dims: Any, asked: object) -> list[int]:
+def axes_of(tensor: Tensor, dims: Any) -> list[int]:
     """One dimension or several as numbers from 0; all where none is named."""
     if dims is None:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
-    return [axis_of(tensor, dim, asked, RANGE) for dim in several]
+    return [axis_of(tensor, dim, RANGE) for dim in several]
 
 
-def shards(
-    name: str, tensor: Tensor, *others: Any, host: bool = False
-) -> tuple[np.ndarray, int, describe]:
-    """The array, how many leading axes run over chips, and the call for messages.
+def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
+    """The array, and how many leading axes run over chips.
 
     Args:
-        others: what else the call shows.
         host: the tensor may be on the host.
     """
     if not (host and tensor.mesh is None):
-        on_mesh(name, tensor)
-    return tensor.array, len(tensor.grid.shape), describe(name, (tensor, *others))
+        on_mesh(tensor)
+    return tensor.array, len(tensor.grid.shape)
 
 
-@operation(
-    "reshape",
-    "arrange",
-    moves="shape",
-    hints="memory_config pad_value reshape_tile_mode sub_core_grids skip_padding_fill",
-)
+@operation("reshape", "arrange", moves="shape")
 def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
@@ -69,8 +59,8 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     Raises:
         TTKitError: another number of elements.
     """
-    array, lead, asked = shards("reshape", input_tensor, shape, host=True)
-    wanted, have = list(integers(shape, asked, -1)), input_tensor.logical_volume()
+    array, lead = shards(input_tensor, host=True)
+    wanted, have = list(integers(shape, None, -1)), input_tensor.logical_volume()
     if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
         wanted[wanted.index(-1)] = have // rest if rest else 0
@@ -85,44 +75,44 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
         if isinstance(shape, Shape):
             rule = "Attempting to reshape between two shapes with different volumes"
         rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
-        fail(asked, f"{rule} {math.prod(wanted)}", "a shape with as many elements; one -1 at most")
+        fail(None, f"{rule} {math.prod(wanted)}", "a shape with as many elements; one -1 at most")
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
-@operation("permute", "arrange", hints="memory_config")
+@operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
-    array, lead, asked = shards("permute", input_tensor, dims)
+    array, lead = shards(input_tensor)
     rank = len(input_tensor.shard_shape)
-    order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
+    order = [axis_of(input_tensor, d) for d in integers(dims)]
     if sorted(order) != list(range(rank)):
         rule = "The number of dimensions in the tensor input does not match the length of the"
-        fail(asked, f"{rule} desired ordering: each of {rank} must come once, got {list(dims)}")
+        fail(None, f"{rule} desired ordering: each of {rank} must come once, got {list(dims)}")
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
-@operation("transpose", "arrange", hints="memory_config")
+@operation("transpose", "arrange")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
     """Swap two dimensions; placements keep their numbers, as in ttnn."""
-    array, lead, asked = shards("transpose", input_tensor, dim1, dim2)
-    first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
+    array, lead = shards(input_tensor)
+    first, second = axis_of(input_tensor, dim1), axis_of(input_tensor, dim2)
     return moved(input_tensor, array.swapaxes(lead + first, lead + second))
 
 
-@operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
+@operation("pad", "arrange")
 def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
-    array, lead, asked = shards("pad", input_tensor, padding, value)
+    array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
-    pairs = [integers(p, asked) for p in padding]
+    pairs = [integers(p) for p in padding]
     if len(pairs) > len(have):
         rule = "ttnn.pad: padding len can't be larger than input tensor rank"
-        fail(asked, f"{rule}: {len(pairs)} and {len(have)}")
+        fail(None, f"{rule}: {len(pairs)} and {len(have)}")
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
-        fail(asked, "each padding must be a pair (before, after) of numbers from 0 on")
+        fail(None, "each padding must be a pair (before, after) of numbers from 0 on")
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
-        fail(asked, rule, "a row-major tensor, or padding after")
+        fail(None, rule, "a row-major tensor, or padding after")
     pairs = [(0, 0)] * (len(have) - len(pairs)) + pairs
     would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
@@ -130,7 +120,7 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     return moved(input_tensor, np.pad(array, widths, constant_values=border))
 
 
-@operation("repeat", "arrange", hints="memory_config")
+@operation("repeat", "arrange")
 def repeat(
     input_tensor: Tensor,
     repeat_dims: Sequence[int],
@@ -138,8 +128,8 @@ def repeat(
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Repeat the shard that often along each dimension."""
-    array, lead, asked = shards("repeat", input_tensor, repeat_dims)
-    times = integers(repeat_dims, asked, 0)
+    array, lead = shards(input_tensor)
+    times = integers(repeat_dims, None, 0)
     rank = max(len(times), len(input_tensor.shard_shape))
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
@@ -149,11 +139,11 @@ def repeat(
     return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
-@operation("repeat_interleave", "arrange", hints="memory_config")
+@operation("repeat_interleave", "arrange")
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
     """Repeat each slice along `dim` that often, one after the other."""
-    array, lead, asked = shards("repeat_interleave", input_tensor, repeats, dim)
-    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
+    array, lead = shards(input_tensor)
+    axis, times = axis_of(input_tensor, dim), integer(repeats, None, 0)
     shape = list(input_tensor.shard_shape)
     shape[axis] *= times
     would_fit(input_tensor, tuple(shape))
@@ -163,18 +153,18 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
-    _, _, asked = shards("squeeze", input_tensor, dim, host=True)
-    axes, shape = axes_of(input_tensor, dim, asked), input_tensor.shard_shape
+    shards(input_tensor, host=True)
+    axes, shape = axes_of(input_tensor, dim), input_tensor.shard_shape
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
 
 @operation("unsqueeze", "arrange", moves="shape")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 at `dim`."""
-    _, _, asked = shards("unsqueeze", input_tensor, dim, host=True)
-    at, shape = integer(dim, asked), list(input_tensor.shard_shape)
+    shards(input_tensor, host=True)
+    at, shape = integer(dim), list(input_tensor.shard_shape)
     if not -len(shape) - 1 <= at <= len(shape):
-        fail(asked, RANGE.format(least=-len(shape) - 1, last=len(shape), dim=at))
+        fail(None, RANGE.format(least=-len(shape) - 1, last=len(shape), dim=at))
     shape.insert(at % (len(shape) + 1), 1)
     return reshape(input_tensor, shape)
 
@@ -183,34 +173,33 @@ def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
 def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     """Insert dimensions of size 1 in front, up to rank 4."""
     if len(tensor.shard_shape) > 4:
-        fail(describe("unsqueeze_to_4D", (tensor,)), "Tensor rank is greater than 4")
+        fail(None, "Tensor rank is greater than 4")
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
-@operation("expand", "arrange", hints="memory_config")
+@operation("expand", "arrange")
 def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
-    asked = describe("expand", (input_tensor, output_shape))
-    wanted, have = integers(output_shape, asked, -1), input_tensor.shard_shape
+    wanted, have = integers(output_shape, None, -1), input_tensor.shard_shape
     have = (1,) * (len(wanted) - len(have)) + have
     if len(have) > len(wanted) or any(
         n not in (-1, m) and m != 1 for n, m in zip(wanted, have, strict=True)
     ):
         rule = "Only size 1 dimensions can be expanded in the output shape, but the shard is"
-        fail(asked, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
+        fail(None, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
     times = [n if m == 1 and n >= 0 else 1 for n, m in zip(wanted, have, strict=True)]
     return repeat(input_tensor, times)
 
 
 def _enter(name: str, keep: Any, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
-        array, lead, _ = shards(name, input_tensor)
+        array, lead = shards(input_tensor)
         matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
         kept = keep(array.reshape(array.shape[:lead] + matrix), diagonal)
         return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
 
     call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
-    operation(name, "arrange", hints="memory_config")(call)
+    operation(name, "arrange")(call)
 
 
 _enter("tril", np.tril, "below")
@@ -218,7 +207,7 @@ _enter("triu", np.triu, "above")
 
 
 # ---------------------------------------------------------------- join and cut
-@operation("concat", "arrange", hints="memory_config groups sub_core_grids")
+@operation("concat", "arrange")
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along `dim`, on each chip its own shards.
 
@@ -228,19 +217,18 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
-    on_mesh("concat", *tensors, letters="A" * len(tensors))
-    asked = describe("concat", tuple(tensors), {"dim": dim})
+    on_mesh(*tensors, letters="A" * len(tensors))
     first = tensors[0]
-    axis = axis_of(first, dim, asked)
+    axis = axis_of(first, dim)
     for tensor in tensors:
         a, b = list(first.shard_shape), list(tensor.shard_shape)
         if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
             rule = "All dimensions must be the same size except for the dimension along which"
-            fail(asked, f"{rule} the concat is taking place: {a} and {b}")
+            fail(None, f"{rule} the concat is taking place: {a} and {b}")
         if tensor.dtype is not first.dtype:
             rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
-            fail(asked, rule, "ttnn.typecast")
-    like, arrays, topology = together("concat", tensors)
+            fail(None, rule, "ttnn.typecast")
+    like, arrays, topology = together(tensors)
     lead = len(like.grid.shape)
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
@@ -255,12 +243,7 @@ def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
     return concat([unsqueeze(tensor, dim) for tensor in input_tensors], dim)
 
 
-@operation(
-    "slice",
-    "arrange",
-    moves="part",
-    hints="memory_config pad_value sub_core_grids",
-)
+@operation("slice", "arrange", moves="part")
 def slice_(
     input_tensor: Tensor,
     starts: Sequence[int],
@@ -272,14 +255,14 @@ def slice_(
     Raises:
         TTKitError: a range leaves the shape or runs backwards.
     """
-    array, lead, asked = shards("slice", input_tensor, starts, ends, host=True)
+    array, lead = shards(input_tensor, host=True)
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
-    ranges = [integers(numbers, asked) for numbers in (starts, ends, steps)]
+    ranges = [integers(numbers) for numbers in (starts, ends, steps)]
     for what, values in zip(("begins", "ends", "steps"), ranges, strict=True):
         if len(values) != len(have):
             rule = f"Input rank {len(have)} and {what} {len(values)} must have the same size"
-            fail(asked, rule, "one number for each dimension")
+            fail(None, rule, "one number for each dimension")
     picked: list[Any] = [slice(None)] * lead
     for size, lo, hi, step in zip(have, *ranges, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
@@ -288,20 +271,20 @@ def slice_(
             rule += (
                 f" {hi} must be greater than or equal to start {lo}, Step {step} must be positive"
             )
-            fail(asked, rule)
+            fail(None, rule)
         picked.append(slice(lo, hi, step))
     return moved(input_tensor, array[tuple(picked)])
 
 
+@checked("tensor[...]")
 def get_item(tensor: Tensor, index: Any) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
-    asked = describe("tensor[...]", (tensor, index))
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
     if len(parts) > rank:
-        fail(asked, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
+        fail(None, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
     ranges, kept = [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
@@ -312,26 +295,26 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
             ranges.append((int(part) % size, int(part) % size + 1, 1))
         else:
             rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
-            fail(asked, rule, "whole numbers, slices and ...", IndexError)
+            fail(None, rule, "whole numbers, slices and ...", IndexError)
     picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
     if len(kept) == rank:
         return picked
     return reshape(picked, [picked.shard_shape[dim] for dim in kept])
 
 
-@operation("split", "arrange", hints="memory_config")
+@operation("split", "arrange")
 def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
-    array, lead, asked = shards("split", input_tensor, split_size, dim)
-    axis = axis_of(input_tensor, dim, asked)
+    array, lead = shards(input_tensor)
+    axis = axis_of(input_tensor, dim)
     size = input_tensor.shard_shape[axis]
     if isinstance(split_size, (list, tuple)):
-        sizes = list(integers(split_size, asked, 0))
+        sizes = list(integers(split_size, None, 0))
         if sum(sizes) != size:
             rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
-            fail(asked, f"{rule} sizes {sizes} sum to {sum(sizes)}")
+            fail(None, f"{rule} sizes {sizes} sum to {sum(sizes)}")
     else:
-        each = integer(split_size, asked, 1)
+        each = integer(split_size, None, 1)
         sizes = [min(each, size - start) for start in range(0, size, each)]
     front = (slice(None),) * (lead + axis)
     cuts = itertools.pairwise(itertools.accumulate([0, *sizes]))
@@ -341,6 +324,5 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -
 @operation("chunk", "arrange")
 def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
-    asked = describe("chunk", (input_tensor, chunks, dim))
-    axis, count = axis_of(input_tensor, dim, asked), integer(chunks, asked, 1)
+    axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
     return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operands import broadcast
-from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.ops.operation import broadcast, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.tensor import Tensor
@@ -154,20 +152,15 @@ TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
 TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
 TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
 
-HINTS = "memory_config sub_core_grids"
-# A card has a fast and an accurate form of these, which do not differ here.
-FAST = {"exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "erf", "mish", "tanh"}
-MORE_HINTS = dict.fromkeys(FAST, " fast_and_approximate_mode") | {"sigmoid": " vector_mode mode"}
-
 
 def _unary(
     name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
 ) -> Tensor:
-    on_mesh(name, tensor)
+    on_mesh(tensor)
     if tensor.dtype not in takes:
         kind = f"UnaryOpType::{name.upper()}"
         rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
-        fail(describe(name, (tensor,)), rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
+        fail(None, rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
     return result(tensor, function(tensor.array), output=output)
 
 
@@ -179,14 +172,14 @@ def _enter(name: str, function: Function) -> None:
 
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
+    operation(name, kind, dtypes=takes)(call)
 
 
 for _name, _function in UNARY.items():
     _enter(_name, _function)
 
 
-@operation("gelu", dtypes=dtypes.FLOATS, hints=HINTS)
+@operation("gelu", dtypes=dtypes.FLOATS)
 def gelu(
     input_tensor: Tensor,
     *,
@@ -228,24 +221,24 @@ def _silu_derivative(x: Array) -> Array:
     return s * (1 + x * (1 - s))
 
 
-def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    like, (g, x), topology = broadcast(name, (grad, tensor))
+def _backward(grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
+    like, (g, x), topology = broadcast((grad, tensor))
     return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
 
 
-@operation("relu_bw", hints="memory_config")
+@operation("relu_bw")
 def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
     """Return [gradient of ReLU's input]."""
-    return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
+    return _backward(grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
 
 
-@operation("silu_bw", hints="memory_config")
+@operation("silu_bw")
 def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
     """Return [gradient of SiLU's input]."""
-    return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative)
+    return _backward(grad_tensor, input_tensor, _silu_derivative)
 
 
-@operation("gelu_bw", hints="memory_config")
+@operation("gelu_bw")
 def gelu_bw(
     grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
 ) -> list[Tensor]:
@@ -256,17 +249,17 @@ def gelu_bw(
     """
     if variant is GeluVariant.FastLut:
         rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
-        fail(describe("gelu_bw", (grad_tensor, input_tensor)), rule, "GeluVariant.Tanh")
+        fail(None, rule, "GeluVariant.Tanh")
     accurate = variant is GeluVariant.Accurate
     derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
-    return _backward("gelu_bw", grad_tensor, input_tensor, derivative)
+    return _backward(grad_tensor, input_tensor, derivative)
 
 
 # ---------------------------------------------------------------- activations of other operations
 ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
 
 
-def activation(which: Any, asked: object) -> Function:
+def activation(which: Any) -> Function:
     """The function of an activation argument: "relu", a UnaryOpType, or one with a parameter.
 
     The only parameter that counts is that of GELU: with (UnaryOpType.GELU, True) it is `gelu`'s
@@ -281,5 +274,5 @@ def activation(which: Any, asked: object) -> Function:
     if name == "gelu" and fast:
         name = "gelu_approx"
     if not isinstance(name, str) or name not in ACTIVATIONS:
-        fail(asked, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
+        fail(None, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]

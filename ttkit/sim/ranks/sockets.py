@@ -218,7 +218,7 @@ def _owner(mesh: MeshDevice) -> OwnerOf:
 # ---------------------------------------------------------------- send and receive
 def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -> None:
     asked = describe(name, (tensor,))
-    on_mesh(name, tensor)
+    on_mesh(tensor)
     if socket._end is not end:
         rule = f"{name} op requires a {end.name} socket"
         fail(asked, rule, f"the other one of create_socket_pair, or of rank {list(socket._routes)}")

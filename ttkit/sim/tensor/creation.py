@@ -27,7 +27,6 @@ from ttkit.sim.tensor.distribution import (
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
 from ttkit.sim.tensor.memory import BYTES, TILE_BYTES
-from ttkit.sim.tensor.quirks import converted_on_device
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
@@ -103,16 +102,13 @@ def tensor_from(
         cut, grid, topology = mapper.place(array, asked)
     if device is not None and grid is not device.grid:
         cut, grid = onto_device(device, cut, grid, asked)
-        if not grid.whole and converted_on_device(name, FROM_HOST[name], dtype, layout):
-            named = (topology.distribution_shape(), topology.placements())
-            topology = TensorTopology(*named, device.grid.covers)
     lead = len(grid.shape)
     shape = cut.shape[lead:]
     made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
     elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
-        cut = dtypes.convert(cut, dtype, rows=lead if layout is Layout.ROW_MAJOR else None)
+        cut = dtypes.convert(cut, dtype)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
     return made
 
@@ -134,10 +130,7 @@ def onto_device(
     return restricted(array, grid, there), there
 
 
-HINTS = "tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"
-
-
-@operation("from_torch", "write", hints=HINTS)
+@operation("from_torch", "write")
 def from_torch(
     tensor: Any,
     dtype: DataType | None = None,

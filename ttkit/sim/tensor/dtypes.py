@@ -101,7 +101,6 @@ def convert(
     *,
     owned: bool = False,
     foreign: bool = True,
-    rows: int | None = None,
 ) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
@@ -112,14 +111,13 @@ def convert(
         dtype: the element type wanted.
         owned: the array is a temporary that may be overwritten.
         foreign: the values may have a NaN that no arithmetic of ours made.
-        rows: for a row-major tensor, how many leading axes count its shards.
     """
     target = numpy_dtype(dtype)
     if isinstance(array, Absent):
         return absent(array.shape, target)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
-            return integers(array, dtype, target, rows)
+            return integers(array, dtype, target)
         array = array.astype(target)
         owned = True
     if dtype is DataType.BFLOAT16:

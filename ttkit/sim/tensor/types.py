@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.dialect import older_form
-from ttkit.errors import fail
+from ttkit.errors import fail, older_form
 
 
-def integer(value: Any, what: object, least: int | None = None) -> int:
+def integer(value: Any, what: object = None, least: int | None = None) -> int:
     """Return `value` as an int; a TypeError for anything else, as in ttnn's bindings."""
     try:
         number = operator.index(value)
@@ -26,7 +25,7 @@ def integer(value: Any, what: object, least: int | None = None) -> int:
     return number
 
 
-def integers(values: Any, what: object, least: int | None = None) -> tuple[int, ...]:
+def integers(values: Any, what: object = None, least: int | None = None) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple; a TypeError for anything else."""
     if isinstance(values, (tuple, list)) and set(map(type, values)) == {int}:
         if (least is None or min(values) >= least) and max(map(abs, values)) < 2**63:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import constant
+from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
 
-# added to a score that must not be chosen: far below any real score, and finite in bfloat16
+# A mask adds this to the scores it hides: it is far below any real score, and finite in bfloat16.
 NEVER = -1e9
 
 
@@ -190,7 +190,8 @@ def _norm(
         scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
         normal = ttnn.multiply(centred, scale)
         dnormal = ttnn.multiply(grad, weight.full())
-        # a norm does not depend on the part along the normalized values
+        # A norm does not change when its input is scaled, so the gradient has no component along
+        # the normalized values.
         along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
         dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)
         dw = back_to(weight, ttnn.multiply(grad, normal))

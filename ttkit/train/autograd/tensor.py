@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy, to_numpy
+from ttkit.backend import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
-Value = Any  # a ttnn.Tensor, of the simulator or of the real library
+Value = Any  # A ttnn.Tensor of the simulator or of the real library.
 
 
 class Node:
@@ -37,7 +37,7 @@ class Node:
         self.name, self.inputs, self.backward = name, tuple(inputs), backward
 
 
-# in place of a node that a backward pass has used and freed
+# This node replaces one that a backward pass has used and freed.
 FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
@@ -247,7 +247,8 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
     """Go from the root to the leaves; each tensor passes its gradient on once all operations that
     used it have added theirs.
     """
-    waits: Counter[Tensor] = Counter()  # how many uses have not yet added their gradient
+    # It counts the uses of a tensor that have not yet added their gradient.
+    waits: Counter[Tensor] = Counter()
     todo = [root]
     while todo:
         node = todo.pop()._node
@@ -269,7 +270,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
         tensor = ready.pop()
         grad = grads.pop(tensor, None)
         node = tensor._node
-        assert node is not None  # leaves never wait here
+        assert node is not None  # A leaf has no node and never becomes ready.
         parts: Sequence[Value | None] = [None] * len(node.inputs)
         if grad is not None:
             parts = node.backward(grad)
@@ -282,7 +283,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                 grads[source] = part if source not in grads else ttnn.add(grads[source], part)
             waits[source] -= 1
             if waits[source] == 0:
-                del waits[source]  # or it would keep all activations until the end
+                del waits[source]  # Otherwise it would keep all activations until the end.
                 if source._node is not None:
                     ready.append(source)
                 elif source in grads:
@@ -328,7 +329,8 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end.backward()
         return [start.get_grad(), None]
 
-    # in place of the weights in the function, which want gradients even if x does not
+    # This input requires a gradient, so that backward runs for the function's weights even if x
+    # requires none.
     weights = Tensor(x.get_value())
     return recorded("recompute", value, [x, weights], backward)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ttkit.errors import fail
 
-STRATEGIES = ("ddp", "cp", "tp")  # in the order in which they take axes, by ttml's names
-# the words that the guide has people search for
+STRATEGIES = ("ddp", "cp", "tp")  # They take axes in this order; the names are ttml's.
+# The training guide quotes this sentence, so that users search for it.
 GUIDES_RULE = (
     "The number of parallelization axes must be equal to the number of mesh shape dimensions"
 )
@@ -18,7 +18,8 @@ GUIDES_CURE = (
     "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both; "
     "enable_cp can take the place of either"
 )
-Axes = tuple[tuple[str, int], ...]  # the mesh axis of each of "dp", "cp" and "tp" that has one
+# Each pair is a strategy ("dp", "cp" or "tp") and its mesh axis.
+Axes = tuple[tuple[str, int], ...]
 
 
 def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, int]:
@@ -39,7 +40,7 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
     mesh = f"MeshShape({list(shape)})"
     asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {mesh}"
     wide = [axis for axis, size in enumerate(shape) if size > 1]
-    if not wide and not on:  # ttml's programs make no context for one chip
+    if not wide and not on:  # Programs for ttml make no parallelism context for one chip.
         return {}
     if len(wide) < 2 and len(on) != 1:
         got = ", ".join(f"{name}={str(name in on).lower()}" for name in ("ddp", "tp", "cp"))

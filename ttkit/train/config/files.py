@@ -10,19 +10,18 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.cluster.files.documents import (
+from ttkit.errors import TTKitError, fail
+from ttkit.files import (
     Document,
+    Finding,
     Where,
     did_you_mean,
     fail_with,
     find_file,
     read_yaml,
 )
-from ttkit.errors import TTKitError, fail
-from ttkit.files import Finding
 from ttkit.train.config.layout import Layout, check_divisible
-from ttkit.train.config.sections import IN_A_FILE, Section, faults
-from ttkit.train.config.settings import SECTIONS, Settings, shared_by_tp
+from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults, shared_by_tp
 from ttkit.words import counted
 
 

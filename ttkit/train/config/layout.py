@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit import backend  # loaded late: the linter asks for the axes alone
-from ttkit.convert import from_numpy
+# It loads ttnn at the first use, since a check of configuration files needs no ttnn.
+from ttkit import backend
+from ttkit.backend import from_numpy
 from ttkit.errors import fail
 from ttkit.train.config.axes import STRATEGIES, Axes, enabled_axes, parallel_axes
 from ttkit.train.config.settings import (

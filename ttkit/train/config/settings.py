@@ -7,24 +7,110 @@ the nearest key."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     AliasChoices,
+    BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     StrictBool,
     StrictInt,
     Tag,
+    ValidationError,
+    model_validator,
 )
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 from typing_extensions import TypedDict
 
 from ttkit.errors import fail
+from ttkit.files import Where, did_you_mean
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.config.sections import STRICT, Above0, Count, Natural, Rate, Section, Share
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
+# Pydantic adds these to a fault's location; no key of a file has these names.
+TAGS = ("AdamW", "SGD", "[key]")
+# In a file, ttml (C++) names dropout_prob "dropout", the 3-tier guide max_steps "steps".
+ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}
+MOST = 2**31 - 1  # A larger count does not fit a signed 32-bit integer.
+
+
+def _number(value: Any) -> Any:
+    """Return a number that YAML 1.1 reads as text, such as 3e-4, as a float."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Share = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
+Rate = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
+Above0 = Annotated[float, Field(strict=True, gt=0), BeforeValidator(_number)]
+Count = Annotated[StrictInt, Field(ge=1, le=MOST)]
+Natural = Annotated[StrictInt, Field(ge=0, le=MOST)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Section:
+    """The base of all sections: values from Python code are checked like those of a file."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
+        names = [field.name for field in fields(cls)]
+        # Positional arguments get their names.
+        if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):
+            value = ArgsKwargs((), dict(zip(names, value.args)) | (value.kwargs or {}))
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if info.context == IN_A_FILE:
+                raise
+            where, rule, cure = next(faults(cls, error))
+            fail(f"{cls.__name__}({'.'.join(map(str, where))})", rule, cure)
+
+
+def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+    """Yield (place, rule, cure) of each fault that pydantic found."""
+    for fault in error.errors(include_url=False):
+        kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+        where = tuple(part for part in fault["loc"] if part not in TAGS)
+        key = str(where[-1] if where else "")
+        expected = context.get("expected") or context.get("expected_tags")
+        if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+            known = _keys(section, where[:-1])
+            cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
+            yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
+        elif expected:
+            rule = f"Unknown {key}: {str(context.get('tag', value))[:40]}"
+            yield where, rule, f"one of {expected}"
+        else:
+            name = str(where[0]) if where else ""
+            default = getattr(section(), ALSO.get(name, name), None)
+            cure = "one line 'key: value' below it for each setting"
+            if isinstance(default, (str, int, float, tuple)):
+                cure = f"the default is {json.dumps(default)}"
+            yield (
+                where,
+                f"got {repr(value)[:40]}: {fault['msg'][0].lower()}{fault['msg'][1:]}",
+                cure,
+            )
+
+
+def _keys(section: type[Section], where: Where) -> list[str]:
+    """Return the keys that a place in a section may have."""
+    kinds: list[Any] = [section]
+    for part in where:
+        hints = [get_type_hints(kind).get(str(part)) for kind in kinds]
+        kinds = [each for hint in hints for each in (hint, *get_args(hint))]
+        kinds = [kind for kind in kinds if hasattr(kind, "__annotations__")]
+    return list(dict.fromkeys(key for kind in kinds for key in get_type_hints(kind)))
 
 
 @dataclass(frozen=True)
@@ -35,18 +121,18 @@ class DeviceConfig(Section):
     device_ids: tuple[Natural, ...] | None = None
     enable_ddp: StrictBool = False
     enable_tp: StrictBool = False
-    enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
+    enable_pp: StrictBool = False  # Stages are on ranks, so it takes no axis of the mesh.
     enable_cp: StrictBool = False
 
 
 @dataclass(frozen=True)
 class LayoutConfig(Section):
-    """What the chips along the strategies' axes share beside; a section of this kit's own."""
+    """What else is sharded along the strategies' axes; ttml has no such section."""
 
-    zero: Literal[0, 1, 2, 3] = 0  # along the data-parallel axis
-    sequence_parallel: StrictBool = False  # along the tensor-parallel axis
-    expert_parallel: StrictBool = False  # along the data-parallel axis
-    bucket_mb: Rate = 0.0  # gradients are sent together up to so many MB; 0: each alone
+    zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the data-parallel axis.
+    sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
+    expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
+    bucket_mb: Rate = 0.0  # A bucket of gradients has at most so many MB; 0 sends each alone.
 
 
 @dataclass(frozen=True)
@@ -71,20 +157,21 @@ class TransformerConfig(Section):
         default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
     )
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
-    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
+    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # Float32 counts exactly up to 2^24.
     max_sequence_length: Count = 128
     positional_embedding_type: str = "trainable"
-    bias: StrictBool = True  # in the linear layers of GPT; Llama has none
+    bias: StrictBool = True  # GPT's linear layers have biases; Llama's have none.
     weight_tying: Literal["disabled", "enabled", False, True] = "disabled"
     experimental: dict[str, Any] | None = None
     intermediate_dim: Count | None = None
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
-    num_experts: Natural = 0  # 0: the MLP is dense; these four keys are this kit's own
+    # With 0 the MLP is dense. ttml does not have this key and the three below.
+    num_experts: Natural = 0
     experts_per_token: Count = 2
-    capacity_factor: Above0 = 1.25  # an expert's places, in terms of its even share of the choices
-    balance_loss: Rate = 0.01  # the weight of Switch's balance loss
+    capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.
+    balance_loss: Rate = 0.01  # It weighs Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -130,18 +217,18 @@ class TrainingConfig(Section):
     project_name: str = "tt_train_nano_gpt"
     seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
     batch_size: Count = 64
-    validation_batch_size: Count | None = None  # half of batch_size, at least 1
+    validation_batch_size: Count | None = None  # None means half of batch_size, at least 1.
     max_steps: Natural = Field(default=1000, validation_alias=AliasChoices("max_steps", "steps"))
     num_epochs: Count = 1
-    eval_every: Natural = 200  # 0 for never
-    model_save_interval: Natural = 500  # 0 for at the end only
+    eval_every: Natural = 200  # With 0 the run never evaluates.
+    model_save_interval: Natural = 500  # With 0 only the end of the run saves.
     gradient_accumulation_steps: Count = 1
     learning_rate: Rate = 3e-4
     beta1: Share = 0.9
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    # of weights, activations; ttml's is bfloat16
+    # The type of weights and activations; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
@@ -153,7 +240,7 @@ class TrainingConfig(Section):
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
-    model_config: str | None = None  # a file
+    model_config: str | None = None  # It is the path of a YAML file.
     transformer_config: TransformerConfig | None = None
 
 
@@ -177,7 +264,7 @@ class PipelineParallelConfig(Section):
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
     schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
-    chunks_per_rank: Count = 1  # above 1 for the interleaved schedule
+    chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
 
 
 @dataclass(frozen=True)
@@ -201,7 +288,7 @@ class Distributed(Section):
     """Training on several hosts by plain MPI: each rank has its own mesh and part of the batch."""
 
     enabled: StrictBool = False
-    hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
+    hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
 
 
 @dataclass(frozen=True)

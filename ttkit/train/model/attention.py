@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.convert import constant
+from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor, Value
@@ -40,12 +40,13 @@ class Rotary(Module):
         scaling = self.config.rope_scaling
         if not (scaling and scaling.scaling_factor):
             return found
-        # full turns of each pair over the context that the model was trained for
+        # Count the full turns of each pair over the context that the model was trained for.
         turns = scaling.original_context_length * found / (2 * np.pi)
         share = (turns - scaling.low_freq_factor) / (
             scaling.high_freq_factor - scaling.low_freq_factor
         )
-        # 0: slow, stretched by the whole factor; 1: fast, left as it is
+        # A slow pair has share 0 and is stretched by the whole factor; a fast one has 1 and stays
+        # as it is.
         share = np.clip(share, 0, 1)
         return found * ((1 - share) / scaling.scaling_factor + share)
 
@@ -113,7 +114,7 @@ class Attention(Module):
                 this one token.
         """
         layout = self.query.layout
-        x = enter(x, layout)  # once for the three, so that gradients sum once
+        x = enter(x, layout)  # One `enter` for the three needs one all-reduce of the gradients.
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)

@@ -54,7 +54,7 @@ def choices(probs: Value, k: int, numbers: Value) -> Value:
     """
     batch, _, length, experts = probs.shape
     _, found = ttnn.topk(probs, k, dim=-1)
-    found = ttnn.typecast(found, ttnn.uint32)  # ttnn reshapes no uint16
+    found = ttnn.typecast(found, ttnn.uint32)  # No uint16 tensor can be reshaped in ttnn.
     each = ops.one_hot(ttnn.reshape(found, (batch, 1, 1, length * k)), numbers)
     each = ttnn.reshape(ttnn.typecast(each, ttnn.float32), (batch, length, k, experts))
     return ttnn.reshape(ttnn.sum(each, dim=2, keepdim=True), (batch, 1, length, experts))
@@ -68,7 +68,7 @@ def places(chosen: Value, numbers: Value) -> Value:
         numbers: [1, 1, 1, C], float32, the places' numbers.
     """
     batch, _, length, experts = chosen.shape
-    # 0 for the first of a queue, -1 for a token that is not in it
+    # A token's turn is 0 if it is the first in an expert's queue, and -1 if it is not in it.
     turn = ttnn.subtract(ttnn.multiply(ttnn.cumsum(chosen, 2), chosen), 1.0)
     return ttnn.eq(ttnn.reshape(turn, (batch, length, experts, 1)), numbers)
 
@@ -95,8 +95,9 @@ class Experts(Module):
             self.gate = Parameter(wide, start, layout, 2)
         self.up = Parameter(wide, start, layout, 2)
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
-        self.balance: Value = None  # of the last forward, [1, 1, 1, 1]
-        self.share: Value | float = 0.0  # how much it counts in what is differentiated
+        self.balance: Value = None  # The last forward sets it, [1, 1, 1, 1].
+        # The backward pass sets it: the gradient of the total loss by this loss.
+        self.share: Value | float = 0.0
         self._numbers: dict[int, Value] = {}
 
     @property
@@ -116,14 +117,15 @@ class Experts(Module):
         config, layout = self.config, self.layout
         k, experts = config.experts_per_token, config.num_experts
         weight = used_on_shards(self.router.weight, layout)
-        # each chip weighs its part of the outputs with them, so their gradients are summed
+        # Each chip weighs its local shard of the outputs with the logits, so `enter` all-reduces
+        # the logits' gradients.
         logits = enter(ops.linear(x, weight), layout)
         batch, _, length, width = (rows := enter(x, layout)).shape()
         probs = ttnn.softmax(logits.get_value(), dim=-1)
         chosen = choices(probs, k, self.numbers(experts))
         if self.is_balancing:
             logits = self._balanced(logits, probs, chosen)
-        if k > 1:  # a softmax of the chosen alone: their shares of the probability
+        if k > 1:  # The gates are a softmax over the chosen experts alone.
             never = ttnn.multiply(ttnn.subtract(chosen, 1.0), -ops.NEVER)
             logits = logits + Tensor(never, False)
         gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))
@@ -165,7 +167,8 @@ class Experts(Module):
         self.balance = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True)
 
         def backward(grad: Value) -> list[Value]:
-            # every chip along the tensor-parallel axis adds it
+            # Every chip along the tensor-parallel axis adds this gradient, so each takes 1 / tp of
+            # it.
             own = ttnn.multiply(ops.softmax_back(probs, shares), 1 / (length * self.layout.tp))
             return [ttnn.add(grad, ttnn.multiply(own, self.share))]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import constant
+from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor, Value, recompute
@@ -166,7 +166,8 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         reached, block.dropout.calls = block.dropout.calls, first
         y = block(x)
-        # other micro-batches may have been here since
+        # Other micro-batches may have advanced the counter since the first call, so it must not go
+        # back.
         block.dropout.calls = max(reached, block.dropout.calls)
         return y
 
@@ -215,9 +216,9 @@ class Transformer(Module):
             self.norm = self.block.norm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)
         for index, block in self.blocks.items():
-            # by its index in the whole model, so that a pipeline stage drops the same elements
+            # Its index in the whole model lets a pipeline stage drop the same elements.
             block.dropout.seed = index + 1
-        self.parameters()  # which names them
+        self.parameters()  # The call names them.
 
     def ends(self, width: int) -> Rotary | None:
         """Make what is at the start beside the table; return what all blocks share."""
@@ -280,7 +281,8 @@ class GPT(Transformer):
         if cache:
             here = cache.row(here)
         elif length < most or self.layout.cp > 1:
-            # rows are chosen by a product with ones and zeros
+            # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own
+            # positions.
             first = partial(np.eye, length, most, dtype=np.float32)
             rows = constant((length, most), first, self.layout.device)[None, None]
             here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here

@@ -86,7 +86,8 @@ class Module:
 class Linear(Module):
     """x W^T + b, the same on every device."""
 
-    shards: tuple[int | None, int | None] = None, None  # the dimensions of weight and bias cut
+    # Tensor parallelism shards weight and bias along these dimensions.
+    shards: tuple[int | None, int | None] = None, None
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.parallel.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-EXPERTS = 1  # the dimension of [1, experts, out, in]
+EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
 
 
 def uniform(fan_in: int) -> Initializer:
@@ -70,7 +70,7 @@ class Parameter(Tensor):
         super().__init__(None)
         self.global_shape, self.initializer, self.layout = global_shape, initializer, layout
         self.shard_dim = shard_dim if layout.tp > 1 else None
-        # with rows of zeros below, where a vocabulary must fill its tiles
+        # A vocabulary that must fill its tiles gets rows of zeros at the end.
         self.placed_rows = placed_rows or global_shape[2]
         self.expert = layout.ep > 1 and global_shape[EXPERTS] > 1
         self.zero_dim = None if self.expert else layout.zero_dim(self.local_shape)

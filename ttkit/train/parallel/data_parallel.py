@@ -49,7 +49,8 @@ def average_gradients(
             ZeRO shards, of experts, or whose size is no multiple of 32 are always sent alone.
     """
     fit: list[Parameter] = []
-    # the backward makes the last layer's gradients first, so they can be sent first, under the rest
+    # Backward computes the last layer's gradients first, so sending these first can overlap the
+    # communication with the rest of the backward pass.
     for parameter in reversed(list(parameters.values())):
         grad = parameter.get_grad()
         if grad is None:
@@ -71,7 +72,7 @@ def average_gradients(
 def _average(parameter: Parameter, grad: Value) -> None:
     """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
     layout = parameter.layout
-    if parameter.expert:  # its tokens came from all groups
+    if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
         grad = ttnn.multiply(grad, 1 / layout.dp)
     elif parameter.zero_dim is None:
         grad = averaged(grad, layout.dp_axis)

@@ -24,14 +24,14 @@ from functools import partial
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd.ops import NEVER, one_hot
 from ttkit.train.autograd.tensor import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext
 
-EVERY = -1  # axis: a collective of all devices
+EVERY = -1  # With this cluster_axis a collective is over all devices.
 
 
 class GradOutputType(Enum):
@@ -72,7 +72,7 @@ def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None)
 def local_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
-    # ttnn cuts inside a tile in row-major layout only
+    # Inside a tile, ttnn can slice in row-major layout only.
     if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
         value = ttnn.to_layout(value, ttnn.ROW_MAJOR_LAYOUT)
     return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
@@ -179,7 +179,8 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
         backward: the other way round the ring, as gradients go.
     """
     mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
-    room = 1 << max(16, (4 * value.volume() - 1).bit_length())  # bytes, of 4 an element
+    # The buffer is a power of two of bytes and has room for 4 bytes an element.
+    room = 1 << max(16, (4 * value.volume() - 1).bit_length())
     sockets = vars(mesh).setdefault("_ring_sockets", {})
     key = (shape, cluster_axis, step, room)
     if key not in sockets:
@@ -222,7 +223,7 @@ def cross_entropy_loss(
     picked = reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
     each = ttnn.subtract(ttnn.log(total), picked)
-    if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
+    if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep 8 bits.
         each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
 

@@ -16,7 +16,7 @@ import numpy as np
 from ttkit.errors import fail
 
 POLL_S = (
-    0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
+    0.0005  # A wait sleeps so long between two tests, so that Ctrl-C ends it and its core is free.
 )
 Result = TypeVar("Result")
 
@@ -47,7 +47,7 @@ def start_mpi() -> Any:
         from mpi4py import MPI
     finally:
         if alone:
-            del os.environ[name]  # not for the ranks that this process may start
+            del os.environ[name]  # Ranks that this process starts must not inherit it.
     return MPI
 
 
@@ -101,7 +101,7 @@ def interrupts(comm: Any) -> Iterator[Callable[[], bool]]:
         seen[0] = True
 
     if threading.current_thread() is not threading.main_thread():
-        yield anyone  # signals come to the main thread only
+        yield anyone  # Python delivers signals to the main thread only.
         return
     before = signal.signal(signal.SIGINT, note)
     try:

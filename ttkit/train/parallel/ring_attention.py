@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
+from ttkit.backend import from_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd.ops import later_keys
 from ttkit.train.autograd.tensor import Tensor, Value, recorded
@@ -67,7 +67,8 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
     powers = ttnn.exp(ttnn.subtract(scores, top))
     sums = [ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)]
     if sofar:
-        less = ttnn.exp(ttnn.subtract(sofar[0], top))  # the highest score has risen
+        # The highest score may have risen, so earlier sums shrink.
+        less = ttnn.exp(ttnn.subtract(sofar[0], top))
         sums = [ttnn.add(ttnn.multiply(had, less), new) for had, new in zip(sofar[1:], sums)]
     return top, *sums
 
@@ -137,7 +138,8 @@ def ring_attention_sdpa(
     if heads % groups:
         rule = f"{heads} query heads do not share {groups} groups of keys evenly"
         fail("ring_attention_sdpa", rule, "num_heads a multiple of num_groups")
-    count = 2 if causal and steps > 1 else 1  # chunks of a chip's sequence
+    # With a causal mask each chip has an early and a late chunk, for equal work.
+    count = 2 if causal and steps > 1 else 1
     if count == 2:
         by = f"2 chunks of whole tiles of {TILE}:"
         check_divisible("a chip's sequence", length, by, 2 * TILE)
@@ -163,7 +165,7 @@ def ring_attention_sdpa(
         return list(zip(*(_chunks(each, count) for each in values)))
 
     def shift(*values: Value) -> list[Value]:
-        assert layout.cp_axis is not None  # there is more than one step
+        assert layout.cp_axis is not None  # A layout with more than one step has this axis.
         return [shifted(each, layout.cp_axis) for each in values]
 
     def earlier(step: int) -> Value:
@@ -215,7 +217,8 @@ def ring_attention_sdpa(
                 dkeys = [_where(here, both, early), _where(here, nothing, other)]
             dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
         if steps > 1:
-            dk, dv = shift(dk, dv)  # home
+            # The last shift returns the gradients of keys and values to the chips that own them.
+            dk, dv = shift(dk, dv)
         return [ttnn.multiply(joined(dqs), scale), dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)

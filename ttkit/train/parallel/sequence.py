@@ -23,7 +23,7 @@ from ttkit.train.parallel.distributed import (
     scatter,
 )
 
-SEQUENCE = 2  # the dimension of [B, 1, S, E]
+SEQUENCE = 2  # This is the sequence's dimension in activations [B, 1, S, E].
 
 
 def enter(x: Tensor, layout: Layout) -> Tensor:

@@ -8,17 +8,16 @@ two stages may differ in shape."""
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
+from ttkit.backend import to_numpy
 from ttkit.errors import fail
-from ttkit.plans.actions import Message
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd.tensor import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
@@ -27,8 +26,8 @@ from ttkit.train.pipeline.mesh_sockets import Sockets
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
-AHEAD = 2  # receives that are posted before their turn, so that data arrives during computation
-Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
+AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
+Route = tuple[str, int, int]  # It has the kind of message and the two ranks, in any order.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
@@ -84,7 +83,7 @@ class Transport:
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
         """Let others work: no awaited message has arrived since `start` (`time.monotonic()`)."""
-        raise RuntimeError(f"nobody sends {list(awaited)}")  # such schedules do not validate
+        raise RuntimeError(f"nobody sends {list(awaited)}")  # A valid schedule never comes here.
 
     def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for a message and return its array."""
@@ -135,6 +134,7 @@ class MPITransport(Transport):
         describe: names a message that does not arrive.
 
     Attributes:
+        bytes_sent: through the host so far, by what it was: {"weights": ...}.
         patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
             itself, so that the sender's message comes first and names the culprit.
     """
@@ -149,11 +149,13 @@ class MPITransport(Transport):
     ):
         self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
         self.layout = layout
+        self.bytes_sent = Counter[str]()
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
         self._sockets: dict[tuple[str, int], Sockets] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
-        # both ends make theirs in the same order
+        # Both ranks make their sockets in the same order, since each connects to the next one of
+        # its peer.
         for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
             if comm.rank in (low, high):
                 peer = low + high - comm.rank
@@ -170,6 +172,7 @@ class MPITransport(Transport):
         array = np.ascontiguousarray(array, np.float32)
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
+        self.bytes_sent[message.what] += array.nbytes
 
     def has(self, message: Message, shape: tuple[int, ...]) -> bool:
         """Whether a message has arrived, or comes by a socket, which `take` waits for; the first

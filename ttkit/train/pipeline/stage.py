@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.schedule import Action, Schedule
 from ttkit.train.autograd.tensor import Tensor, Value
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import PipelineParallelConfig, TransformerConfig
@@ -62,7 +61,7 @@ class Stage:
         """
         part, (x, y) = self.parts[action.chunk], batch
         for dropout in part.dropouts():
-            # a block has two places
+            # A block calls its dropout twice, the model's own dropout is called once.
             dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
         start = None if part.is_first else Tensor(given)
         end = part(self.layout.tokens(x) if start is None else start)

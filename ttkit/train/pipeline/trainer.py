@@ -17,9 +17,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Action, Task
-from ttkit.plans.schedule import Schedule
-from ttkit.plans.timetable import Slot, Timetable
+from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
 from ttkit.train.autograd.tensor import no_grad
 from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks
@@ -33,7 +31,8 @@ from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.run_folder import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
-Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
+# It maps a micro-batch to its tokens and targets.
+Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
 class PipelineTrainer(Trainer):
@@ -165,7 +164,7 @@ class PipelineTrainer(Trainer):
         if self.comm is None:
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
-        stages = self.comm.Split(self.part, self.rank)  # of our pipeline
+        stages = self.comm.Split(self.part, self.rank)  # The ranks of this pipeline.
         fabric = self.settings.multihost_config.socket_type == "fabric"
         routes = fabric_routes(self.schedule) if fabric else ()
         self.transport = MPITransport(stages, self.layout, routes, chunks)
@@ -235,7 +234,8 @@ class PipelineTrainer(Trainer):
             value = out.get_value()
         else:
             value = stage.backward(action, given, 1 / self.schedule.micro_batches)
-        ttnn.synchronize_device(layout.device)  # so that the times are those of the work
+        # Wait for the device, so that the times include the work.
+        ttnn.synchronize_device(layout.device)
         if task.send:
             self.transport.send(task.send, value, layout)
         if keep:

@@ -22,11 +22,10 @@ import safetensors.numpy
 
 from ttkit.errors import TTKitError, fail
 
-MARK = "ttkit_checkpoint"  # the entry of the header that names the format
-FORMAT = "1"  # another number if an older ttkit could not read what `save` writes
+MARK = "ttkit_checkpoint"  # This entry of the header names the format.
+FORMAT = "1"  # It changes when an older ttkit cannot read what `save` writes.
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
-CHUNK = 1 << 26  # bytes of one write: a full disk shows early
-SHOWN = 3  # names in a message
+SHOWN = 3  # A message lists at most so many names.
 
 
 class DamagedCheckpoint(TTKitError):
@@ -43,8 +42,8 @@ def save(
     """Write a checkpoint and return its path; when this returns, it is on the disk.
 
     The file is written under another name, flushed, and renamed: whenever the process or the
-    machine stops, earlier checkpoints are untouched. Of the other whole checkpoints the `keep` - 1
-    with the highest steps stay. Writing takes memory for one more copy of the tensors.
+    machine stops, earlier checkpoints are untouched. Of the other checkpoints the `keep` - 1 with
+    the highest steps stay. Writing takes memory for one more copy of the tensors.
 
     Args:
         folder: created if necessary. One run at a time writes into it.
@@ -74,7 +73,7 @@ def save(
     beside = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".step_*.safetensors.part"):  # of a process that was killed
+        for left in target.parent.glob(".step_*.safetensors.part"):  # A killed process left it.
             left.unlink()
         try:
             _write(beside, data)
@@ -83,20 +82,15 @@ def save(
             beside.unlink(missing_ok=True)
         directory = os.open(target.parent, os.O_RDONLY)
         try:
-            os.fsync(directory)  # the new name is on the disk before an old file is removed
+            os.fsync(directory)  # The new name must be on the disk before an old file is removed.
         finally:
             os.close(directory)
-        others = [path for path in checkpoints(folder) if path != target and _is_complete(path)]
+        for path in [path for path in checkpoints(folder) if path != target][keep - 1 :]:
+            path.unlink()
     except OSError as error:
         rule = f"it cannot be written: {error.strerror or error}; earlier checkpoints are untouched"
         room = f"{len(data) / 1e6:,.1f} MB to spare"
         fail(asked, rule, f"a folder that you may write to, with {room}")
-    for path in others[keep - 1 :]:
-        try:
-            path.unlink()
-        except OSError as error:  # the new checkpoint is saved: no reason to stop
-            rule = f"the old checkpoint {path} cannot be removed: {error.strerror}"
-            warnings.warn(rule, stacklevel=2)
     return target
 
 
@@ -174,7 +168,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             marks = whole.metadata() or {}
             if marks.get(MARK) == FORMAT:
                 tensors = {name: whole.get_tensor(name) for name in whole.keys()}
-    except Exception as error:  # the library raises many kinds for a header that is wrong
+    except Exception as error:  # The library raises many types of errors for a wrong header.
         damaged(f"its {size:,} bytes were cut short or are no safetensors file: {error}")
     if MARK not in marks:
         cure = "safetensors.numpy.load_file(path) for the tensors alone"
@@ -228,24 +222,9 @@ def _digest(tensors: Mapping[str, np.ndarray], meta: str) -> str:
     return digest.hexdigest()
 
 
-def _is_complete(path: Path) -> bool:
-    """Whether a file has a checkpoint's header and the length that the header declares; its
-    content is not read.
-    """
-    try:
-        with safetensors.safe_open(os.fspath(path), framework="np") as file:
-            return MARK in (file.metadata() or {})
-    except (OSError, safetensors.SafetensorError):
-        return False
-
-
 def _write(path: Path, data: bytes) -> None:
     """Write a new file; it is on the disk when this returns."""
-    view = memoryview(data)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        while view:
-            view = view[os.write(file, view[:CHUNK]) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

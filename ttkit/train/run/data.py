@@ -44,7 +44,7 @@ class _Dice:
 
     def roll(self, sides: int) -> int:
         self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (self.state >> 33) % sides  # the high bits: the low ones repeat soon
+        return (self.state >> 33) % sides  # The low bits of such a generator repeat soon.
 
     def pick(self, things: tuple[str, ...]) -> str:
         return things[self.roll(len(things))]
@@ -52,7 +52,8 @@ class _Dice:
 
 def _story(dice: _Dice) -> str:
     first = dice.roll(len(ANIMALS))
-    second = (first + 1 + dice.roll(len(ANIMALS) - 1)) % len(ANIMALS)  # somebody else
+    # The second animal differs from the first.
+    second = (first + 1 + dice.roll(len(ANIMALS) - 1)) % len(ANIMALS)
     (hero, things, home), (friend, gifts, there) = ANIMALS[first], ANIMALS[second]
     today = dice.roll(7)
     lines = [
@@ -65,7 +66,7 @@ def _story(dice: _Dice) -> str:
     kind = dice.roll(SCENES)
     for _ in range(1 + dice.roll(3)):
         lines += _scene(dice, kind, hero, things, friend, gifts, there)
-        kind = (kind + 1 + dice.roll(2)) % SCENES  # never one twice in a story
+        kind = (kind + 1 + dice.roll(2)) % SCENES  # A story has no kind of scene twice.
     ends = (
         f"On {DAYS[(today + 1) % 7]} the {friend} comes to the {home}, and the two are friends.",
         f'"Thank you," says the {hero}, and goes home to the {home}.',
@@ -79,7 +80,7 @@ def _scene(
     dice: _Dice, kind: int, hero: str, things: str, friend: str, gifts: str, there: str
 ) -> list[str]:
     have, more = 3 + dice.roll(8), 2 + dice.roll(8)
-    fewer = 1 + dice.roll(have - 2)  # so that two or more are left: "1 are left" is no English
+    fewer = 1 + dice.roll(have - 2)  # At least 2 are left, since the text is "are left".
     place = dice.pick(PLACES)
     where = dice.pick(("under", "behind", "beside"))
     scenes = (
@@ -238,7 +239,7 @@ class Batches:
             cure = f"a longer text, or batch_size of at most {len(dataset)}"
             fail(f"Batches(batch_size={batch_size})", rule, cure)
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
-        self.rows = range(batch_size)  # of the global batch
+        self.rows = range(batch_size)  # The rows of the global batch that this object returns.
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -306,7 +307,7 @@ def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
     """
     half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
     low = np.uint64((1 << int(half)) - 1)
-    # six rounds: four suffice for a good shuffle, two more for short domains
+    # Four rounds suffice for a good shuffle; two more help where there are few positions.
     keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * 6).digest(), "<u8")
     found = np.array(positions, np.uint64)
     again = np.arange(found.size)

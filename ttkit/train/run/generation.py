@@ -31,7 +31,8 @@ class Sampler:
     def __init__(self, model: Transformer, batch: int = 1):
         self.model, self.batch = model, batch
         axes = tuple((name, axis) for name, axis in model.layout.axes or () if name != "cp")
-        # context-parallel chips all compute the one token of a position
+        # A position is one token, so the context-parallel chips have nothing to shard and all
+        # compute it.
         self.layout = replace(model.layout, cp=1, axes=axes)
         self.capacity = model.config.max_sequence_length
         self.position = 0
@@ -61,7 +62,7 @@ class Sampler:
             keys = self.layout.place(empty, tp_dim=1, dp_dim=0)
             self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, dp_dim=0)
         for new, kept in zip((key, value), self._kept[attention]):
-            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))  # a row for each sequence
+            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))  # Each sequence has a row.
             ttnn.update_cache(kept, row, self.position)
         keys, values = self._kept[attention]
         return Tensor(keys, False), Tensor(values, False)
@@ -134,7 +135,7 @@ def generate(
     if len(prompts) != sampler.batch or not all(lengths):
         rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"
         fail("generate", rule, f"{sampler.batch} prompts of one token or more")
-    # the last token is not fed again
+    # The last token is never fed, so it needs no slot in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
         rule = (

@@ -68,11 +68,11 @@ class Optimizer:
         config: its settings.
     """
 
-    kinds: tuple[str, ...]  # the first parts of the keys of its state
+    kinds: tuple[str, ...]  # Keys of the state begin with one of these.
 
     def __init__(self, parameters: Mapping[str, Parameter], config: Any):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
-        # "exp_avg/<parameter>" -> a tensor that is sharded as the parameter is
+        # A key is "exp_avg/<parameter>"; its tensor is sharded as the parameter is.
         self.state: dict[str, Value] = {}
 
     def zero_grad(self) -> None:
@@ -188,7 +188,8 @@ class AdamW(Optimizer):
         v = ttnn.multiply(self.recalled("exp_avg_sq", name, w), config.beta2)
         v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
         self.state[f"exp_avg/{name}"], self.state[f"exp_avg_sq/{name}"] = m, v
-        # bias corrections, since m and v start at 0: applied to two numbers, not to two tensors
+        # Both m and v start at 0, so they need a bias correction; correcting two scalars saves two
+        # operations on tensors.
         correction1 = 1 - config.beta1**self.steps
         correction2 = (1 - config.beta2**self.steps) ** 0.5
         denominator = ttnn.add(ttnn.multiply(ttnn.sqrt(v), 1 / correction2), config.epsilon)

@@ -1,31 +1,35 @@
-"""The folder of a run: its lock, its log, and the checkpoint that a run goes on from.
+"""The folder of a run: its log, and the checkpoint that a run goes on from; and what a notebook
+shows of them.
 
-One trainer at a time writes into it. The lock is the kernel's, so it ends with its process; the
-locked file names the process. The log has a line of JSON for each step."""
+The log has a line of JSON for each step."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-import socket
-import time
-import warnings
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.train.run import checkpoint
+from ttkit.words import counted, short, shows_progress
 
-LOCK, LOG = ".trainer.lock", "log.jsonl"
-# settings of a model that a resumed run may change, or whose change the shapes show
+LOG = "log.jsonl"
+META = {
+    "optimizer_steps",
+    "settings",
+    "step",
+    "tokenizer",
+}  # What a checkpoint holds beside tensors.
+# A resumed run may change these settings of the model, or the shapes of tensors show the change.
 FREE = {
     "balance_loss",
     "capacity_factor",
@@ -34,16 +38,14 @@ FREE = {
     "runner_type",
     "vocab_size",
 }
-_holders: dict[str, RunFolder] = {}  # by path: the folders that this process has locked
-os.register_at_fork(after_in_child=_holders.clear)  # a child has none of these locks
 
 
 @dataclass(frozen=True)
 class Record:
     """The result of one step: a line of the log."""
 
-    step: int  # how many steps are done
-    loss: float  # the mean over the global batch
+    step: int  # It counts the steps done.
+    loss: float  # It is the mean over the global batch.
     lr: float
     step_time_s: float
     tokens_per_s: float
@@ -55,20 +57,51 @@ class Record:
         return json.dumps(known).encode() + b"\n"
 
 
-class SavedSettings(BaseModel):
-    """The sections that a resumed run is compared with."""
+class History(list[Record]):
+    """A list of records that shows itself in five lines.
 
-    training_config: dict[str, Any]
-    transformer_config: dict[str, Any]
+    Args:
+        checkpoint: where the state after the last of these steps is saved.
 
+    Example:
+        >>> history = History([Record(1, 4.2, 1e-3, 0.5, 100.0), Record(2, 3.1, 1e-3, 0.5, 100.0)])
+        >>> history
+        2 steps, 1 to 2
+        loss 4.2 at first, 3.1 at last
+        >>> history[-1].loss, len(history)
+        (3.1, 2)
+    """
 
-class Meta(BaseModel):
-    """The contents of a trainer's checkpoint beside tensors."""
+    def __init__(self, records: Iterable[Record] = (), checkpoint: Path | None = None):
+        super().__init__(records)
+        self.checkpoint = checkpoint
 
-    settings: SavedSettings
-    tokenizer: dict[str, Any]
-    optimizer_steps: NonNegativeInt
-    step: NonNegativeInt
+    def lines(self) -> list[str]:
+        """Return what is shown; without what was measured where outputs are compared."""
+        if not self:
+            return ["no steps"]
+        first, last = self[0], self[-1]
+        lines = [
+            f"{counted(len(self), 'step')}, {first.step} to {last.step}",
+            f"loss {first.loss:.3g} at first, {last.loss:.3g} at last",
+        ]
+        checked = [(r.validation_loss, r.step) for r in self if r.validation_loss is not None]
+        if checked:
+            lines.append("best validation loss {:.3g}, at step {}".format(*min(checked)))
+        seconds = sum(record.step_time_s for record in self)
+        if shows_progress() and seconds:
+            tokens = sum(record.tokens_per_s * record.step_time_s for record in self)
+            lines.append(f"{short(seconds, 's')}, {tokens / seconds:,.0f} tokens/s (measured)")
+        if self.checkpoint:
+            lines.append(f"checkpoint: {self.checkpoint}")
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        head, *rest = (escape(line) for line in self.lines())
+        return "<br>".join([f"<b>{head}</b>", *rest])
 
 
 @dataclass(frozen=True)
@@ -77,7 +110,7 @@ class Saved:
 
     path: Path
     tensors: dict[str, np.ndarray]
-    meta: Meta
+    meta: dict[str, Any]
     history: list[Record]
 
     def part(self, prefix: str) -> dict[str, np.ndarray]:
@@ -102,7 +135,7 @@ class Saved:
 
 
 class RunFolder:
-    """The folder of one trainer.
+    """The folder of one trainer; one trainer at a time writes into it.
 
     Args:
         path: created when the trainer first writes.
@@ -110,17 +143,14 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._lock: int | None = None  # an open file
-        self._taken_over = self._has_log = False
-        self._seen = checkpoint.checkpoints(path)[:1]
-        self._step: int | None = None  # to go on from
+        self._has_log = False
+        self._step: int | None = None  # The step to go on from, if one was asked for.
 
     def saved(self, step: int | None) -> Saved | None:
         """Return the checkpoint of a step, or the newest; None if there is none to choose from.
 
         Raises:
-            TTKitError: no checkpoint of that step; one that no trainer wrote, or whose numbers are
-                not finite.
+            TTKitError: no checkpoint of that step, or one that no trainer wrote.
         """
         there = {checkpoint.step_of(path): path for path in checkpoint.checkpoints(self.path)}
         asked = f"Trainer in {self.path}"
@@ -134,81 +164,24 @@ class RunFolder:
             fail(asked, rule, cure if there else "check checkpoint_dir")
         else:
             path, self._step = there[step], step
-        tensors, found = checkpoint.load(path)
-        another = self.earlier(path) or "another checkpoint_dir"
-        try:
-            meta = Meta.model_validate(found)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = f"meta {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-            rule = f"{path.name} was saved by another program than the Trainer: {where}"
-            fail(asked, rule, another)
-        if name := not_finite(tensors):
-            fail(asked, f"{path.name} holds numbers that are not finite, in {name}", another)
-        return Saved(path, tensors, meta, self._history(meta.step))
+        tensors, meta = checkpoint.load(path)
+        if missing := sorted(META - meta.keys()):
+            rule = f"{path.name} was saved by another program than the Trainer: no {missing[0]}"
+            fail(asked, rule, "another checkpoint_dir")
+        return Saved(path, tensors, meta, self._history(meta["step"]))
 
-    def earlier(self, than: Path | None = None) -> str:
-        """Say how to go on from the newest checkpoint, or from the newest below one; "" if there
-        is none.
-        """
+    def earlier(self) -> str:
+        """Say how to go on from the newest checkpoint; "" if there is none."""
         steps = [checkpoint.step_of(path) for path in checkpoint.checkpoints(self.path)]
-        if than is not None:
-            steps = [step for step in steps if step < checkpoint.step_of(than)]
         how = "step {0} again: Trainer(..., step={0}), or ttkit train --step {0}"
         return how.format(steps[0]) if steps else ""
 
-    # ------------------------------------------------------------ the lock
-    def take(self) -> None:
-        """Lock the folder until `release` or the end of this process.
-
-        If another trainer of this process has locked it, that one loses it. Checkpoints above the
-        step that was asked for are set aside under another name.
-
-        Raises:
-            TTKitError: another process has locked it; its newest checkpoint is another one than
-                when this trainer was made.
-        """
-        if self._lock is not None:
-            return
-        asked = f"train in {self.path}"
-        if self._taken_over:
-            rule = "another Trainer of this process has taken the folder over"
-            fail(asked, rule, "go on with that one, or make a new one")
-        key = os.path.realpath(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if before := _holders.get(key):
-                self._lock, before._lock, before._taken_over = before._lock, None, True
-            else:
-                self._lock = _locked(self.path / LOCK, asked)
-            _holders[key] = self
-            there = checkpoint.checkpoints(self.path)
-            if there[:1] != self._seen:
-                now, then = (each[0].name if each else "none" for each in (there[:1], self._seen))
-                self.release()
-                rule = f"its newest checkpoint was {then} when this trainer was made, and is {now}"
-                cure = "make the Trainer again: it goes on from there; or another checkpoint_dir"
-                fail(asked, f"{rule}: another one has trained here", cure)
-            for path in there:
-                if self._step is not None and checkpoint.step_of(path) > self._step:
-                    path.rename(path.with_name(f"{path.name}.set_aside"))
-        except OSError as error:
-            _refuse(asked, error)
-
-    def release(self) -> None:
-        """Unlock the folder."""
-        if self._lock is not None:
-            del _holders[os.path.realpath(self.path)]
-            os.close(self._lock)
-            self._lock = None
-
-    # ------------------------------------------------------------ the log
     def _history(self, step: int) -> list[Record]:
         """Read the records of the steps up to one; lines that are no records are left out."""
         adapter, records = TypeAdapter(Record), dict[int, Record]()
         try:
             lines = (self.path / LOG).read_bytes().splitlines()
-        except OSError:  # the checkpoint was moved without it
+        except OSError:  # The checkpoint was moved without the log.
             return []
         for line in lines:
             with contextlib.suppress(ValidationError):
@@ -217,12 +190,21 @@ class RunFolder:
         return [records[number] for number in sorted(records) if number <= step]
 
     def begin(self, history: Sequence[Record]) -> None:
-        """Lock the folder, and start the log with these records."""
-        self.take()
-        if not self._has_log:
-            text = b"".join(record.line() for record in history).decode()
-            write_whole(self.path / LOG, text, f"write {self.path / LOG}")
-            self._has_log = True
+        """Start the log with these records; set checkpoints aside that are above the step that was
+        asked for.
+        """
+        if self._has_log:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for path in checkpoint.checkpoints(self.path):
+                if self._step is not None and checkpoint.step_of(path) > self._step:
+                    path.rename(path.with_name(f"{path.name}.set_aside"))
+        except OSError as error:
+            _refuse(f"train in {self.path}", error)
+        text = b"".join(record.line() for record in history).decode()
+        write_whole(self.path / LOG, text, f"write {self.path / LOG}")
+        self._has_log = True
 
     def append(self, record: Record) -> None:
         """Add a step to the log."""
@@ -234,45 +216,18 @@ class RunFolder:
             _refuse(f"write {self.path / LOG}", error)
 
     def save(self, step: int, tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, after the log of its steps.
+        """Write a checkpoint.
 
         Raises:
             TTKitError: a tensor holds numbers that are not finite; it cannot be written.
         """
-        self.take()
-        if name := not_finite(tensors):
-            rule = f"the update of step {step} left numbers in {name} that are not finite"
+        finite = (np.isfinite(array).all() for array in tensors.values())
+        if wrong := [name for name, is_finite in zip(tensors, finite) if not is_finite]:
+            rule = f"the update of step {step} left numbers in {wrong[0]} that are not finite"
             again = self.earlier() or "no checkpoint is there yet"
             cure = f"a smaller learning rate or use_clip_grad_norm, from {again}"
             fail(f"save step {step} in {self.path}", f"{rule}, so it is not saved", cure)
-        try:
-            with open(self.path / LOG, "ab") as file:
-                os.fsync(file.fileno())
-        except OSError as error:
-            _refuse(f"write {self.path / LOG}", error)
         return checkpoint.save(self.path, step, tensors, meta)
-
-
-def _locked(path: Path, asked: str) -> int:
-    """Open a file and lock it for this process; a forked child does not share the lock."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # the two that POSIX names for a locked file
-        owner = json.loads(os.read(file, 1000) or b"{}")
-        os.close(file)
-        rule = "process {} on {} trains there since {}".format(
-            *(owner.get(key) for key in ("pid", "host", "since"))
-        )
-        fail(asked, rule, "another checkpoint_dir, or wait until that one has ended")
-    except OSError as error:
-        rule = f"no lock on this file system ({error.strerror}); see that one trainer writes there"
-        warnings.warn(f"{asked}: {rule}", stacklevel=2)
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    owner = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
-    os.ftruncate(file, 0)
-    os.write(file, json.dumps(owner).encode())
-    return file
 
 
 def _refuse(asked: str, error: OSError) -> NoReturn:
@@ -280,11 +235,23 @@ def _refuse(asked: str, error: OSError) -> NoReturn:
     fail(asked, rule, "a folder that you may write to, with space left")
 
 
-def not_finite(tensors: Mapping[str, np.ndarray]) -> str:
-    """Return the name of the first tensor that holds nan or infinity; "" if all are finite.
-
-    Example:
-        >>> not_finite({"a": np.ones(2), "b": np.array([1, np.nan])})
-        'b'
-    """
-    return next((name for name, array in tensors.items() if not np.isfinite(array).all()), "")
+def described(trainer: Any) -> str:
+    """Return a trainer in a few lines: its run, model, mesh, batch and progress."""
+    config, model = trainer.settings.training_config, trainer.model_config
+    device = trainer.settings.device_config
+    shape = "x".join(map(str, device.mesh_shape))
+    axes = [f"{name} on axis {axis}" for name, axis, _ in trainer.layout.strategies()]
+    count = sum(math.prod(parameter.global_shape) for parameter in trainer.parameters.values())
+    size = f"{counted(model.num_blocks, 'block')}, {count:,} parameters"
+    rank = f", rank {trainer.rank} of {trainer.world}" if trainer.world > 1 else ""
+    loss = f", loss {trainer.history[-1].loss:.3g}" if trainer.history else ""
+    return "\n".join(
+        [
+            f"{type(trainer).__name__} of {config.project_name}{rank}",
+            f"  model: {model.model_type}, {size}",
+            f"  mesh: {shape}, {'; '.join(axes) or 'one copy on each chip'}",
+            f"  batch: {config.batch_size} sequences of {model.max_sequence_length} tokens",
+            f"  step {trainer.steps} of {trainer.max_steps}{loss}; "
+            f"checkpoints: {config.checkpoint_dir or 'none'}",
+        ]
+    )

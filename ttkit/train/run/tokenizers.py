@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import tokenizers
 
 from ttkit.errors import fail
 
-# characters that the library encodes at once: it takes some 250 bytes for each of them
+# The library needs about 250 bytes of memory a character, so it encodes so many at once.
 PIECE = 1 << 16
 
 
@@ -116,7 +115,7 @@ class BPETokenizer:
     def __init__(self, text: str):
         try:
             self._inner = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises no narrower one
+        except Exception as error:  # The library raises plain Exception.
             rule = f"not a tokenizer of the tokenizers library: {error}"
             fail("make a BPETokenizer", rule, "a tokenizer.json, or BPETokenizer.train(text)")
         described = json.loads(text)
@@ -149,8 +148,7 @@ class BPETokenizer:
             initial_alphabet=sorted(level.alphabet()),
             show_progress=False,
         )
-        with _one_thread():
-            inner.train_from_iterator(_pieces(_clean(text)), trainer)
+        inner.train_from_iterator(_pieces(_clean(text)), trainer)
         return cls(inner.to_str())
 
     @classmethod
@@ -198,22 +196,6 @@ def _pieces(text: str) -> Iterator[str]:
         end = cut.start() if cut else len(text)
         yield text[start:end]
         start = end
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Train in this thread: up to 0.21 the library warns in each process that is forked after it
-    has used several.
-    """
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 # `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is

@@ -34,11 +34,10 @@ from ttkit.train.parallel.ranks import (
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
-from ttkit.train.run.history import History, described
-from ttkit.train.run.run_folder import FREE, Record, RunFolder, Saved
+from ttkit.train.run.run_folder import FREE, History, Record, RunFolder, Saved, described
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
-VALIDATION_BATCHES = 50  # at most, each time
+VALIDATION_BATCHES = 50  # A validation takes at most so many batches.
 
 
 class Trainer:
@@ -77,7 +76,7 @@ class Trainer:
             self._make(settings, text, step)
         except BaseException:
             if not was_open:
-                self.close()  # or the next trainer finds a mesh that it did not open
+                self.close()  # Otherwise the next trainer finds a mesh that it did not open.
             raise
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
@@ -89,14 +88,14 @@ class Trainer:
             cure = "training_config.checkpoint_dir: the folder of that checkpoint"
             fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
-        # rank 0's checkpoint may not be on the other hosts
+        # Only rank 0 reads the checkpoint, since other hosts may not have it.
         saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
-            then = saved.meta.settings.training_config
+            then = saved.meta["settings"]["training_config"]
             saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
-            self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
+            self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
             self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
@@ -129,9 +128,7 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Close the mesh, and unlock the folder."""
-        if folder := getattr(self, "run_folder", None):  # none if the settings were refused
-            folder.release()
+        """Close the mesh."""
         AutoContext.get_instance().close_device()
 
     def _open(self, settings: Settings) -> None:
@@ -152,7 +149,7 @@ class Trainer:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        # the ranks with a replica each; which of how many parts of a batch is this one's
+        # By default there is one replica, which takes the whole batch: part 0 of 1.
         self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
             self.replicas, self.part, self.parts = self.comm, self.rank, self.world
@@ -164,7 +161,7 @@ class Trainer:
         config, start = self.settings.training_config, time.perf_counter()
         self.optimizer.zero_grad()
         loss = self.gradients()
-        if not np.isfinite(loss):  # the weights are unchanged
+        if not np.isfinite(loss):  # The weights are still those of the step before.
             again = self.run_folder.earlier() if self.run_folder else ""
             cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
             cure = f"{cure}; {again}" if again else cure
@@ -186,7 +183,8 @@ class Trainer:
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
-            # at most two places a block: the same elements after a resume
+            # Each forward calls a dropout at most twice; a count by step drops the same elements
+            # after a resume.
             dropout.calls = self.steps * 2 * parts
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
@@ -250,11 +248,11 @@ class Trainer:
         """
         from ttkit.visualize.widgets.live_training import (
             progress,
-        )  # an object that is asked to draw itself
+        )  # The import is local, since only a run that is shown needs pictures.
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
-        if folder:  # the log loses the steps after the checkpoint that the run goes on from
+        if folder:  # The log loses the steps above the checkpoint from which the run continues.
             of_rank_0(self.comm, lambda: folder.begin(self.history))
         view, saved = (progress(self, end) if show else None), None
         try:
@@ -316,17 +314,17 @@ class Trainer:
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _restore(self, saved: Saved) -> None:
-        now, then = asdict(self.model_config), saved.meta.settings.transformer_config
-        # shapes do not show all: how many heads share a width
+        now, then = asdict(self.model_config), saved.meta["settings"]["transformer_config"]
+        # The shapes of tensors do not show all settings, such as the number of heads.
         saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
         shapes = {name: parameter.global_shape for name, parameter in self.parameters.items()}
         checkpoint.check_matches(shapes, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
-        state = {"steps": saved.meta.optimizer_steps, "tensors": saved.part("optimizer/")}
+        state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
         self.optimizer.load_state_dict(state)
-        self.steps, self.history = saved.meta.step, History(saved.history)
+        self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use
@@ -343,7 +341,7 @@ class Trainer:
         there are positions for, at most 100.
         """
         self.model.eval()
-        copies = self.layout.dp  # a sequence for each group
+        copies = self.layout.dp  # Each data-parallel replica continues one sequence.
         ids = self.tokenizer.encode(prompt).tolist()
         if new_tokens is None:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)

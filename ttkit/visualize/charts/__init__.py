@@ -16,19 +16,22 @@ from ttkit import backend
 from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 from ttkit.words import short
 
-WIDTH = 6.4  # inches, 614 px on a page; the smallest text is 8 points, which is 10.7 px
+# WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
+WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-ROW, LABEL, LETTER = 390, 34, 5  # points: a legend's row, what a label takes, and its letters
+# In points: a row of the legend has ROW, a label takes LABEL and LETTER more for each letter.
+ROW, LABEL, LETTER = 390, 34, 5
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
-GREY = "#7a828c"  # which stands out from both pages
+GREY = "#7a828c"  # This grey stands out from light and dark pages.
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
-DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
-LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
-DOTS = 20  # up to so many points, each has a dot
-NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
+DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
+LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
+DOTS = 20  # Each point of a curve has a dot if there are at most so many.
+BESIDE = 40  # The words beside a bar break after so many letters.
+NOT_KNOWN = math.nan  # NaN makes the difference of two reports "not known", too.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",
@@ -92,7 +95,7 @@ class Chart:
         with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), layout="constrained")
             self.draw(figure.subplots())
-            # a date and a version would differ from run to run
+            # A date and a version in the file would make saved pictures differ from run to run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
@@ -120,16 +123,6 @@ def leave_empty(ax: Any, text: str) -> None:
     """Write into an empty Axes why it is empty."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
     ax.set(xticks=[], yticks=[])
-
-
-def percent(part: float) -> str:
-    """Return a part of a memory in percent, a tiny one by its bound.
-
-    Example:
-        >>> percent(0), percent(0.0000007), percent(0.25)
-        ('0%', '< 0.01%', '25%')
-    """
-    return "< 0.01%" if 0 < part < 1e-4 else f"{100 * part:.3g}%"
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,7 +175,8 @@ class Curves(Chart):
             return
         for i, (name, points) in enumerate(self.curves.items()):
             dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
-            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)  # those below have rims
+            # Lower curves are wider, so that they stay visible below the upper ones.
+            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
             dots = "o" if len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())
@@ -232,38 +226,26 @@ class MemoryReport(Chart):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """What the chart shows, and how much there is."""
-        known = f"of {short(self.total, 'B')} on each chip" if self.known else "not known on a card"
-        return f"DRAM in use on {self.mesh}: {known}"
+        """What the chart shows."""
+        return f"DRAM in use on {self.mesh}{'' if self.known else ': not known on a card'}"
 
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 2.4 if self.known else 0.4
+        return self._bars.height if self.known else 0.4
 
     def draw(self, ax: Any) -> None:
-        """Draw a bar for each chip and a line at the whole memory."""
-        from matplotlib.ticker import EngFormatter
-
-        entitle(ax, self.title)
-        if not self.known:
+        """Draw a bar for each chip, and a line at the whole memory."""
+        if self.known:
+            self._bars.draw(ax)
+        else:
+            entitle(ax, self.title)
             ax.set_axis_off()
-            return
-        used = list(self.used.values())
-        many = len(used) > 8
-        drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
-        words = [f"{short(n, 'B')}\n{percent(n / self.total)}" for n in used]
-        words = [text.partition("\n")[0] for text in words] if many else words
-        ax.bar_label(drawn, words, padding=2, rotation=90 * many)
-        ax.set_xticks(range(len(used)), list(self.used))
-        ax.set_xlabel("device")
-        ax.yaxis.set_major_formatter(EngFormatter("B"))
-        # nearly empty looks nearly empty: the line is all of the memory
-        ax.axhline(self.total, color=GREY, linestyle="--", linewidth=1)
-        ax.set_ylim(0, self.total * (1.75 if many else 1.35))
-        ax.set_yticks([self.total * part / 4 for part in range(5)])
-        ax.grid(axis="y")
-        ax.set_axisbelow(True)
+
+    @property
+    def _bars(self) -> Stacks:
+        used = {f"device {id}": [nbytes] for id, nbytes in self.used.items()}
+        return Stacks(self.title, used, ["in use"], unit="B", room=self.total)
 
 
 def memory(mesh: Any) -> MemoryReport:
@@ -326,7 +308,7 @@ class Stacks(Chart):
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.1 + 0.28 * len(self.rows)
+        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows)
 
     def draw(self, ax: Any) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
@@ -389,20 +371,21 @@ class Bars(Chart):
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.0 + 0.26 * len(self.bars) + 0.15 * len(self.foot)
+        lines = sum(fill(words, BESIDE).count("\n") for _, _, words in self.bars)
+        return 1.0 + 0.26 * len(self.bars) + 0.15 * (len(self.foot) + lines)
 
     def draw(self, ax: Any) -> None:
         """Draw the bars, their names and their words."""
         names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
         drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, words, padding=5)
+        ax.bar_label(drawn, [fill(text, BESIDE) for text in words], padding=5)
         ax.invert_yaxis()
         ax.margins(y=0.01)
         ax.tick_params(axis="y", length=0)
         if self.ticks:
             ax.set_xscale("log")
             places, labels = zip(*self.ticks)
-            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.9)
+            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.4)
             ax.set_xticks(places, labels)
             ax.minorticks_off()
             ax.grid(axis="x")

@@ -16,8 +16,8 @@ from ttkit.visualize.drawing import size_text
 from ttkit.visualize.steps import title_of
 from ttkit.words import counted
 
-SIZES = tuple(64 << n for n in range(17))  # bytes: 64 to 4 MiB
-MOST = 16  # ways from chip to chip with a bar of their own
+SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
+MOST = 16  # So many routes from chip to chip have their own bar; the rest are summarized.
 
 
 def _micro(seconds: float) -> str:

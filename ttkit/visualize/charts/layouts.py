@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ttkit.visualize.charts import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
+from ttkit.visualize.charts import Bars
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
+Point = tuple[str, float, float]
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 
 
@@ -91,62 +91,30 @@ class Page:
         return f'{tables}<pre style="font-family:monospace">{escape(self.text)}</pre>'
 
 
-@dataclass(frozen=True, repr=False)
-class ParetoChart(Chart):
-    """Memory against speed.
+def front_of(points: Iterable[Point]) -> list[Point]:
+    """Return the layouts than which none is both smaller and faster, the smallest first.
 
     Args:
-        points: (name, GB of a chip, tokens/s) of the layouts that fit.
-        room: GB of a chip that may be used.
+        points: (name, GB of a chip, tokens/s).
+
+    Example:
+        >>> front_of([("A", 2, 10), ("B", 1, 5), ("C", 3, 9)])
+        [('B', 1, 5), ('A', 2, 10)]
     """
-
-    title: str
-    points: tuple[tuple[str, float, float], ...]
-    room: float
-
-    @property
-    def front(self) -> list[tuple[str, float, float]]:
-        """The layouts than which none is both smaller and faster, the smallest first."""
-        found: list[tuple[str, float, float]] = []
-        for point in sorted(self.points, key=lambda p: (p[1], -p[2])):
-            if not found or point[2] > found[-1][2]:
-                found.append(point)
-        return found
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 3.2 + 0.17 * len(self.front)
-
-    def __repr__(self) -> str:
-        front = (f"{name}: {gb:.3g} GB, {speed:,.0f} tokens/s" for name, gb, speed in self.front)
-        return "\n  ".join([self.title, *front])
-
-    def draw(self, ax: Any) -> None:
-        """Draw a dot for each layout, and the front as a line of numbers, named below."""
-        ax.set_xlabel("GB of a chip")
-        ax.set_ylabel("tokens/s, modelled")
-        if not self.points:
-            entitle(ax, self.title)
-            leave_empty(ax, "no layout fits")
-            return
-        ax.grid()
-        _, x, y = zip(*self.points)
-        ax.plot(x, y, "o", color=GREY, markersize=4, label="layouts")
-        names, x, y = zip(*self.front)
-        ax.plot(x, y, "o-", color=BLUE, label="none is smaller and faster")
-        for number, at in enumerate(zip(x, y), 1):
-            ax.annotate(f"{number}", at, xytext=(-3, 6), textcoords="offset points")
-        numbered = "\n".join(f"{i}  {name}" for i, name in enumerate(names, 1))
-        ax.text(0, -0.24, numbered, transform=ax.transAxes, va="top")
-        ax.axvline(self.room, color=ORANGE, linestyle="--", label="what may be used")
-        ax.margins(x=0.1, y=0.15)
-        entitle(ax, self.title)
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (p[1], -p[2])):
+        if not found or point[2] > found[-1][2]:
+            found.append(point)
+    return found
 
 
-def pareto(layouts: Any) -> ParetoChart:
-    """Return memory against speed of the layouts that fit."""
-    points = tuple(
+def pareto(layouts: Any) -> Bars:
+    """Return the speed of the layouts that fit and than which none is both smaller and faster."""
+    points = (
         (str(each.layout), each.memory.total / 1e9, each.tokens_per_s) for each in layouts.fitting
     )
-    return ParetoChart(layouts.title, points, layouts.machine.room / 1e9)
+    bars = [
+        (name, speed, f"{gb:.3g} GB, {speed:,.0f} tokens/s") for name, gb, speed in front_of(points)
+    ]
+    foot = [f"tokens/s, modelled; {layouts.machine.room / 1e9:.3g} GB of a chip may be used"]
+    return Bars(layouts.title, bars, foot)

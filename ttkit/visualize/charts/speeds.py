@@ -11,10 +11,9 @@ from ttkit.visualize.charts import Bars
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
 
-GBIT = 8  # bits of a byte: 100 Gbit/s are 12.5 GB/s
-# powers of ten, in milliseconds
-MARKS = {-3: "1 us", -2: "10 us", -1: "0.1 ms", 0: "1 ms", 1: "10 ms", 2: "0.1 s", 3: "1 s"}
-MARKS |= {4: "10 s", 5: "100 s"}
+GBIT = 8  # A byte has 8 bits, so 100 Gbit/s are 12.5 GB/s.
+# Keys are powers of ten of a millisecond.
+MARKS = {-3: "1 us", -1: "0.1 ms", 1: "10 ms", 3: "1 s", 5: "100 s"}
 
 
 class Way(NamedTuple):
@@ -63,11 +62,11 @@ def ways_out(
           to a linked chip, 2 links: 2.85 ms at 23.6 GB/s (measured by Tenstorrent)
           to the other host, 2 chip links: 22.8 ms at 2.94 GB/s (measured, shared by 8 chips)
           to the other host, network: 42.9 ms at 1.56 GB/s (assumed 100 Gbit/s, shared by 8 chips)
-          Each mark is ten times the one before; latency is left out.
+          Each mark is a hundred times the one before; latency is left out.
     """
     system = system or current_system()
     chip, chips, links = system.chip, system.num_devices, system.links_per_pair
-    link = chip.link.rates[0].gb_per_s  # a message along a line
+    link = chip.link.rates[0].gb_per_s  # The first rate is that of a message along a line of chips.
     shared = f"shared by {counted(chips, 'chip')}"
     ways = [Way("its own DRAM", chip.dram_bandwidth.value, "published")]
     if links:
@@ -84,5 +83,5 @@ def ways_out(
         ms = way.ms(mib_a_chip * 2**20)
         time = f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
         bars.append((way.name, ms, f"{time} at {way.gb_per_s:.3g} GB/s ({way.source})"))
-    foot = ["Each mark is ten times the one before; latency is left out."]
+    foot = ["Each mark is a hundred times the one before; latency is left out."]
     return Ways(title, bars, foot, [(10.0**mark, text) for mark, text in MARKS.items()], ways)

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, tone, width_of
 from ttkit.words import short
 
-LEFT, WIDTH = 158, 540  # px of the names, and of the bars
-LANE, BOX, HEAD = 40, 30, 26  # px: heights of a lane, of a bar, and of the legend
-LATER = 30  # px of a bar that never starts
-SIZE = 12.5  # of the letters: 10 px where a drawing shrinks most
-MANY = 600  # bars: more are drawn as a few shapes, without texts
+LEFT, WIDTH = 158, 540  # Names take LEFT px, bars WIDTH px.
+LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and the legend.
+LATER = 30  # A bar that never starts has so many px.
+SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
+# More bars than this are merged into a few shapes without texts, so that the page stays small.
+MANY = 600
 
 
 class Look(NamedTuple):
@@ -27,13 +28,11 @@ class Look(NamedTuple):
         fill: as "#rrggbb".
         lines: the hatching, by which the kind is seen without its colour: "/", "-" or "|"; "" is
             none.
-        always: whether the bars are hatched even where their texts fit.
     """
 
     name: str
     fill: str
     lines: str = ""
-    always: bool = False
 
 
 class Bar(NamedTuple):
@@ -96,7 +95,7 @@ def draw_lanes(
 ) -> Drawing:
     """Return the drawing of lanes, the first on top, on one axis that begins at 0.
 
-    A kind whose texts do not all fit is hatched, so that no kind needs its colour.
+    A bar whose text does not fit is hatched, so that no kind needs its colour.
 
     Args:
         looks: of each kind, in the order of the legend.
@@ -119,13 +118,8 @@ def draw_lanes(
     empty = end * scale + later if end else WIDTH
     bars = [bar for lane in lanes for bar in lane.bars]
     used = {kind: look for kind, look in looks.items() if any(bar.kind == kind for bar in bars)}
-    hatched = {
-        kind
-        for kind, look in used.items()
-        if look.always
-        or len(bars) > MANY
-        or not all(_fits(b, scale) for b in bars if b.kind == kind)
-    }
+    many = len(bars) > MANY
+    hatched = {bar.kind for bar in bars if many or not _fits(bar, scale)}
     drawing = Drawing(LEFT + WIDTH + 6, HEAD + LANE * len(lanes) + 36, title)
     _legend(drawing, used, hatched, idle)
     for row, lane in enumerate(lanes):
@@ -136,16 +130,17 @@ def draw_lanes(
         areas = [
             (LEFT + b.start * scale, top + 2, (b.end - b.start) * scale, BOX) for b in lane.bars
         ]
-        if len(bars) > MANY:
+        if many:
             _shapes(drawing, areas, lane.bars, used)
             continue
         for bar, area in zip(lane.bars, areas):
             look = used[bar.kind]
             _box(drawing, area, bar.fill or look.fill, bar)
-            drawing.hatch([area] if bar.kind in hatched else [], look.lines)
-        for bar, area in zip(lane.bars, areas):  # above all boxes
+            if not _fits(bar, scale):
+                drawing.hatch([area], look.lines)
+        for bar, area in zip(lane.bars, areas):
             if _fits(bar, scale):
-                _name(drawing, bar, area, used[bar.kind], bar.kind in hatched)
+                _text(drawing, area, bar.text, INK)
         for i, bar in enumerate(lane.never):
             place = LEFT + WIDTH - later + LATER * i + 1.0, top + 2.0, LATER - 2.0, float(BOX)
             edge = BAD if i == 0 else "var(--edge)"
@@ -166,24 +161,14 @@ def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
     fill = tone(arrow.lane)
     drawing.arrow((x1 + 4, y1), (x2 - 2, y2), width=1.8, colour="var(--link)", head=9)
     drawing.add("circle", hover=arrow.hover, cx=x1 + 4, cy=y1, r=5, fill=fill, stroke=INK)
-    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14  # away from words of short arrows
+    # The text of a long arrow stands near its start, away from the texts of short arrows.
+    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
     x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
     drawing.words(x + 6, y + 3, arrow.text, size=SIZE, halo=True, anchor="start")
 
 
 def _fits(bar: Bar, scale: float) -> bool:
     return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= (bar.end - bar.start) * scale
-
-
-def _name(drawing: Drawing, bar: Bar, area: Rectangle, look: Look, hatched: bool) -> None:
-    """Write a bar's text; a plate keeps it apart from the hatching."""
-    if hatched and look.lines:
-        if not look.always:
-            return
-        wide = min(width_of(bar.text, SIZE), area[2] - 2)
-        left, fill = area[0] + (area[2] - wide) / 2, bar.fill or look.fill
-        drawing.box(left, area[1] + 6, wide, 18, fill=fill, edge="none", round=0)
-    _text(drawing, area, bar.text, INK)
 
 
 def _box(

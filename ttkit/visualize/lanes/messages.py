@@ -11,8 +11,8 @@ from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import ALARM, BAD, Figure, size_text
 from ttkit.visualize.lanes import Arrow, Bar, Lane, Look, draw_lanes
 
-LABELLED = 6  # steps: with more, only the hover has the bytes
-LOOKS = {"waits": Look("waits forever", ALARM, "/", always=True)}
+LABELLED = 6  # With more steps, only the hover shows the bytes.
+LOOKS = {"waits": Look("waits forever", ALARM, "/")}
 
 
 def draw_exchange(run: Any) -> Iterator[Figure]:
@@ -57,7 +57,8 @@ def _waits(run: Any, waits: dict[int, Any]) -> Figure:
         title += ": the arrows form a cycle, so nobody can go on"
     ranks = tuple(range(run.ranks))
     pairs = tuple((min(w.rank, w.peer), max(w.rank, w.peer)) for w in run.waits if w.peer in ranks)
-    fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0  # a ring: there and back
+    # More than three ranks are drawn as a ring: half of them on the way back.
+    fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0
     cells = []
     for rank in ranks:
         if rank in waits:

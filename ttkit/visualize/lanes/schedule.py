@@ -11,8 +11,7 @@ import numpy as np
 
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Action, Schedule, Timetable
-from ttkit.plans.actions import KINDS
-from ttkit.plans.timetable import Slot, timetable
+from ttkit.plans.schedule import KINDS, Slot, timetable
 from ttkit.visualize.drawing import Figure, tone
 from ttkit.visualize.lanes import Bar, Lane, Look, draw_lanes
 from ttkit.words import short
@@ -20,7 +19,7 @@ from ttkit.words import short
 LINES = {"F": "", "B": "/", "I": "-", "W": "|"}
 FILLS = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
 LOOKS = {kind: Look(name, FILLS[kind], LINES[kind]) for kind, name in KINDS.items()}
-COLUMNS = 100  # of a terminal, for the lanes
+COLUMNS = 100  # Lanes take so many columns of a terminal.
 Measured = Iterable[tuple[int, Action | str, float, float]]
 Row = tuple[str, tuple[Slot, ...], str]
 Touch = Callable[[int, Action], Mapping[str, str]]

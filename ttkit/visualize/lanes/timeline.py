@@ -15,11 +15,11 @@ from ttkit.words import short
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 LOOKS = {
     COMPUTE: Look(COMPUTE, tone(1)),
-    COMMUNICATION: Look("communication, hidden", tone(3), "-", always=True),
-    EXPOSED: Look("communication, exposed", ALARM, "/", always=True),
+    COMMUNICATION: Look("communication, hidden", tone(3), "-"),
+    EXPOSED: Look("communication, exposed", ALARM, "/"),
 }
-COLUMN = 18  # letters of a name beside a lane
-Span = tuple[float, float]  # start and end, in seconds
+COLUMN = 18  # A line of a lane's name has at most so many letters.
+Span = tuple[float, float]  # It is (start, end) in seconds.
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ from ttkit.plans import Plan, Step, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.plan import step_cells
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
+from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
-UNFINISHED = "after the last step"  # how a plan says that nothing is wrong so far
+UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
 
 
 class PlanBuilder:
     """A plan in the making, by clicks on a picture or by calls.
 
     Args:
-        collective: "all_gather", "broadcast" or "reduce_scatter".
+        collective: "all_gather" or "broadcast".
         topology: chips and cables.
         shard_bytes, axis, root: as of a `Plan`.
         names: of the chips, in the order of the mesh, such as "abcd".
@@ -47,7 +48,7 @@ class PlanBuilder:
         names: str = "",
     ):
         start: dict[str, Any] = {} if root is None else {"root": root}
-        known = ("all_gather", "broadcast", "reduce_scatter")
+        known = ("all_gather", "broadcast")
         if collective not in known:
             fail(f"PlanBuilder({collective!r}, ...)", f"it can build {', '.join(known)}")
         make = getattr(plans, collective)
@@ -82,13 +83,13 @@ class PlanBuilder:
             TTKitError: the plan cannot have it; the message is the plan's own.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
-        new = Transfer(source, destination, chosen, reduce=self._empty.adds)
+        new = Transfer(source, destination, chosen)
         before = self._steps
         self._steps = [*before[:-1], [*before[-1], new]]
         try:
             wrong = problem_of(self.plan)[0]
             if wrong and UNFINISHED not in wrong:
-                self.plan.validate()  # which raises
+                self.plan.validate()  # This call raises the error.
         except TTKitError:
             self._steps = before
             raise
@@ -127,21 +128,14 @@ class PlanBuilder:
         """Return the chunk that a transfer most likely means; of none, one that a plan refuses."""
         if self._chunk is not None:
             return self._chunk
-        states, there = list(self._whole.states()), self._empty.topology
-        if not {source, destination} <= set(there.chips):
+        states = list(self._whole.states())
+        if not {source, destination} <= set(self._empty.topology.chips):
             return 0
         held, known = states[-2][source], states[-1][destination]
-        if not self._empty.adds:  # what came last goes on
-            age = {c: sum(c in state[source] for state in states) for c in held}
-            fresh = (c for c in held if c not in known)
-            return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
-
-        def way(chunk: int, chip: int) -> int:
-            return len(there.route(chip, there.chips[chunk]))
-
-        nearer = (c for c in held if way(c, destination) < way(c, source))
-        wanted = [c for c in nearer if not held[c] & known[c]]  # the farthest home comes first
-        return max(wanted, key=lambda c: way(c, source), default=min(held))
+        # What came last goes on.
+        age = {c: sum(c in state[source] for state in states) for c in held}
+        fresh = (c for c in held if c not in known)
+        return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
 
     # ------------------------------------------------------------ what there is
     @property
@@ -205,16 +199,9 @@ class PlanBuilder:
         steps += _button("anew" if any_step else "", "Start anew")
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
-        cell = '<td style="padding:2px 14px 2px 0;text-align:left">'
-        head = ("", "your plan", f"best known ({self.best.algorithm})")
-        rows = "".join(
-            "<tr>" + "".join(cell + escape(text) + "</td>" for text in row) + "</tr>"
-            for row in (head, *self.score)
-        )
-        table = (
-            f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
-        )
-        send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
+        head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
+        table = Report("", head, self.score)._repr_html_()
+        send = f'<div class="ttkit-note">Send {sends}</div><div>{steps}</div>'
         return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
 
     def act(self, what: str) -> str:
@@ -247,12 +234,6 @@ def _steps(steps: list[list[Transfer]]) -> tuple[Step, ...]:
 
 def _button(act: str, text: str, pressed: bool = False) -> str:
     """Return a button; one without an act is disabled."""
-    look = "border:1px solid var(--edge);border-radius:5px;display:inline-block;font-size:12px;"
-    look += f"margin:3px;padding:3px 9px;font-weight:{600 if pressed else 400};"
-    look += f"color:var(--{'ink' if act or pressed else 'soft'});"
-    look += f"background:var(--{'frame' if pressed else 'chip'})"
-    state = f'role="button" aria-pressed="{str(pressed).lower()}"'
-    if not act:
-        return f'<span {state} aria-disabled="true" style="{look}">{escape(text)}</span>'
-    use = f'tabindex="0" data-act="{act}"'
-    return f'<span {state} {use} style="cursor:pointer;{look}">{escape(text)}</span>'
+    use = f'tabindex="0" data-act="{act}"' if act else 'aria-disabled="true"'
+    state = f'class="ttkit-button" role="button" aria-pressed="{str(pressed).lower()}"'
+    return f"<span {state} {use}>{escape(text)}</span>"

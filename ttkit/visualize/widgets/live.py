@@ -123,7 +123,8 @@ def live(widget: Any, words: str, still: Any) -> None:
     pictures = listed(still)
     page = "".join(picture._repr_html_() for picture in pictures)
     text = "\n".join(map(repr, pictures))
-    name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"  # the same on every CPU
+    # A digest is the same on every machine, so that saved notebooks do not change.
+    name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"
     hides = widgets.HTML(f"<style>#{name}{{display:none}}</style>", layout={"height": "0"})
     show_widget(widgets.VBox([widget, hides]), words)
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)

@@ -17,13 +17,11 @@ from ttkit.visualize.drawing import Drawing, on_page
 from ttkit.visualize.widgets.live import buttons, show_widget
 from ttkit.words import in_notebook, shows_progress
 
-RECENT = 10  # steps whose speed is shown
-LINES = 20  # printed in a whole run where there is neither terminal nor notebook
-EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
+RECENT = 10  # The speed shown is that of so many last steps.
+LINES = 20  # In a log, a whole run prints about so many lines.
+EVERY_S = 0.25  # Updates are so many seconds apart; one takes about 1 ms.
 STOP = "Stop after this step"
-POINTS, FEW_POINTS = 300, 30  # of the curve, and of the small one of a rank, at most
-CURVE = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480.0, 170.0, 52.0, 22.0, 12.0
+POINTS = 300  # A curve has at most so many points.
 BAR = (
     '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
     'aria-valuenow="{now}" style="border:1px solid var(--edge);border-radius:4px;height:10px;'
@@ -66,9 +64,8 @@ class View:
 class Lines(View):
     """Prints now and then: for logs, and for each of several ranks."""
 
-    # the figures of the run that goes on in this process, and its losses; an engine reports them
+    # How far the run is that goes on in this process; an engine reports it.
     now = ""
-    losses: tuple[float, ...] = ()
 
     def __init__(self, trainer: Any, end: int):
         super().__init__(trainer, end)
@@ -80,14 +77,12 @@ class Lines(View):
         due = record.step % self.every == 0 or record.step == self.end
         if not self.silent:
             Lines.now = self.figures(record)
-            shown = thinned(self.trainer.history, FEW_POINTS)
-            Lines.losses = tuple(round(float(each.loss), 4) for each in shown)
             if due or record.validation_loss is not None:
                 print(words(record, self.end), flush=True)
 
     def close(self) -> None:
         """Report no longer."""
-        Lines.now, Lines.losses = "", ()
+        Lines.now = ""
 
 
 class Bar(View):
@@ -119,7 +114,8 @@ class Page(View):
     def __init__(self, trainer: Any, end: int):
         super().__init__(trainer, end)
         self.drawn = time.monotonic()
-        self.handle: Any = None  # of what IPython displayed
+        # IPython's display handle, through which the page is updated, is None until there is one.
+        self.handle: Any = None
         self.button: Any = None
         if shows_progress():
             from IPython.display import display
@@ -140,9 +136,14 @@ class Page(View):
         words = text + (f" · validation {checked[-1].validation_loss:.3f}" if checked else "")
         bar = BAR.format(end=self.end, now=step, percent=100 * step / max(self.end, 1))
         title = f'<div class="ttkit-title">{escape(words)}</div>'
-        curve = sketch(self.trainer.history, self.end)
-        page = on_page(title + bar + curve.svg(curve.least))
+        page = on_page(title + bar + (self._curve() if step else ""))
         return {"text/html": page, "text/plain": words}
+
+    def _curve(self) -> str:
+        history = self.trainer.history
+        shown, first = thinned(history, POINTS), history[0].step - 1
+        end = round(len(shown) * (self.end - first) / (history[-1].step - first))
+        return curve([record.loss for record in shown], end).svg()
 
     def stopped(self, text: str) -> None:
         """End the cell, which would go on with its next line."""
@@ -162,61 +163,33 @@ class Page(View):
 
 def progress(trainer: Any, end: int) -> View:
     """Return what shows a run where this one runs."""
-    launched = "OMPI_COMM_WORLD_RANK" in os.environ  # an engine, whose output others show
+    # The notebook shows the output of an engine, so an engine must not draw a page.
+    launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
         return Page(trainer, end)
     terminal = sys.stderr.isatty() and sys.stdout.isatty()
     return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
 
 
-def sketch(history: Any, end: int) -> Drawing:
-    """Return the losses as a curve that grows to the right; quick to draw.
+def curve(losses: Sequence[float], end: int, width: float = 480, height: float = 120) -> Drawing:
+    """Return losses as a curve that grows to the right; quick to draw.
 
     Args:
-        history: the records.
-        end: the last step that there will be.
+        end: how many losses there will be.
     """
-    drawing = Drawing(WIDTH, HEIGHT, "the loss of each step")
-    shown = thinned(history, POINTS)
-    losses = [record.loss for record in shown] or [0.0]
-    low, high = min(losses), max(losses)
-    start = history[0].step if history else 1
-
-    def at(step: float, loss: float) -> tuple[float, float]:
-        x = LEFT + (WIDTH - LEFT - 12) * (step - start) / max(end - start, 1)
-        y = TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / ((high - low) or 1)
-        return x, min(max(y, 2.0), HEIGHT - BOTTOM)
-
-    for loss in {low, high}:
-        (x, y), (right, _) = at(start, loss), at(end, loss)
-        drawing.line((x, y), (right, y), colour="var(--frame)", width=1)
-        if shown:
-            drawing.words(LEFT - 6, y + 4, f"{loss:.3g}", anchor="end", size=13)
-    for step, anchor in ((start, "start"), (end, "end")):
-        drawing.words(at(step, low)[0], HEIGHT - 6, f"step {step}", anchor=anchor, size=13)
-    points = " ".join("{:.1f},{:.1f}".format(*at(r.step, r.loss)) for r in shown)
-    if shown:
-        drawing.add("polyline", points=points, **CURVE)
-    for record in (r for r in history if r.validation_loss is not None):
-        x, y = at(record.step, record.validation_loss)
-        hover = f"validation loss {record.validation_loss:.3f} at step {record.step}"
-        drawing.add("circle", hover=hover, cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, fill="var(--curve)")
+    first, last = f"{losses[0]:.3f}", f"{losses[-1]:.3f}"
+    drawing = Drawing(width, height, f"the loss so far: from {first} to {last}")
+    low, span = min(losses), (max(losses) - min(losses)) or 1
+    step = (width - 6) / max(end - 1, 1)
+    points = " ".join(
+        f"{3 + place * step:.1f},{height - 3 - (height - 6) * (loss - low) / span:.1f}"
+        for place, loss in enumerate(losses)
+    )
+    look = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
+    drawing.add("polyline", points=points, **look)
     return drawing
 
 
 def thinned(history: Any, most: int) -> list[Any]:
     """Return some of the records, evenly, and the last one."""
     return [*history[: -1 : len(history) // most + 1], *history[-1:]]
-
-
-def small_curve(losses: Sequence[float]) -> Drawing:
-    """Return the losses of a rank as a small curve; its title has the first and the last."""
-    drawing = Drawing(166, 36, f"the loss so far: from {losses[0]:.3f} to {losses[-1]:.3f}")
-    low, span = min(losses), (max(losses) - min(losses)) or 1
-    wide = 160 / max(len(losses) - 1, 1)
-    points = " ".join(
-        f"{3 + place * wide:.1f},{33 - 30 * (loss - low) / span:.1f}"
-        for place, loss in enumerate(losses)
-    )
-    drawing.add("polyline", points=points, **CURVE)
-    return drawing

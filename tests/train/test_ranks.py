@@ -23,7 +23,6 @@ from ttkit.train.run import checkpoint
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 HYBRID = {"mesh_shape": (2, 4), "enable_ddp": True, "enable_tp": True}
-LINE = {"mesh_shape": (1, 8), "enable_tp": True}
 MESH = """mesh_descriptors {{ name: "M0" arch: WORMHOLE_B0 device_topology {{ dims: [{}, {}] }} host_topology {{ dims: [{}, {}] }} channels {{ count: 2 }} }}
 top_level_instance {{ mesh {{ mesh_descriptor: "M0" mesh_id: 0 }} }}
 """
@@ -138,16 +137,6 @@ def test_gradients_are_averaged(run):
     found, wanted = run(3, form="one", replicas=True, **sgd), alone("one", 4, **sgd)
     check(found, wanted)
     assert wanted["losses"][0][0] - wanted["losses"][-1][0] > 0.01  # it has learned something
-
-
-@pytest.mark.parametrize(
-    "hosts, form", [((1, 2), HYBRID), ((2, 2), HYBRID), ((1, 2), LINE), ((1, 4), LINE)], ids=str
-)
-def test_one_mesh(run, hosts, form):
-    options = OPTIONS | ({"model": {"num_heads": 8}} if form is LINE else {})
-    check(
-        run(hosts[0] * hosts[1], hosts, form=form, **options), alone(form, 4, **options), rtol=1e-6
-    )
 
 
 def test_different_models_are_refused(run):

@@ -1,0 +1,118 @@
+"""What several lessons use: meshes and placed arrays, settings of a small GPT, planned layouts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+import ttkit
+from ttkit import backend
+from ttkit.lessons import tidy
+from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+
+
+def opened(chips: int = 4) -> Any:
+    """Close what is open, and open a row of chips that can send."""
+    tidy()
+    ttnn = backend.load()
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
+
+
+def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
+    """Return the array on the mesh in tiles: cut along a dimension, or whole on every chip.
+
+    Example:
+        >>> mesh, x = opened(), np.ones((64, 128), np.float32)
+        >>> place(mesh, x, dim=1).shape, place(mesh, x).shape
+        (Shape([64, 32]), Shape([64, 128]))
+        >>> tidy()
+    """
+    ttnn = backend.load()
+    if dim is None:
+        mapper = ttnn.ReplicateTensorToMesh(mesh)
+    else:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)
+    return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+# ---------------------------------------------------------------- settings
+def changed(settings: Settings, **values: Any) -> Settings:
+    """Return the settings with other values for some keys, whichever sections have them.
+
+    Example:
+        >>> other = changed(Settings(), mesh_shape=(2, 2), batch_size=8)
+        >>> other.device_config.mesh_shape, other.training_config.batch_size
+        ((2, 2), 8)
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        homes = [f.name for f in fields(Settings) if key in asdict(settings)[f.name]]
+        # This section then refuses a key that no section has.
+        home = homes[0] if homes else "training_config"
+        sections.setdefault(home, {})[key] = value
+    new = {name: replace(getattr(settings, name), **keys) for name, keys in sections.items()}
+    return replace(settings, **new)
+
+
+def small_gpt(**values: Any) -> Settings:
+    """Return the settings of a small GPT on bytes that writes no files, with other values.
+
+    Example:
+        >>> small_gpt(mesh_shape=(1, 4), enable_tp=True).device_config.enable_tp
+        True
+    """
+    model = TransformerConfig(
+        num_heads=4, embedding_dim=64, num_blocks=1, max_sequence_length=32, dropout_prob=0
+    )
+    training = TrainingConfig(
+        batch_size=8, tokenizer_type="byte", learning_rate=0.01, checkpoint_dir="", eval_every=0
+    )
+    settings = Settings(DeviceConfig((1, 1)), training, transformer_config=model)
+    return changed(settings, **values)
+
+
+# ---------------------------------------------------------------- planned layouts
+def candidate(
+    model: TransformerConfig,
+    layout: Any,
+    batch: int,
+    sequence: int,
+    system: str = "t3000",
+    overlap: bool = True,
+) -> Any:
+    """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
+
+    Args:
+        batch: sequences of a step, of all groups together.
+        overlap: communication runs beside computing where it can.
+
+    Raises:
+        TTKitError: the layout does not cut this model and batch evenly.
+    """
+    from ttkit.hardware.systems import system_named
+    from ttkit.layouts.places import Machine, Place, place_of
+    from ttkit.layouts.search import evaluate
+    from ttkit.layouts.step import Job
+
+    layout.check(model, batch, sequence)
+    machine = Machine(system_named(system), headroom=-99, overlap=overlap)
+    place = place_of(machine.system, layout, (1, 1))
+    assert isinstance(place, Place), place
+    job = Job(replace(model, experimental=None), batch, sequence, TrainingConfig())
+    return evaluate(job, layout, place, machine)
+
+
+def costs(candidate: Any) -> dict[str, float]:
+    """Return what a step of a planned layout costs a chip, modelled, by the name of its column."""
+    times = candidate.times
+    return {
+        "GB held": round(candidate.memory.total / 1e9, 1),
+        "GB sent": round(sum(each.bytes_sent for each in candidate.traffic) / 1e9, 2),
+        "calls": sum(each.times for each in candidate.traffic),
+        "% sending": round(100 * times.communication / times.total),
+        "% idle": round(100 * times.bubble / times.total),
+        "tokens/s": round(candidate.tokens_per_s, -1),
+    }
