@@ -16,7 +16,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 # The modules that every room imports; the picture leaves them out.
 FOUNDATION = {"errors", "files", "lazy", "words"}
-ON_TOP = {"__init__", "__main__", "cli", "program", "ttml"}  # these import what they are asked for
+ON_TOP = {"__init__", "__main__", "program", "ttml"}  # these import what they are asked for
 
 
 # ---------------------------------------------------------------- the rooms

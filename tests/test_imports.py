@@ -1,4 +1,4 @@
-"""Imports go one way through the house (hardware at the bottom, lessons and cli on top),
+"""Imports go one way through the house (hardware at the bottom, lessons and the commands on top),
 and `import ttkit` is light.
 """
 
@@ -27,11 +27,9 @@ MAY_IMPORT = {
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
-    "train": {"backend", "hardware", "plans", "roofline"},
-    "layouts": {"backend", "hardware", "plans", "roofline", "sim", "train"},
-    "roofline": {"hardware"},
-    "records": {"plans", "roofline", "sim", "visualize"},
-    "profiler": {"backend", "records", "roofline", "sim", "visualize"},
+    "train": {"backend", "hardware", "plans"},
+    "layouts": {"backend", "hardware", "plans", "sim", "train"},
+    "profiling": {"backend", "hardware", "plans", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: bytes in use, which no object carries; the tables of a training plan; an
@@ -53,7 +51,7 @@ MAY_IMPORT_LATE = {
     "visualize": {"sim", "descriptors", "cluster"},
     "cluster": {"backend", "train", "visualize"},
 }
-ON_TOP = {"ttkit", "lessons", "cli", "program", "ttml", "__main__"}  # may import anything
+ON_TOP = {"ttkit", "lessons", "program", "ttml", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 
@@ -181,7 +179,7 @@ def test_the_rule_sees(where, source, target):
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
         ("train/plan.py", "def f():\n    from ttkit.visualize.charts.training import tables"),
         ("backend.py", "from ttkit import __version__"),
-        ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),
+        ("__main__.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],
 )
 def test_the_rule_allows(where, source):

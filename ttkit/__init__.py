@@ -32,7 +32,7 @@ _NAMES = {
     "hardware": "use_system",
     "layouts.search": "plan_layouts",
     "plans.recorded": "last_plan",
-    "profiler": "profile",
+    "profiling.profile": "profile",
     "program": "install_as_ttnn",
     "sim.ranks.mpi": "rank_checks",
     "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "

@@ -1,10 +1,55 @@
-"""`python -m ttkit` is the command `ttkit`; `python -m ttkit PROGRAM` is `ttkit python PROGRAM`."""
+"""The command `ttkit`: a table of commands, each of which stands in the `cli.py` of its room.
+
+`python -m ttkit` is the same command, and `python -m ttkit PROGRAM` is `ttkit python PROGRAM`. Exit
+codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an unknown
+option, 130 after Ctrl-C, 0 after a dry run.
+"""
+
+from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 
-from ttkit.cli import COMMANDS, main
+from ttkit.errors import TTKitError
 
-words = sys.argv[1:]
-if words and words[0] not in (*COMMANDS, "-h", "--help"):
-    words = ["python", *words]
-sys.exit(main(words))
+# The module of each command.
+COMMANDS = {
+    "run": "cluster.cli",
+    "doctor": "cluster.cli",
+    "sync": "cluster.cli",
+    "lint": "cluster.cli",
+    "convert": "cluster.cli",
+    "train": "train.cli",
+    "plan": "layouts.cli",
+    "python": "program",
+    "lab": "lessons.cli",
+    "lessons": "lessons.cli",
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if words is None else list(words)
+    name = words[0] if words else ""
+    if name not in COMMANDS:
+        asked_for = name in ("-h", "--help")
+        text = [f"usage: ttkit {{{','.join(COMMANDS)}}} ...\n"]
+        text += [f"  ttkit {command} --help" for command in COMMANDS]
+        print("\n".join(text), file=sys.stdout if asked_for else sys.stderr)
+        return 0 if asked_for else 2
+    try:
+        command = getattr(import_module(f"ttkit.{COMMANDS[name]}"), name)
+        return int(command(words[1:]))
+    except TTKitError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    program = sys.argv[1:]
+    if program and program[0] not in (*COMMANDS, "-h", "--help"):
+        program = ["python", *program]
+    sys.exit(main(program))

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 from cluster import cases
 
-from ttkit import cli
+from ttkit import __main__ as cli
 from ttkit.cluster.files.hosts import placement
 from ttkit.cluster.launch.command import mpirun_environment, pasteable
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ttkit import cli
+from ttkit import __main__ as cli
 from ttkit.cluster.launch import probe, ssh
 from ttkit.cluster.launch.doctor import Examined, lines
 

@@ -105,7 +105,8 @@ def test_sync_shows_first_and_copies_when_told_to(hosts):
         r"^node-2: \d+ files updated$", done.stdout, re.MULTILINE
     ), done.stdout
     assert (
-        hosts.path("node-3", "ttkit", "cli.py").read_text() == (ROOT / "ttkit/cli.py").read_text()
+        hosts.path("node-3", "ttkit", "errors.py").read_text()
+        == (ROOT / "ttkit/errors.py").read_text()
     )
     assert (
         not hosts.path("node-2", "checkpoints").exists()

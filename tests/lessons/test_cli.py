@@ -10,7 +10,7 @@ from nbconvert import HTMLExporter
 from nbformat.sign import NotebookNotary
 from traitlets.config import Config
 
-from ttkit.cli import main
+from ttkit.__main__ import main
 from ttkit.lessons import cli
 
 

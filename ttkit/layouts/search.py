@@ -12,6 +12,7 @@ from typing import Any
 from ttkit.errors import check_counts, fail
 from ttkit.hardware import System, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
+from ttkit.hardware.roofline import default_fidelity
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.memory import Memory, memory_of, stages
 from ttkit.layouts.places import (
@@ -30,7 +31,6 @@ from ttkit.layouts.times import flops, products_s, times_of
 from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
-from ttkit.roofline import default_fidelity
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig

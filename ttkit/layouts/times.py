@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ttkit.hardware.chips import Chip, Fact
+from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.layouts.dry_run import REPEATED
 from ttkit.layouts.memory import Memory, schedule_of
 from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.traffic import Traffic
-from ttkit.roofline import default_fidelity, roofline
 from ttkit.train.config.layout import Layout
 
 # Of the matrix engines' peak, what training reaches where no gradients are sent: its elementwise

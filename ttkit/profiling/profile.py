@@ -16,7 +16,8 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.records import (
+from ttkit.hardware.roofline import known_fidelity
+from ttkit.profiling.records import (
     HOST,
     Reader,
     Record,
@@ -26,7 +27,6 @@ from ttkit.records import (
     shapes_text,
     time_text,
 )
-from ttkit.roofline import known_fidelity
 from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import Bar
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, Timeline, lanes_of, total
@@ -224,14 +224,14 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
     """Record every operation and collective of the block, with flops, bytes and a modelled time.
 
     An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM
-    bandwidth), see `ttkit.roofline`; a collective, what its plan costs on the links; transfers
-    between host and chips are listed, but not timed. What a call does inside is part of it.
-    Operations of a trace are recorded when it is captured, and again at each replay.
+    bandwidth), see `ttkit.hardware.roofline`; a collective, what its plan costs on the links;
+    transfers between host and chips are listed, but not timed. What a call does inside is part
+    of it. Operations of a trace are recorded when it is captured, and again at each replay.
 
     Args:
         fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4", or a `ttnn.MathFidelity`, for calls without a
             compute_kernel_config; by default as ttnn chooses by element type, see
-            `ttkit.roofline.default_fidelity`.
+            `ttkit.hardware.roofline.default_fidelity`.
 
     Raises:
         TTKitError: on a card; no such fidelity.

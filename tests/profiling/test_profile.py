@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import backend, ttnn
+from ttkit.hardware.roofline import roofline
 from ttkit.plans import all_gather, all_reduce, cost, topology
-from ttkit.profiler import Profile
-from ttkit.roofline import roofline
+from ttkit.profiling.profile import Profile
 from ttkit.sim.tape import running
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train.autograd.tensor import Tensor

@@ -4,7 +4,7 @@ import pytest
 
 from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
-from ttkit.roofline import default_fidelity, roofline
+from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
 from ttkit.sim.ops.operation import OPERATIONS, no_flops
 

@@ -1,0 +1,1 @@
+"""The time of a run, modelled: records of its calls, read from the tape, and their summary."""
