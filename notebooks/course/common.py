@@ -22,7 +22,7 @@ def opened(chips: int = 4) -> Any:
 
 
 def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
-    """Return the array on the mesh in tiles: cut along a dimension, or whole on every chip.
+    """Return the array on the mesh in tiles: sharded along a dimension, or replicated.
 
     Example:
         >>> mesh, x = opened(), np.ones((64, 128), np.float32)

@@ -134,7 +134,7 @@ def _line() -> str:
 
 
 class Outcome(NamedTuple):
-    """What became of a function on a rank.
+    """The outcome of a function on a rank.
 
     Attributes:
         state: "done", "to do" or "stuck", or "away" where the rank takes no part.
@@ -163,7 +163,7 @@ def _run(
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    # Of their own, so that messages which one answer leaves behind do not reach the next one.
+    # A new communicator keeps messages that one answer leaves behind from reaching the next one.
     own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
     if world.rank >= ranks:
         return Outcome("away")

@@ -28,7 +28,7 @@ shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
 ReduceType = Enum(
     "ReduceType", "MEAN"
-)  # The mean over a device's elements; ttml's other kinds are not here.
+)  # A loss is the mean over a device's elements; ttml has more kinds.
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
@@ -62,7 +62,7 @@ def clip_grad_norm(
 
 
 class MemoryUsageTracker:
-    """A name that programs mention; allocations are not traced here."""
+    """A stand-in for ttml's tracker, whose name programs use; it traces no allocations."""
 
 
 # ---------------------------------------------------------------- losses

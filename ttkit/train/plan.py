@@ -51,7 +51,7 @@ class TrainingPlan(Tables):
     # ------------------------------------------------------------ sizes
     @property
     def dtype(self) -> str:
-        """Of weights, gradients and activations: `precision`."""
+        """The type of weights, gradients and activations: `precision`."""
         return self.settings.training_config.precision
 
     @property
@@ -66,7 +66,7 @@ class TrainingPlan(Tables):
 
     @property
     def ddp(self) -> int:
-        """Groups that share the batch."""
+        """The data-parallel replicas, which share the batch."""
         return self.model.layout.dp
 
     @property
@@ -151,7 +151,7 @@ class TrainingPlan(Tables):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the products of a step on each chip."""
+        """Floating-point operations of the matmuls of a step on each chip."""
         return self.cost.flops  # type: ignore[no-any-return]
 
     @property
@@ -163,7 +163,7 @@ class TrainingPlan(Tables):
 
     @property
     def times_s(self) -> dict[str, float]:
-        """Modelled seconds of a step: products, each kind of communication, the bubble of a
+        """Modelled seconds of a step: matmuls, each kind of communication, the bubble of a
         pipeline, and the optimizer, which reads and writes memory.
         """
         times = self.cost.times

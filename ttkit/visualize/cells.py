@@ -15,7 +15,7 @@ from typing import Any
 from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
-Pair = tuple[int, int]  # It has the indices of two cells.
+Pair = tuple[int, int]  # A pair has the indices of two cells.
 Size = tuple[float, float]
 
 # A cell's name and lines have these sizes in px; lines are STEP px apart.
@@ -31,7 +31,8 @@ SHEET = 15  # Sheets that lie over one another are shifted by so many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 STRIPES = "rgba(255,255,255,.45)"
-# A box that is new glides from where it was; one that is added glides and disappears.
+# A new box glides from the chip that sent it; a box that is added to another one glides and
+# disappears.
 MOTION = (
     ".ttkit-merge{opacity:0}@media(prefers-reduced-motion:no-preference){"
     ".ttkit-glide{animation:ttkit-glide 1s ease-in-out both}"
@@ -243,7 +244,7 @@ class Cells(Drawing):
         cell, (x, y) = self.cells[index], self.corner(index)
         assert cell is not None
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
-        pad = min(2.4, w / 7, h / 7)  # The cell is seen between a box and its rim.
+        pad = min(2.4, w / 7, h / 7)  # A gap keeps the cell visible around each box.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         top = y + self.head + STEP * len(cell.lines) + row * h + pad
         return left, top, w - 2 * pad, h - 2 * pad

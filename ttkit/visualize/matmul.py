@@ -265,7 +265,8 @@ def draw_matmul(
     text = "\n  ".join([title, *in_words(product)])
     wrong = fault(product)
     parts = product.parts
-    # A number of the result is where a row of x and a column of w meet.
+    # w stands above the result and x to its left, so that an element is where its row of x meets
+    # its column of w.
     cells = [
         None,
         _matrix(product, f"w [{k}, {n}]", (k, n), [(p.inner_w, p.columns) for p in parts]),

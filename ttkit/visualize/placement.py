@@ -54,7 +54,8 @@ def placement(
     axis_0: int | str = REPLICATE,
     axis_1: int | str = REPLICATE,
 ) -> Placement:
-    """Return the picture of a tensor on a simulated mesh, or of ttnn's words that refuse it.
+    """Return the picture of a tensor on a simulated mesh, or of ttnn's error if it refuses the
+    placement.
 
     The mesh is opened beside those in use: your mesh, system and fabric stay as they are.
 
@@ -137,7 +138,7 @@ def _placed(
     layout: str,
     *axes: int | str,
 ) -> Placement:
-    """Place zeros of this shape on a mesh that nobody else sees, and draw what came of it."""
+    """Place zeros of this shape on a private simulated mesh, and draw the result."""
     import numpy as np
 
     from ttkit.sim import ttnn as simulated

@@ -274,7 +274,7 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 
 
 def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
-    """Return the table's row of each token, [B, 1, S, E], as a product with one-hot rows.
+    """Return the table's row of each token, [B, 1, S, E]: a matmul of one-hot rows with the table.
 
     ttnn.embedding takes bfloat16 tables only and no part of a vocabulary; the product takes both
     and costs as much as the logits.

@@ -310,7 +310,7 @@ class Layout:
         return next((dim for dim in (2, 3) if shape[dim] % step == 0), None)
 
     def split(self, n: int, what: str) -> int:
-        """Return a tensor-parallel device's part of n.
+        """Return how many of n rows, columns or heads each tensor-parallel rank has.
 
         Raises:
             TTKitError: it is not a whole number.

@@ -171,7 +171,7 @@ class TransformerConfig(Section):
     num_experts: Natural = 0
     experts_per_token: Count = 2
     capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.
-    balance_loss: Rate = 0.01  # It weighs Switch's balance loss.
+    balance_loss: Rate = 0.01  # The total loss has so many times Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -228,7 +228,7 @@ class TrainingConfig(Section):
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    # The type of weights and activations; ttml's default is bfloat16.
+    # Weights and activations have this type; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
@@ -240,7 +240,7 @@ class TrainingConfig(Section):
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
-    model_config: str | None = None  # It is the path of a YAML file.
+    model_config: str | None = None  # This path names a YAML file with the model's section.
     transformer_config: TransformerConfig | None = None
 
 

@@ -105,7 +105,7 @@ class Attention(Module):
                 this one token.
         """
         layout = self.query.layout
-        x = enter(x, layout)  # One `enter` for the three needs one all-reduce of the gradients.
+        x = enter(x, layout)  # One `enter` for the three sums their gradients in one collective.
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)

@@ -35,7 +35,7 @@ from ttkit.train.parallel.sequence import enter, leave, used_on_shards
 
 
 def capacity(config: TransformerConfig, length: int) -> int:
-    """Return how many places an expert has for a sequence of `length` tokens.
+    """Return how many slots an expert has for a sequence of `length` tokens.
 
     Example:
         >>> capacity(TransformerConfig(num_experts=8), 128)
@@ -61,7 +61,7 @@ def choices(probs: Value, k: int, numbers: Value) -> Value:
 
 
 def places(chosen: Value, numbers: Value) -> Value:
-    """Return [B, S, E, C]: 1 where a token has a place of an expert's queue.
+    """Return [B, S, E, C]: 1 where a token has a slot of an expert's queue.
 
     Args:
         chosen: [B, 1, S, E] of ones and zeros.
@@ -74,7 +74,7 @@ def places(chosen: Value, numbers: Value) -> Value:
 
 
 class Experts(Module):
-    """What takes the place of a block's MLP: a router and experts, which have no biases.
+    """A mixture of experts in place of a block's MLP: a router, and experts without biases.
 
     With tensor parallelism each chip has its part of every expert's inner width.
 
@@ -117,8 +117,8 @@ class Experts(Module):
         config, layout = self.config, self.layout
         k, experts = config.experts_per_token, config.num_experts
         weight = used_on_shards(self.router.weight, layout)
-        # Each chip weighs its local shard of the outputs with the logits, so `enter` all-reduces
-        # the logits' gradients.
+        # Each chip weighs its local shard of the outputs with the logits, so `enter` sums the
+        # logits' gradients.
         logits = enter(ops.linear(x, weight), layout)
         batch, _, length, width = (rows := enter(x, layout)).shape()
         probs = ttnn.softmax(logits.get_value(), dim=-1)
@@ -152,7 +152,7 @@ class Experts(Module):
         return all_to_all(ops.transpose(y, 0, 1), 1, 0, axis)
 
     def _balanced(self, logits: Tensor, probs: Value, chosen: Value) -> Tensor:
-        """Return the logits, whose gradient has that of the balance loss beside.
+        """Return the logits; their backward adds the gradient of the balance loss.
 
         The loss (Switch, eq. 4) is alpha E sum_e f_e P_e: f the share of a sequence's choices that
         fall on an expert, P its mean probability; alpha if all are even. It is the mean over

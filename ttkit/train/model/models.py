@@ -41,8 +41,8 @@ from ttkit.train.parallel.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):
-    """The token table and the head, each device with its part of the vocabulary; one parameter for
-    both if they are tied.
+    """The token table and the head, both sharded along the vocabulary; one parameter for both if
+    they are tied.
 
     Args:
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
@@ -216,14 +216,16 @@ class Transformer(Module):
         for index, block in self.blocks.items():
             # Its index in the whole model lets a pipeline stage drop the same elements.
             block.dropout.seed = index + 1
-        self.parameters()  # The call names them.
+        self.parameters()  # `parameters` also gives each parameter its name.
 
     def ends(self, width: int) -> Rotary | None:
-        """Make what is at the start beside the table; return what all blocks share."""
+        """Make the table of positions of a model that has one; return the rotary angles of one that
+        has them.
+        """
         raise NotImplementedError
 
     def dropouts(self) -> list[Dropout]:
-        """Where elements are dropped."""
+        """The dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
     def embed(self, ids: Value, cache: Any = None) -> Tensor:

@@ -1,6 +1,6 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
-"ZeRO: memory optimizations toward training trillion parameter models"): what n replicas would hold
-n times, each of their n chips holds a shard of.
+"ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
+data-parallel ranks what each of them would hold in full.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
 mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.

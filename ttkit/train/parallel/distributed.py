@@ -64,7 +64,7 @@ def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
 
 
 def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
-    """Return the parts of all devices' tensors that are for this one, joined along `in_dim`."""
+    """Return the all-to-all: each device's slice of all devices' tensors, joined along `in_dim`."""
     call = ttnn.experimental.all_to_all_async_generic
     return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 

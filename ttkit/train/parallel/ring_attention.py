@@ -41,8 +41,8 @@ Values = Sequence[Value]
 
 @functools.lru_cache(8)
 def _constants(layout: Layout, length: int, copies: int) -> Values:
-    """Return what hides later keys of a chip's own, [1, 1, copies * length, length], and each
-    chip's place in the ring, [1, 1, 1, 1].
+    """Return the causal mask of a chip's own chunk, [1, 1, copies * length, length], and each
+    chip's index in the ring, [1, 1, 1, 1].
     """
     hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
     place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)

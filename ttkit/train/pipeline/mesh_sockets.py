@@ -7,7 +7,7 @@ from typing import Any
 
 from ttkit import ttnn
 
-FIFO_BYTES = 1 << 16  # The size of each chip's receiving buffer.
+FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
 
 
 class Sockets:

@@ -27,12 +27,12 @@ from ttkit.train.pipeline.mesh_sockets import Sockets
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
-Route = tuple[str, int, int]  # It has the kind of message and the two ranks, in any order.
+Route = tuple[str, int, int]  # A route is a kind of message and two ranks, in any order.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
-    """Return the global array of a tensor whose batch is sharded over the data-parallel axis, and
-    whose sequence (dimension 2) as the layout shares it: each shard once, joined.
+    """Return the global array of a tensor whose batch is sharded over the data-parallel axis and
+    whose sequence (dimension 2) is sharded as the layout asks. One replica of each shard is read.
     """
     shards = ttnn.get_device_tensors(value)
     tp_axis = layout.tp_axis if layout.sequence_parallel else None
@@ -123,8 +123,9 @@ def describe(message: Message) -> str:
 
 
 class MPITransport(Transport):
-    """Between ranks: from host to host by MPI, where a tag names each message, so that any order
-    works; and what has a route, from chip to chip over sockets between meshes of the same shape.
+    """Messages between ranks. A message with a route goes from chip to chip, over sockets between
+    meshes of the same shape. Others go from host to host by MPI; a tag names each, so they may come
+    in any order.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.

@@ -164,7 +164,8 @@ class PipelineTrainer(Trainer):
         if self.comm is None:
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
-        stages = self.comm.Split(self.part, self.rank)  # The ranks of this pipeline.
+        # This communicator has the ranks of one pipeline.
+        stages = self.comm.Split(self.part, self.rank)
         fabric = self.settings.multihost_config.socket_type == "fabric"
         routes = fabric_routes(self.schedule) if fabric else ()
         self.transport = MPITransport(stages, self.layout, routes, chunks)

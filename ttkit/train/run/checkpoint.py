@@ -1,4 +1,4 @@
-"""Checkpoints: files of tensors that are whole or absent, and that prove it with a digest.
+"""Checkpoints: files of tensors, written atomically and checked by a digest.
 
 A checkpoint is one safetensors file, `step_00000100.safetensors`. Beside the tensors' names, types
 and shapes, its header holds the format version, the caller's `meta` as JSON and a digest of all of
@@ -73,7 +73,8 @@ def save(
     beside = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".step_*.safetensors.part"):  # A killed process left it.
+        # A killed process may have left a partial file.
+        for left in target.parent.glob(".step_*.safetensors.part"):
             left.unlink()
         try:
             _write(beside, data)

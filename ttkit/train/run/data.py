@@ -19,7 +19,8 @@ from ttkit.errors import fail
 from ttkit.train.config.layout import check_divisible
 from ttkit.train.config.settings import TrainingConfig
 
-# Of each animal in the stories: what it always likes and where it lives, which a model can learn.
+# Each animal of the stories always likes the same things and lives in the same place: facts that a
+# model can learn.
 ANIMALS = (
     ("fox", "apples", "hill"),
     ("owl", "books", "oak"),
@@ -239,7 +240,7 @@ class Batches:
             cure = f"a longer text, or batch_size of at most {len(dataset)}"
             fail(f"Batches(batch_size={batch_size})", rule, cure)
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
-        self.rows = range(batch_size)  # The rows of the global batch that this object returns.
+        self.rows = range(batch_size)  # `batch` returns these rows of the global batch.
 
     def __len__(self) -> int:
         """Batches in an epoch."""

@@ -285,7 +285,7 @@ class HierarchicalTrainer(Trainer):
     """
 
     def _open(self, settings: Settings) -> None:
-        """Open the mesh of this rank, which is not one of several alike."""
+        """Open the mesh of this rank; it is the only rank that updates weights."""
         if not settings.multihost_config.enabled:
             cure = "multihost_config: {enabled: true, num_workers: ...}"
             fail("HierarchicalTrainer", "Multihost is not enabled", cure)

@@ -47,7 +47,7 @@ class CostCurves(Curves):
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         return 3.6
 
     def draw(self, ax: Any) -> None:

@@ -45,7 +45,7 @@ class SchedulePicture:
 
     @property
     def schedule(self) -> Schedule:
-        """Whose picture it is."""
+        """The schedule that is drawn."""
         return self.modelled.schedule
 
     @property
