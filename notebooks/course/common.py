@@ -86,11 +86,11 @@ def candidate(
     """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
 
     Args:
-        batch: sequences of a step, of all groups together.
-        overlap: communication runs beside computing where it can.
+        batch: sequences of a step, over all data-parallel replicas.
+        overlap: communication overlaps with compute where it can.
 
     Raises:
-        TTKitError: the layout does not cut this model and batch evenly.
+        TTKitError: the layout does not shard this model and batch evenly.
     """
     from ttkit.hardware.systems import system_named
     from ttkit.layouts.places import Machine, Place, place_of

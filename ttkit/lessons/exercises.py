@@ -210,7 +210,7 @@ def exercise(
             `CheckFailed`.
         rules: of what the answer gave, and the arguments, says which rule it breaks; "" for none. A
             puzzle with many right answers has rules and no reference.
-        rtol: how far a number may be from the reference's, as a part of the largest.
+        rtol: how far a number may be from the reference's, as a fraction of the largest.
         praise: what is said of a right answer; it may name arguments in braces. Or a function, of
             what the answer gave and the arguments of the last case.
     """

@@ -2,7 +2,8 @@
 times. Nothing is opened or allocated.
 
 It is the layout of one configuration, read off as `ttkit.layouts` reads off all of a machine's: by
-the model's own code, on tensors without values. A step's parts do not overlap."""
+the model's own code, on tensors without values. The modelled times assume no overlap of
+communication with compute."""
 
 from __future__ import annotations
 

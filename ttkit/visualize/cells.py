@@ -1,7 +1,7 @@
 """Cells: labelled boxes in a grid, and the links between them.
 
-Meshes, tensors, placements, steps of plans, products of matrices, descriptors and ranks are drawn
-with them. What lies on one axis of time is drawn with lanes."""
+Meshes, tensors, placements, steps of plans, matmuls, descriptors and ranks are drawn with them.
+What lies on one axis of time is drawn with lanes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ class Grid:
         pairs: linked cells.
         links: of each pair; None where the links are not known.
         cards: the first and the last of the cells with one outline: those of a card, or of a host.
-        fold: a long line is drawn in rows of so many cells, there and back.
+        fold: a long line is drawn in rows of so many cells, every second row in the other
+            direction.
     """
 
     title: str

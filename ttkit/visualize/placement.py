@@ -33,7 +33,7 @@ class Placement(Figure):
     Args:
         code: lines of Python; `x` is the array.
         nbytes: what each chip stores; 0 where the placement is refused.
-        padding: which part of these bytes holds no value, from 0 to 1.
+        padding: the fraction of these bytes that holds no value.
     """
 
     code: str = ""

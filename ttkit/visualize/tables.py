@@ -167,9 +167,9 @@ def _ranges_at(
 ) -> Callable[[Coordinate], Ranges]:
     """Return a function from a place to what ttnn prints for it: (start, end) in each dimension.
 
-    Along each axis, ttnn takes the size of each part from one place: on the host the first one that
-    the topology names, on devices the last one that the distribution fills. A place without a
-    shard, or none at all, gives a part of size 0.
+    Along each axis, ttnn takes the size of each shard from one place: on the host the first one
+    that the topology names, on devices the last one that the distribution fills. A place without a
+    shard, or no place at all, gives size 0.
 
     Args:
         on_host: the places that the topology of a tensor on the host names, else None.

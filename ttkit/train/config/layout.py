@@ -68,7 +68,7 @@ def zigzag(length: int, parts: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a training step is cut over chips; with `on`, over those of an open mesh.
+    """How a training step is sharded over chips; with `on`, over those of an open mesh.
 
     Args:
         dp: data parallel: replicas that share a batch.
@@ -77,9 +77,10 @@ class Layout:
         cp: context parallel: chips that share each sequence.
         ep: expert parallel: chips of the data-parallel axis that share the experts; 1 or `dp`.
         zero: what data parallel shards: 1 the optimizer's state, 2 gradients too, 3 weights too.
-        sequence_parallel: between the blocks' products, `tp` chips share the sequence.
+        sequence_parallel: between the tensor-parallel matmuls, the sequence is sharded over `tp`
+            chips.
         recompute: a block keeps only its input, and backward computes the rest again.
-        micro_batches: parts of a batch, one after the other.
+        micro_batches: how many equal micro-batches a batch is split into, one after the other.
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
         precision: of weights, gradients and activations.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.

@@ -258,7 +258,7 @@ class SchedulerConfig(Section):
 class PipelineParallelConfig(Section):
     """The blocks of the model on each rank, and the schedule of the stages.
 
-    The last two keys are this kit's own.
+    ttml does not have the last two keys.
     """
 
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
@@ -322,10 +322,10 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
 def split_blocks(
     config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
 ) -> list[list[range]]:
-    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
+    """Return the blocks of each chunk of each stage; chunks are assigned to stages in turn, as in
     `ttkit.plans.Schedule`.
 
-    Unless given, the parts are of the same size, the first ones a block larger if necessary.
+    Unless given, the chunks have equal sizes; the first ones have a block more if necessary.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.

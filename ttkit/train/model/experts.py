@@ -2,19 +2,19 @@
 
 A token chooses its k likeliest experts. With k = 1 the expert's output counts as much as its
 probability (Switch, Fedus 2021), else as much as its share of the probability of the k (Mixtral,
-Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) places for each sequence of S
-tokens, so the same tokens get places however the batch is cut (GShard's groups, Lepikhin 2020).
-Tokens take places in their order: no token depends on a later one. A choice without a place counts
-nothing, and the residual passes.
+Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) slots for each sequence of S
+tokens, so the same tokens get slots however the batch is sharded (GShard's groups, Lepikhin 2020).
+Tokens take slots in their order: no token depends on a later one. A choice without a slot adds
+nothing; the residual connection still carries the token.
 
-With expert parallelism each of n data-parallel groups has every nth part of the experts:
+With expert parallelism each of n data-parallel ranks has 1 / n of the experts:
 
 | step     | a chip's tensor                                                | sent         |
 |----------|----------------------------------------------------------------|--------------|
 | route    | [B, 1, S, E] probabilities of the experts                      |              |
-| dispatch | [B, E, C, W] = places^T x, of its sequences for all experts    | all-to-all   |
+| dispatch | [B, E, C, W] = slots^T x, of its sequences for all experts     | all-to-all   |
 | compute  | [1, E / n, n B C, W], of all sequences for its experts         | all-to-all   |
-| combine  | [B, 1, S, W] = (gates places) y, the sum of the chosen experts |              |"""
+| combine  | [B, 1, S, W] = (gates slots) y, the sum of the chosen experts  |              |"""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def places(chosen: Value, numbers: Value) -> Value:
 
     Args:
         chosen: [B, 1, S, E] of ones and zeros.
-        numbers: [1, 1, 1, C], float32, the places' numbers.
+        numbers: [1, 1, 1, C], float32, the slots' numbers.
     """
     batch, _, length, experts = chosen.shape
     # A token's turn is 0 if it is the first in an expert's queue, and -1 if it is not in it.
@@ -76,7 +76,7 @@ def places(chosen: Value, numbers: Value) -> Value:
 class Experts(Module):
     """A mixture of experts in place of a block's MLP: a router, and experts without biases.
 
-    With tensor parallelism each chip has its part of every expert's inner width.
+    With tensor parallelism each chip has its shard of every expert's inner width.
 
     Args:
         config: the model.
@@ -156,8 +156,8 @@ class Experts(Module):
 
         The loss (Switch, eq. 4) is alpha E sum_e f_e P_e: f the share of a sequence's choices that
         fall on an expert, P its mean probability; alpha if all are even. It is the mean over
-        sequences. Each block has one of its own; no block hands it on, so that blocks can be
-        computed again and be on other meshes than the model's loss.
+        sequences. Each block keeps its own balance loss and passes none to the next, so that blocks
+        can be recomputed and can be on other meshes than the model's loss.
         """
         batch, _, length, experts = probs.shape
         k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch

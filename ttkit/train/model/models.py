@@ -3,7 +3,7 @@
 The initial weights are the same on every mesh, bit for bit. The results are the same within
 rounding, because a sharded model adds in another order. The shards are Megatron's (Shoeybi 2019):
 queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
-after each pair; the vocabulary in parts."""
+after each pair; the vocabulary is sharded."""
 
 from __future__ import annotations
 

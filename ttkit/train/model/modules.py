@@ -126,7 +126,7 @@ class ColumnParallelLinear(Linear):
     full input.
 
     Args:
-        gather_output: join the parts, so that every device has all outputs.
+        gather_output: all-gather the shards, so that every device has all outputs.
     """
 
     shards = 2, 3
@@ -156,7 +156,7 @@ class RowParallelLinear(Linear):
     all-reduce adds the partial sums.
 
     Args:
-        input_is_parallel: x has this device's part of the features already.
+        input_is_parallel: x is this device's shard of the features already.
     """
 
     shards = 3, None
@@ -209,7 +209,7 @@ class RMSNorm(Module):
 class Dropout(Module):
     """Zeros with the given probability while training.
 
-    The places follow from the seed and the count of calls: the same on every mesh.
+    The seed and the count of calls determine the zeroed elements: the same on every mesh.
     """
 
     def __init__(self, probability: float, seed: int = 0):

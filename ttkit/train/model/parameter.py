@@ -43,8 +43,8 @@ class Parameter(Tensor):
         zero_dim: the dimension that ZeRO shards over the data-parallel axis, or None.
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
-        expert: whether the data-parallel groups have other experts of it each.
-        name: its place in the model, once the model has named it.
+        expert: whether it is a tensor of experts that are sharded over the data-parallel ranks.
+        name: its path in the model, once the model has named it.
     """
 
     __slots__ = (

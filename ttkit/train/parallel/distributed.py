@@ -87,8 +87,7 @@ def _collective(
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
 
-    Of every axis in turn, slices are cut along the first axis first, so they are joined along it
-    last.
+    Over all axes, slices are cut along the first mesh axis first, so they are joined along it last.
     """
     *dims, axis = where
     if axis == EVERY:
@@ -112,7 +111,7 @@ def all_reduce(
     """Return the sum over the devices, on each of them.
 
     Args:
-        noop_backward: each device's input was a part of its own (a row-parallel product), so the
+        noop_backward: each device's input is its own partial sum (of a row-parallel matmul), so the
             gradient passes unchanged: Megatron's *g*.
     """
     back = _same if noop_backward else reduced
@@ -203,9 +202,8 @@ def cross_entropy_loss(
 ) -> Tensor:
     """Return each device's mean over tokens of -log softmax(logits)[target], [1, 1, 1, 1], float32.
 
-    Along `cluster_axis` each device has a part of the vocabulary, and only three numbers a token
-    are sent: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019,
-    section 3).
+    Along `cluster_axis` the vocabulary is sharded, and only three numbers a token are sent: the
+    highest logit, the sum of exponentials and the target's logit (Shoeybi 2019, section 3).
 
     Args:
         logits: [B, 1, S, V on this device].

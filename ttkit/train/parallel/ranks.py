@@ -36,8 +36,8 @@ def check_same_model(parameters: Mapping[str, Any], comm: Any) -> None:
 def start_mpi() -> Any:
     """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library requires.
 
-    A process that no launcher started shares memory with nobody. Open MPI then makes no file for
-    shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
+    A process that no launcher started shares memory with no other process. Open MPI then makes no
+    file for shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
     """
     name = "OMPI_MCA_btl"
     alone = "PMIX_NAMESPACE" not in os.environ and name not in os.environ

@@ -1,11 +1,11 @@
 """Sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
-models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its part of
+models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its shard of
 the sequence.
 
 | where                      | without         | with                      |
 |----------------------------|-----------------|---------------------------|
-| into a group of products   | f: `broadcast`  | all-gather of the shards  |
-| out of a group of products | g: `all_reduce` | reduce-scatter            |
+| into column-parallel       | f: `broadcast`  | all-gather of the shards  |
+| out of row-parallel        | g: `all_reduce` | reduce-scatter            |
 | norms, dropout, residuals  | [B, 1, S, E]    | [B, 1, S / tp, E]         |
 
 A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent, and what lies

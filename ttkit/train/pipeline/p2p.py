@@ -131,7 +131,7 @@ class MPITransport(Transport):
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
         layout: of this rank's mesh.
         routes: (what, one rank, the other) of what sockets carry; a socket keeps the order.
-        chunks: parts of the model on each stage.
+        chunks: how many chunks of the model each stage has.
         describe: names a message that does not arrive.
 
     Attributes:

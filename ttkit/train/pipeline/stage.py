@@ -54,8 +54,8 @@ class Stage:
         It drops the elements that it drops on one device, in any order of forwards.
 
         Args:
-            given: activations; None for the first part.
-            batch: tokens and targets of the micro-batch, for the first and the last part.
+            given: activations; None for the first chunk.
+            batch: tokens and targets of the micro-batch, for the first and the last chunk.
             before: calls of each dropout in all earlier steps.
             keep: whether to keep what the backward of this micro-batch needs.
         """
@@ -75,7 +75,7 @@ class Stage:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
 
         Args:
-            grad: of the output; None for the last part, whose loss counts `share`.
+            grad: of the output; None for the last chunk, whose loss counts `share`.
         """
         start, end = self._kept.pop((action.chunk, action.micro_batch))
         if grad is None:

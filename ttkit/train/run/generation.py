@@ -25,7 +25,7 @@ class Sampler:
 
     Args:
         model: a model with values; its layout says where the cache lies.
-        batch: how many sequences are generated side by side, over all data-parallel groups.
+        batch: how many sequences are generated at once, over all data-parallel replicas.
     """
 
     def __init__(self, model: Transformer, batch: int = 1):

@@ -80,7 +80,7 @@ class PlanBuilder:
             chunk: by default the obvious one: the newest of the source that the destination needs.
 
         Raises:
-            TTKitError: the plan cannot have it; the message is the plan's own.
+            TTKitError: the plan cannot have this transfer; the message is the plan's.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
         new = Transfer(source, destination, chosen)
