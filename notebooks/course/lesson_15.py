@@ -64,7 +64,7 @@ def _taken(factor: Any, along: Any = _axis) -> Any:
     """Return an update by the mean of gradients times a factor, over the chips along an axis.
 
     Args:
-        factor: from the mesh to the factor.
+        factor: a function from the mesh to the factor.
     """
     return lambda mesh, w, grads: _chips(
         mesh, w, factor(mesh) * grads.mean(along(mesh), keepdims=True)

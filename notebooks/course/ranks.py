@@ -230,7 +230,8 @@ class RankBudget:
     """What an answer may use on each rank.
 
     Args:
-        sends: from the values of a rank and the number of ranks to the bytes it sends, at most.
+        sends: a function from a rank's values and the number of ranks to the most bytes it may
+            send.
         calls: how many calls of `comm` it makes, at most.
     """
 
@@ -243,7 +244,7 @@ class OnRanks:
     """Calls of an answer as `f(comm, values)` on all ranks of a cluster, then on one fewer.
 
     Args:
-        given: from the number of ranks to what each of them has.
+        given: a function from the number of ranks to the list of their values.
         comm: the class of what they get.
     """
 

@@ -72,7 +72,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
     Args:
         prediction: [B, 1, S, V].
         target: [B, S], UINT32, row-major.
-        reduce: ttml's, of which the mean is the only one here.
+        reduce: as in ttml; only the mean is available here.
     """
     batch, _, length, width = prediction.shape()
     numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)

@@ -366,7 +366,7 @@ def open_layout(settings: Settings) -> Layout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
-        TTKitError: another mesh is open, or its axes are assigned otherwise.
+        TTKitError: another mesh is open, or its axes are assigned to other strategies.
     """
     context, device = AutoContext.get_instance(), settings.device_config
     layout = Layout.of(settings)

@@ -1,8 +1,8 @@
 """What a training run takes, before it starts: memory of a chip, bytes between chips, modelled
 times. Nothing is opened or allocated.
 
-It is the layout of one configuration, read off as `ttkit.layouts` reads off all of a machine's: by
-the model's own code, on tensors without values. The modelled times assume no overlap of
+It costs the layout of one configuration as `ttkit.layouts` costs all layouts of a machine: the
+model's own code runs on tensors without values. The modelled times assume no overlap of
 communication with compute."""
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     """Return the product of two tensors of a mesh, as their placements cut it.
 
     Args:
-        result: what x @ w became; where its chips hold the same in each block, they were added up.
+        result: the tensor x @ w; if the chips of each block hold equal values, the partial sums
+            were added.
 
     Raises:
         TTKitError: w is no matrix.

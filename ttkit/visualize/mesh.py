@@ -125,7 +125,7 @@ def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Cel
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
-        whose: of whom, in words.
+        whose: the owner of the chips, in words.
         group: the number of the colour.
     """
     title = f"{whose}: chips {', '.join(map(str, chips))} of {system.num_devices}"

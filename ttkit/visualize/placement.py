@@ -57,7 +57,7 @@ def placement(
     """Return the picture of a tensor on a simulated mesh, or of ttnn's error if it refuses the
     placement.
 
-    The mesh is opened beside those in use: your mesh, system and fabric stay as they are.
+    The mesh is separate from those in use: your mesh, system and fabric stay as they are.
 
     Args:
         system: a name of `ttkit.hardware.SYSTEMS`.

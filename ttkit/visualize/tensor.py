@@ -27,7 +27,7 @@ class Place:
 
     Args:
         device: the device id; None on the host, and for a chip of another rank.
-        ranges: what it holds of the whole tensor; None where there is no shard.
+        ranges: its slice of the global tensor; None where there is no shard.
         group: chips of one group hold the same slice; None where there is no shard.
     """
 

@@ -299,7 +299,7 @@ def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tenso
     """Return the mean squared difference on each device, [1, 1, 1, 1].
 
     Args:
-        reduce: ttml's, of which the mean is the only one here.
+        reduce: as in ttml; only the mean is available here.
     """
     difference = prediction - target
     return mean(difference * difference)

@@ -269,7 +269,7 @@ class Layout:
     ) -> Any:
         """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
 
-        Positions along `cp_dim` are shared in `zigzag` order."""
+        Positions along `cp_dim` are sharded in `zigzag` order."""
         ttnn = backend.load()
         if cp_dim is not None and self.cp > 1:
             array = np.take(array, zigzag(array.shape[cp_dim], self.cp), axis=cp_dim)
@@ -314,7 +314,7 @@ class Layout:
         """Return how many of n rows, columns or heads each tensor-parallel rank has.
 
         Raises:
-            TTKitError: it is not a whole number.
+            TTKitError: the TP size does not divide n.
 
         Example:
             >>> Layout(tp=8).split(384, "embedding_dim")
@@ -397,8 +397,8 @@ class Layout:
         """Return a training configuration with this layout.
 
         Args:
-            settings: what else the run needs; of its layout nothing stays.
-            mesh_shape: of the mesh of each stage; other replicas have meshes of their own.
+            settings: the other settings of the run; their own layout is replaced.
+            mesh_shape: the shape of each stage's mesh; further replicas have other meshes.
         """
         replicas = self.chips // (math.prod(mesh_shape) * self.pp)
         on: dict[str, Any] = {

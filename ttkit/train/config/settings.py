@@ -331,7 +331,7 @@ def split_blocks(
         per_stage: how many blocks each stage has, all its chunks together.
 
     Raises:
-        TTKitError: a part without a block; counts that are not those of the model.
+        TTKitError: a chunk has no block, or the counts do not add up to the model's blocks.
 
     Example:
         >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)

@@ -54,7 +54,7 @@ class Rotary(Module):
         Each angle comes twice, for the two numbers of its pair.
 
         Args:
-            cp_dim: 2 where the context-parallel chips share the positions.
+            cp_dim: 2 shards the positions over the context-parallel chips.
         """
         if (start, length) not in self._tables:
             angles = np.outer(np.arange(start, start + length), self.frequencies())

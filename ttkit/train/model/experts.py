@@ -81,7 +81,7 @@ class Experts(Module):
     Args:
         config: the model.
         inner: the inner width of an expert.
-        layout: where it lies.
+        layout: how its weights are sharded.
     """
 
     def __init__(self, config: TransformerConfig, inner: int, layout: Layout):

@@ -47,7 +47,8 @@ class Vocabulary(Module):
     Args:
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
             device.
-        has_table, has_head: one of them is false in a pipeline stage with one end of the model.
+        has_table, has_head: a pipeline stage that has only one end of the model sets one of them to
+            False.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Transformer(Module):
 
     Args:
         config: the model.
-        layout: where it lies; the AutoContext's unless given.
+        layout: how its weights are sharded; the AutoContext's unless given.
         blocks: the blocks of a pipeline stage; all unless given. The first stage has the table, the
             last one the head.
 

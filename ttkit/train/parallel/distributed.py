@@ -172,10 +172,10 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
     """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
 
     The receiving buffer has room for the whole value, so that no device's send waits for another
-    device to receive; ttml has small ones, and sends from even and odd devices in turns.
+    device to receive; ttml has small buffers, and sends from even and odd devices in turns.
 
     Args:
-        backward: the other way round the ring, as gradients go.
+        backward: send in the other direction around the ring, as gradients need.
     """
     mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
     # The buffer is a power of two of bytes and has room for 4 bytes an element.
@@ -245,7 +245,7 @@ def synchronize_gradients(
 ) -> None:
     """Replace each gradient by its mean over the replicas.
 
-    Without it the replicas drift apart while the loss looks plausible.
+    Without this call the replicas' weights diverge while the loss looks plausible.
 
     Args:
         parameters: what `model.parameters()` returns.
@@ -254,8 +254,8 @@ def synchronize_gradients(
 
     Raises:
         TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
-            silently in these two cases), no parameter has a gradient, or the replicas have other
-            experts each.
+            silently in these two cases), no parameter has a gradient, or each replica has different
+            experts.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()

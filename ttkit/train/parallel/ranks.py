@@ -55,8 +55,8 @@ def wait(request: Any, times: float = 1) -> None:
     """Wait for an MPI request, so that Ctrl-C interrupts it.
 
     Raises:
-        TTKitError: it is not complete after so many times `TTKIT_RANK_TIMEOUT` seconds, 300
-            unless set.
+        TTKitError: it is not complete after `times` times `TTKIT_RANK_TIMEOUT` seconds, which are
+            300 unless set.
     """
     start = time.monotonic()
     while not request.Test():

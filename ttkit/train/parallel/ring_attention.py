@@ -7,8 +7,8 @@ for softmax"). Backward computes the scores again from one number a row, the log
 (Dao 2023, "FlashAttention-2"), while the gradients of keys and values travel with them.
 
 With a causal mask the sequence lies in `zigzag` order (Zhu 2024, "ring-flash-attention"), so that
-no step has work that is thrown away. What a chip i computes when it has the keys of chip j, for
-its early and its late chunk of queries:
+all chips do the same work and no scores with other chips' keys are masked. What a chip i computes
+when it has the keys of chip j, for its early and its late chunk of queries:
 
 |       | early x early keys | late x early keys | late x late keys | of n x n scores |
 |-------|--------------------|-------------------|------------------|-----------------|

@@ -2,8 +2,8 @@
 weights from one rank to another: inside a process, by MPI, or over the fabric.
 
 A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
-once they have arrived. By host, a tensor travels as the global array of its batch, so the meshes of
-two stages may differ in shape."""
+once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
+meshes of two stages may differ in shape."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class MPITransport(Transport):
         describe: names a message that does not arrive.
 
     Attributes:
-        bytes_sent: through the host so far, by what it was: {"weights": ...}.
+        bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
         patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
             itself, so that the sender's message comes first and names the culprit.
     """

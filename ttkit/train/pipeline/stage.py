@@ -51,7 +51,7 @@ class Stage:
     ) -> Tensor:
         """Return the output of a part: activations [B, 1, S, E], of the last part the loss.
 
-        It drops the elements that it drops on one device, in any order of forwards.
+        Dropout zeroes the same elements as on one device, whatever the order of forwards.
 
         Args:
             given: activations; None for the first chunk.
@@ -111,7 +111,7 @@ def make_schedule(
     """Return the schedule of a configuration, or a given one, for so many stages and micro-batches.
 
     Raises:
-        TTKitError: it is not valid, of another size, or splits backwards.
+        TTKitError: the schedule is not valid, has another size, or splits backwards.
     """
     name, chunks = pipeline.schedule, pipeline.chunks_per_rank
     if given is None and chunks > 1 and name != "interleaved":

@@ -115,8 +115,9 @@ def _scene(
 def builtin_corpus() -> str:
     """Generate about 190 KB of small stories in plain ASCII, the same on every machine.
 
-    Each animal always likes the same things and lives in the same place, sums are right and days
-    follow each other: a small model learns letters first, then words, then the animals' likings.
+    Each animal always likes the same things and lives in the same place, additions are correct and
+    days follow each other: a small model learns letters first, then words, then the animals'
+    likings.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
@@ -299,7 +300,7 @@ def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
 
     A Feistel network is a shuffle of 0 .. 4^k - 1: each round adds a hash of one half of a number's
     bits to the other half, which can be undone, so that no two numbers collide. A result of `count`
-    or more goes in again until it is below. Whole numbers alone are used, so the order is the same
+    or more is shuffled again until it is below. Only integers are used, so the order is the same
     with every NumPy on every machine.
 
     Example:

@@ -182,13 +182,10 @@ class RemoteOptimizer(Optimizer):
 
     Example::
 
-        remote = RemoteOptimizer(model.parameters(), aggregator_rank)
-        remote.receive_weights()
-        while remote.running:
-            remote.zero_grad()
-            loss = ...              # of this worker's part of batch number `remote.steps`
-            loss.backward()         # without synchronize_gradients: the aggregator averages
-            remote.step(loss)       # the number, for the log
+        remote = RemoteOptimizer(model.parameters(), aggregator_rank) remote.receive_weights() while
+        remote.running: remote.zero_grad() loss = ...              # of this worker's shard of batch
+        number `remote.steps` loss.backward()         # without synchronize_gradients: the
+        aggregator averages remote.step(loss)       # the number, for the log
     """
 
     def __init__(

@@ -275,9 +275,9 @@ class Stacks(Chart):
     Args:
         rows: name of a bar -> the sizes of its parts.
         parts: the names of the parts.
-        hatched: those of them that are empty but for lines: what is lost, or waits.
+        hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
         unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
-        room: what there is, as of a chip's memory: a line; 0 for none.
+        room: the limit, such as a chip's memory, drawn as a line; 0 for none.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -403,7 +403,7 @@ class MemoryBars(Stacks):
     Args:
         title: what the chart shows.
         held: {case: {kind: bytes}}.
-        room: of a chip, in bytes: a line; 0 for none.
+        room: a chip's memory in bytes, drawn as a line; 0 for none.
 
     Example:
         >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)
