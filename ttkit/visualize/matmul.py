@@ -266,7 +266,7 @@ def draw_matmul(
     text = "\n  ".join([title, *in_words(product)])
     wrong = fault(product)
     parts = product.parts
-    # w stands above the result and x to its left, so that an element is where its row of x meets
+    # Put w above the result and x to its left, so that an element is where its row of x meets
     # its column of w.
     cells = [
         None,
