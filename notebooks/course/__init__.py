@@ -1,1 +1,1 @@
-"""What the lessons have of their own: exercises, pictures and helpers, a module a lesson."""
+"""Each lesson's own exercises, pictures and helpers: one module a lesson."""

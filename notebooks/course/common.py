@@ -22,7 +22,7 @@ def opened(chips: int = 4) -> Any:
 
 
 def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
-    """Return the array on the mesh in tiles: cut along a dimension, or whole on every chip.
+    """Return the array on the mesh in tiles: sharded along a dimension, or replicated.
 
     Example:
         >>> mesh, x = opened(), np.ones((64, 128), np.float32)
@@ -86,11 +86,11 @@ def candidate(
     """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
 
     Args:
-        batch: sequences of a step, of all groups together.
-        overlap: communication runs beside computing where it can.
+        batch: sequences of a step, over all data-parallel replicas.
+        overlap: communication overlaps with compute where it can.
 
     Raises:
-        TTKitError: the layout does not cut this model and batch evenly.
+        TTKitError: the layout does not shard this model and batch evenly.
     """
     from ttkit.hardware.systems import system_named
     from ttkit.layouts.places import Machine, Place, place_of

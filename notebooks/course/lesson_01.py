@@ -22,7 +22,8 @@ from ttkit.visualize.mesh import grid_of, system_grid
 def explore(
     system: str = "t3000", shape: Coordinate = (2, 4), offset: Coordinate = (0, 0)
 ) -> Figure:
-    """Return the picture of a mesh that opens on a machine, or of ttnn's words that refuse it.
+    """Return the picture of a mesh that opens on a machine, or of ttnn's error if it refuses the
+    shape.
 
     Nothing is opened. Chips of one row of the mesh have one colour.
 

@@ -29,7 +29,7 @@ exercise(
     reference=lambda mesh, x: np.split(x, mesh.shape[1], 1) * mesh.shape[0],
     cases=OnMeshes(
         [(2, 4), (4, 2), (2, 2)],
-        # Either dimension can be cut over either axis, so that a mistake is named.
+        # Each dimension can be sharded over each axis, so that every mistake runs and can be named.
         lambda rows, columns: [(numbers(64 * rows, 96 * columns * rows), (64 * rows, 96 * rows))],
     ),
     mistakes={
@@ -69,7 +69,8 @@ exercise(
     cases=OnMeshes(
         [(2, 4), (4, 2)],
         lambda rows, columns: [
-            # One tile for each chip. Rows of x over columns of the mesh would take two.
+            # Each chip gets one tile. Sharding the rows of x over the mesh's columns would take
+            # two.
             (numbers(32 * rows, 32 * columns), (32, 32))
         ],
     ),

@@ -10,7 +10,7 @@ import numpy as np
 from ttkit.lessons.exercises import exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
-# What each device holds after a product whose inner dimension is cut.
+# A matmul whose inner dimension is sharded leaves a partial sum on each device.
 PARTIAL = "each device holds its partial sum only: the sum over the devices is missing"
 
 
@@ -21,7 +21,7 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 # ---------------------------------------------------------------- 03.data_parallel
 def _by_rows(result: Callable[..., np.ndarray]) -> Callable[..., list[np.ndarray]]:
-    """Return a function to what each device holds of a result whose rows are cut."""
+    """Return a reference that shards the rows of a function's result over the devices."""
     return lambda mesh, *arrays: split(mesh, result(*arrays), 0)
 
 

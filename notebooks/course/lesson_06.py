@@ -20,14 +20,14 @@ def _own(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndar
 
 
 def _times(factor: Callable[[int], float]) -> Callable[..., list[np.ndarray]]:
-    """Return a function to the gradient on each device, times so much of their number."""
+    """Return a reference for each device's gradient, times a factor of the number of devices."""
     return lambda mesh, *arrays: replicas(
         mesh, factor(mesh.get_num_devices()) * np.mean(_own(mesh, *arrays), axis=0)
     )
 
 
 def _along(axis: int) -> Callable[..., list[np.ndarray]]:
-    """Return a function to what each device has where the mean is over one axis."""
+    """Return a reference for each device's gradient if the mean is over one mesh axis only."""
 
     def on_devices(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         placed = np.reshape(_own(mesh, x, w, y), (*mesh.shape, *w.shape))
@@ -121,7 +121,7 @@ Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
 
 
 def _means(values: Gradients, factor: float = 1) -> Gradients:
-    """Return on each rank the means of the gradients, times so much."""
+    """Return each rank's means of the gradients, times a factor."""
     return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
 
 

@@ -49,7 +49,9 @@ class Passes(Chart):
         return f"{self.title}\n  on each chip: {has}"
 
     def draw(self, ax: Any) -> None:
-        """Draw a row for each chip: grey is whole, a colour its own, hatched a partial sum."""
+        """Draw a row for each chip: grey is replicated, a colour is its shard, hatched is a partial
+        sum.
+        """
         for x, (words, kind) in enumerate(self.columns):
             for chip in range(self.chips):
                 colour = GREY if kind == "whole" else f"C{chip}"
@@ -76,7 +78,7 @@ def _silu(a: np.ndarray) -> np.ndarray:
 
 
 def _mlp(hidden: Hidden) -> Callable[..., Any]:
-    """Return the MLP whose hidden features are made so of x @ gate and x @ up."""
+    """Return the MLP whose hidden features are this function of x @ gate and x @ up."""
     return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
 
 

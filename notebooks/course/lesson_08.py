@@ -29,7 +29,7 @@ def _product(x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _times(factor: Callable[[Any], float]) -> Gradients:
-    """Return a function to the gradient on each device, times so much."""
+    """Return a reference for the gradient on each device, times a factor of the mesh."""
 
     def on_devices(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         gradient = factor(mesh) * 2 / y.size * _product(x, w, y)
@@ -39,7 +39,7 @@ def _times(factor: Callable[[Any], float]) -> Gradients:
 
 
 def _of_groups(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[list[np.ndarray]]:
-    """Return for each group of devices what each has of its own samples."""
+    """Return each data-parallel replica's gradient from its own samples, as its devices hold it."""
     groups, parts = mesh.shape
     samples = zip(np.split(x, groups), np.split(y, groups))
     return [np.split(2 / y.size * _product(a, w, b), parts, 1) for a, b in samples]
@@ -140,7 +140,7 @@ def _plans(settings: Settings, shapes: Sequence[Shape], system: str) -> dict[Sha
 
 
 def _taken(plan: Any) -> float:
-    """Return which part of a chip's memory a plan takes."""
+    """Return the fraction of a chip's memory that a plan takes."""
     return float(sum(plan.memory.values()) / plan.system.chip.dram_bytes)
 
 

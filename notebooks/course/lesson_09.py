@@ -108,7 +108,7 @@ def _over(schedule: Schedule, memory: Any, bubble: float) -> str:
     Args:
         memory: the micro-batches whose activations a stage has room for; one number, or one for
             each stage.
-        bubble: which part of the time may be bubble, if a backward takes twice as long as a
+        bubble: the fraction of the time that may be bubble, if a backward takes twice as long as a
             forward.
     """
     try:

@@ -39,7 +39,7 @@ PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
 
 
 def _why(a: str, b: str) -> str:
-    """Return why the placements of two matrices have their product's."""
+    """Explain the placement of the product of two placed matrices, or why there is none."""
     if "Partial" in (a, b):
         if "Replicate" in (a, b):
             return "each device multiplies its addend by the replica, and has an addend of a @ b"

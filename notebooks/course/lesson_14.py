@@ -57,7 +57,7 @@ exercise(
 
 # ---------------------------------------------------------------- 14.largest
 def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
-    """Return what is left where n chips share a layer, by the rule that wants 0."""
+    """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
     return {
         "{chips} chips make no whole groups of that": chips % n,
         "they do not divide {heads} query heads": heads % n,

@@ -18,12 +18,12 @@ RATE = 0.1
 
 
 def _axis(mesh: Any) -> int:
-    """Return the axis of the data-parallel replicas: the row's, or that of the columns."""
+    """Return the data-parallel mesh axis: axis 1 of a mesh with one row, otherwise axis 0."""
     return 1 if mesh.shape[0] == 1 else 0
 
 
 def _given(rows: int, columns: int) -> list[Any]:
-    """Return the weight, the same along the axis, and another gradient for each chip."""
+    """Return the weight, replicated along the axis, and a different gradient for each chip."""
     places = (1, 1) if rows == 1 else (1, columns)
     grads = numbers(rows, columns, *SHAPE) / 8
     return [(numbers(*places, *SHAPE), None), (grads, None)]
@@ -64,7 +64,7 @@ def _taken(factor: Any, along: Any = _axis) -> Any:
     """Return an update by the mean of gradients times a factor, over the chips along an axis.
 
     Args:
-        factor: from the mesh to the factor.
+        factor: a function from the mesh to the factor.
     """
     return lambda mesh, w, grads: _chips(
         mesh, w, factor(mesh) * grads.mean(along(mesh), keepdims=True)
@@ -113,7 +113,7 @@ BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}
 
 
 def _stages(parameters: int, groups: int, parts: int, precision: str, room: float) -> list[int]:
-    """Return the stages that fit."""
+    """Return the ZeRO stages that fit."""
     fits = []
     for stage in range(4):
         cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]

@@ -99,7 +99,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 16.merge
-Part = tuple[np.ndarray, ...]  # It has the output, the maximum and the sum.
+Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
 UNLIKE = "exponentials are added that have different max subtracted"
 
 

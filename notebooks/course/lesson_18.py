@@ -87,7 +87,7 @@ def _read(answer: Any) -> tuple[Any, str, str]:
 
 
 def _gains(best: Any) -> dict[str, float]:
-    """Return how many times as fast a step is without each limit that is no memory."""
+    """Return the speed-up of a step without each limit other than memory."""
     waits = {"chip links": 0.0, "network": 0.0, "bubble": best.times.bubble}
     for each in best.traffic:
         waits["network" if each.link == "between hosts" else "chip links"] += each.time_s

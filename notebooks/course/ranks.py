@@ -134,7 +134,7 @@ def _line() -> str:
 
 
 class Outcome(NamedTuple):
-    """What became of a function on a rank.
+    """The outcome of a function on a rank.
 
     Attributes:
         state: "done", "to do" or "stuck", or "away" where the rank takes no part.
@@ -163,7 +163,7 @@ def _run(
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    # Of their own, so that messages which one answer leaves behind do not reach the next one.
+    # A new communicator keeps messages that one answer leaves behind from reaching the next one.
     own = world.Split(0 if world.rank < ranks else MPI.UNDEFINED)
     if world.rank >= ranks:
         return Outcome("away")
@@ -230,7 +230,8 @@ class RankBudget:
     """What an answer may use on each rank.
 
     Args:
-        sends: from the values of a rank and the number of ranks to the bytes it sends, at most.
+        sends: a function from a rank's values and the number of ranks to the most bytes it may
+            send.
         calls: how many calls of `comm` it makes, at most.
     """
 
@@ -243,7 +244,7 @@ class OnRanks:
     """Calls of an answer as `f(comm, values)` on all ranks of a cluster, then on one fewer.
 
     Args:
-        given: from the number of ranks to what each of them has.
+        given: a function from the number of ranks to the list of their values.
         comm: the class of what they get.
     """
 

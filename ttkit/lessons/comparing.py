@@ -57,7 +57,8 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
     if not wrong.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    # Four digits of a fraction are the same on every CPU. A smaller difference needs more.
+    # Four digits of a fraction are the same on every CPU; a smaller difference needs more digits to
+    # show.
     whole = want[index] == np.round(want[index]) and have[index] == np.round(have[index])
     digits = (9, 17) if whole else (4, 9, 17)
     pairs = [(f"{want[index]:.{n}g}", f"{have[index]:.{n}g}") for n in digits]

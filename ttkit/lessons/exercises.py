@@ -34,7 +34,7 @@ class Run:
     Args:
         arguments: what it was called with; the reference and the mistakes get the same.
         result: what it gave.
-        where: how a message about it begins.
+        where: the start of a message about it.
         names: what sentences may name in braces: the arguments, and more.
     """
 
@@ -203,14 +203,15 @@ def exercise(
         reference: what the answer should give, computed on one device: it takes the same arguments.
             On a mesh a list has an array for each device.
         cases: tuples of arguments, or `OnMeshes`.
-        mistakes: {sentence: what a usual mistake gives, from the same arguments; None where it
-            gives what is right}. A sentence may name arguments in braces.
+        mistakes: {sentence: a function from the same arguments to the result of a usual mistake; it
+            returns None where the mistake gives the right result}. A sentence may name arguments in
+            braces.
         budget: what a run may use, besides being right.
-        reads: turns what the answer gave, and the arguments, into what is compared; it may raise
-            `CheckFailed`.
-        rules: of what the answer gave, and the arguments, says which rule it breaks; "" for none. A
-            puzzle with many right answers has rules and no reference.
-        rtol: how far a number may be from the reference's, as a part of the largest.
+        reads: a function from the answer's result and the arguments to the value that is compared;
+            it may raise `CheckFailed`.
+        rules: a function from the answer's result and the arguments to the rule that is broken; ""
+            for none. A puzzle with many right answers has rules and no reference.
+        rtol: how far a number may be from the reference's, as a fraction of the largest.
         praise: what is said of a right answer; it may name arguments in braces. Or a function, of
             what the answer gave and the arguments of the last case.
     """

@@ -47,10 +47,10 @@ class Budget:
     """What an answer may use on a mesh: the bytes of the shards in `OnMeshes`, and so many sends.
 
     Args:
-        sends: how many collectives, or a function from the mesh to how many. A reduce_scatter with
-            an all_gather is one all_reduce. None: as many as one likes.
+        sends: how many collectives, or a function from the mesh to this number. A reduce_scatter
+            with an all_gather is one all_reduce. None allows any number.
         computes: the devices compute something.
-        link_bytes: from the arguments to how many bytes go over links, at most.
+        link_bytes: a function from the arguments to the most bytes that may go over links.
     """
 
     sends: int | Callable[[Any], int] | None = None
@@ -66,8 +66,8 @@ class OnMeshes:
 
     Args:
         shapes: of the meshes.
-        given: from rows and columns of a mesh to the arrays, each with the shape of the shard that
-            a chip should get of it; None where this is free.
+        given: a function from rows and columns of a mesh to the arrays, each with the shape of the
+            shard that a chip should get; None where any shape is allowed.
         fabric: the chips must be able to send.
         more: further arguments; each tuple is tried on each mesh.
         call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,

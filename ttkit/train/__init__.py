@@ -1,9 +1,9 @@
 """Training on meshes, with ttml's names.
 
-The order to read it: `config` (settings), `parallel` and `context` (which mesh axis does what),
-`autograd`, `ops` and `distributed` (gradients, and collectives in them), `modules`, `attention` and
-`models` (layers), `optimizers`, `data` and `tokenizers` (text), then `trainer`: one step from top
-to bottom. `replicas`, `pipeline` and `hierarchy` train on several ranks; `p2p` sends between them.
+Read it in this order: `config` (settings, and the layout over a mesh), `context` (the open mesh),
+`autograd` (gradients), `parallel.distributed` (collectives with gradients), `model` (layers),
+`run.optimizers`, `run.data` and `run.tokenizers`, then `run.trainer`: one step from top to bottom.
+`parallel.ranks`, `pipeline` and `run.hierarchy` train on several ranks.
 
 Example:
     >>> from ttkit.train import AutoContext, DistributedConfig

@@ -28,7 +28,7 @@ shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 ModuleBase, OptimizerBase, MorehAdamW = Module, Optimizer, AdamW
 ReduceType = Enum(
     "ReduceType", "MEAN"
-)  # The mean over a device's elements; ttml's other kinds are not here.
+)  # A loss is the mean over a device's elements; ttml has more kinds.
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
@@ -62,7 +62,7 @@ def clip_grad_norm(
 
 
 class MemoryUsageTracker:
-    """A name that programs mention; allocations are not traced here."""
+    """A stand-in for ttml's tracker, whose name programs use; it traces no allocations."""
 
 
 # ---------------------------------------------------------------- losses
@@ -72,7 +72,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
     Args:
         prediction: [B, 1, S, V].
         target: [B, S], UINT32, row-major.
-        reduce: ttml's, of which the mean is the only one here.
+        reduce: as in ttml; only the mean is available here.
     """
     batch, _, length, width = prediction.shape()
     numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)

@@ -366,7 +366,7 @@ def open_layout(settings: Settings) -> Layout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
-        TTKitError: another mesh is open, or its axes are assigned otherwise.
+        TTKitError: another mesh is open, or its axes are assigned to other strategies.
     """
     context, device = AutoContext.get_instance(), settings.device_config
     layout = Layout.of(settings)
@@ -379,7 +379,8 @@ def open_layout(settings: Settings) -> Layout:
     if layout.axes and not context.is_parallelism_context_initialized():
         enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
-    if context.is_parallelism_context_initialized():  # An earlier run may have made it.
+    # An earlier run may have made this context with other axes.
+    if context.is_parallelism_context_initialized():
         axes = context.get_parallelism_context()
         if axes.layout.axes != layout.axes:
             asked = ", ".join(
@@ -409,7 +410,8 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
         cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
         fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
     turned = opens_transposed(whole, shape)
-    if turned and 1 not in shape:  # A line opens around the rim.
+    # A line opens along the rim of the machine, so a transposed line is no surprise.
+    if turned and 1 not in shape:
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
 

@@ -1,8 +1,9 @@
 """What a training run takes, before it starts: memory of a chip, bytes between chips, modelled
 times. Nothing is opened or allocated.
 
-It is the layout of one configuration, read off as `ttkit.layouts` reads off all of a machine's: by
-the model's own code, on tensors without values. A step's parts do not overlap."""
+It costs the layout of one configuration as `ttkit.layouts` costs all layouts of a machine: the
+model's own code runs on tensors without values. The modelled times assume no overlap of
+communication with compute."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class TrainingPlan(Tables):
     # ------------------------------------------------------------ sizes
     @property
     def dtype(self) -> str:
-        """Of weights, gradients and activations: `precision`."""
+        """The type of weights, gradients and activations: `precision`."""
         return self.settings.training_config.precision
 
     @property
@@ -66,7 +67,7 @@ class TrainingPlan(Tables):
 
     @property
     def ddp(self) -> int:
-        """Groups that share the batch."""
+        """The data-parallel replicas, which share the batch."""
         return self.model.layout.dp
 
     @property
@@ -151,7 +152,7 @@ class TrainingPlan(Tables):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the products of a step on each chip."""
+        """Floating-point operations of the matmuls of a step on each chip."""
         return self.cost.flops  # type: ignore[no-any-return]
 
     @property
@@ -163,7 +164,7 @@ class TrainingPlan(Tables):
 
     @property
     def times_s(self) -> dict[str, float]:
-        """Modelled seconds of a step: products, each kind of communication, the bubble of a
+        """Modelled seconds of a step: matmuls, each kind of communication, the bubble of a
         pipeline, and the optimizer, which reads and writes memory.
         """
         times = self.cost.times

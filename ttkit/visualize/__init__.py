@@ -172,8 +172,7 @@ def visualize_matmul(
     Args:
         x: a tensor of a mesh.
         w: a tensor of the same mesh, a matrix.
-        result: what became of x @ w; on the simulator its values tell whether partial sums were
-            added.
+        result: the tensor x @ w; on the simulator its values show whether partial sums were added.
         cut: without tensors, "samples", "columns", "rows", "both" or "nothing".
         chips: how many; for "both" also a mesh such as (2, 2), an axis for each cut.
         shape: samples, inputs and outputs; by default about 8, 12 and 16.

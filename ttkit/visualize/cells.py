@@ -1,7 +1,7 @@
 """Cells: labelled boxes in a grid, and the links between them.
 
-Meshes, tensors, placements, steps of plans, products of matrices, descriptors and ranks are drawn
-with them. What lies on one axis of time is drawn with lanes."""
+Meshes, tensors, placements, steps of plans, matmuls, descriptors and ranks are drawn with them.
+What lies on one axis of time is drawn with lanes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
-Pair = tuple[int, int]  # It has the indices of two cells.
+Pair = tuple[int, int]  # A pair has the indices of two cells.
 Size = tuple[float, float]
 
 # A cell's name and lines have these sizes in px; lines are STEP px apart.
@@ -31,7 +31,8 @@ SHEET = 15  # Sheets that lie over one another are shifted by so many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 STRIPES = "rgba(255,255,255,.45)"
-# A box that is new glides from where it was; one that is added glides and disappears.
+# A new box glides from the chip that sent it; a box that is added to another one glides and
+# disappears.
 MOTION = (
     ".ttkit-merge{opacity:0}@media(prefers-reduced-motion:no-preference){"
     ".ttkit-glide{animation:ttkit-glide 1s ease-in-out both}"
@@ -105,7 +106,8 @@ class Grid:
         pairs: linked cells.
         links: of each pair; None where the links are not known.
         cards: the first and the last of the cells with one outline: those of a card, or of a host.
-        fold: a long line is drawn in rows of so many cells, there and back.
+        fold: a long line is drawn in rows of so many cells, every second row in the other
+            direction.
     """
 
     title: str
@@ -243,7 +245,7 @@ class Cells(Drawing):
         cell, (x, y) = self.cells[index], self.corner(index)
         assert cell is not None
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
-        pad = min(2.4, w / 7, h / 7)  # The cell is seen between a box and its rim.
+        pad = min(2.4, w / 7, h / 7)  # A gap keeps the cell visible around each box.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
         top = y + self.head + STEP * len(cell.lines) + row * h + pad
         return left, top, w - 2 * pad, h - 2 * pad

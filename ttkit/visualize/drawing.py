@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 Point = tuple[float, float]
-Rectangle = tuple[float, float, float, float]  # It is (left, top, width, height).
+Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
 # Faults have the colour BAD, the box under words about them ALARM, in both themes.
@@ -37,7 +37,8 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
-    ".NAME text{pointer-events:none}"  # The mouse reaches the box below, which has the hover.
+    # The mouse must reach the box below the text, which has the hover.
+    ".NAME text{pointer-events:none}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
@@ -86,7 +87,7 @@ class Drawing:
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
-        self.smallest = math.inf  # `words` keeps here the size of the smallest words.
+        self.smallest = math.inf  # `words` updates it to the size of the smallest words.
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:

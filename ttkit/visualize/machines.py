@@ -207,7 +207,7 @@ def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
 def _cell(box: RankBox) -> Cell:
     lines = [box.place or "a Python process", box.cards_text]
     columns = max(map(len, box.cards.values()), default=1)
-    if columns == 1:  # Cards of one chip stand beside one another.
+    if columns == 1:  # Cards with one chip each stand beside one another, up to four in a row.
         columns = min(4, len(box.chips))
     chips = [Box([str(chip)], fill=tone(box.number)) for chip in box.chips]
     return Cell(

@@ -150,7 +150,8 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     """Return the product of two tensors of a mesh, as their placements cut it.
 
     Args:
-        result: what x @ w became; where its chips hold the same in each block, they were added up.
+        result: the tensor x @ w; if the chips of each block hold equal values, the partial sums
+            were added.
 
     Raises:
         TTKitError: w is no matrix.
@@ -265,7 +266,8 @@ def draw_matmul(
     text = "\n  ".join([title, *in_words(product)])
     wrong = fault(product)
     parts = product.parts
-    # A number of the result is where a row of x and a column of w meet.
+    # Put w above the result and x to its left, so that an element is where its row of x meets
+    # its column of w.
     cells = [
         None,
         _matrix(product, f"w [{k}, {n}]", (k, n), [(p.inner_w, p.columns) for p in parts]),

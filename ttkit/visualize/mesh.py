@@ -11,7 +11,7 @@ from ttkit import backend
 from ttkit.visualize.cells import GAPS, Box, Cell, Cells, Coordinate, Grid, Size
 from ttkit.visualize.drawing import Figure, tone
 
-UNKNOWN = -1  # It stands for a host rank that is not known.
+UNKNOWN = -1  # The host rank of a chip on a card is not known.
 LONGEST = 8  # A line of more chips is folded into several rows.
 NARROW = (6.0, GAPS[1])  # With these gaps eight chips in a row fit a page of 800 px.
 
@@ -125,7 +125,7 @@ def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Cel
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
-        whose: of whom, in words.
+        whose: the owner of the chips, in words.
         group: the number of the colour.
     """
     title = f"{whose}: chips {', '.join(map(str, chips))} of {system.num_devices}"

@@ -33,7 +33,7 @@ class Placement(Figure):
     Args:
         code: lines of Python; `x` is the array.
         nbytes: what each chip stores; 0 where the placement is refused.
-        padding: which part of these bytes holds no value, from 0 to 1.
+        padding: the fraction of these bytes that holds no value.
     """
 
     code: str = ""
@@ -54,9 +54,10 @@ def placement(
     axis_0: int | str = REPLICATE,
     axis_1: int | str = REPLICATE,
 ) -> Placement:
-    """Return the picture of a tensor on a simulated mesh, or of ttnn's words that refuse it.
+    """Return the picture of a tensor on a simulated mesh, or of ttnn's error if it refuses the
+    placement.
 
-    The mesh is opened beside those in use: your mesh, system and fabric stay as they are.
+    The mesh is separate from those in use: your mesh, system and fabric stay as they are.
 
     Args:
         system: a name of `ttkit.hardware.SYSTEMS`.
@@ -137,7 +138,7 @@ def _placed(
     layout: str,
     *axes: int | str,
 ) -> Placement:
-    """Place zeros of this shape on a mesh that nobody else sees, and draw what came of it."""
+    """Place zeros of this shape on a private simulated mesh, and draw the result."""
     import numpy as np
 
     from ttkit.sim import ttnn as simulated

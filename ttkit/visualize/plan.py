@@ -32,7 +32,8 @@ from ttkit.visualize.steps import (
 )
 
 MOST = 12  # A plan of at most so many steps is shown whole on one page.
-# Boxes of chips that hold at most so many chunks: columns, and width and height of a box.
+# Each row is for chips that hold at most so many chunks; it has the columns, and the width and
+# height of a box.
 LARGE_BOXES = ((8, 4, 24, 24), (64, 6, 19, 16), (math.inf, 20, 6, 6))
 SMALL_BOXES = ((4, 2, 20, 18), (8, 4, 20, 18), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.
@@ -145,8 +146,8 @@ def _label(drawing: Cells, step: StepPicture, arrow: Arrow) -> None:
     (x1, y1), (x2, y2), (right, up) = _way(drawing, step, arrow.source, arrow.destination)
     x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
     forward, upright = step.forward(arrow), abs(x2 - x1) <= abs(y2 - y1)
-    first = forward != bool(right or up)  # Of two curves, the way forward is the inner one.
-    if upright:  # Side by side they are too wide.
+    first = forward != bool(right or up)  # Of two arcs, the forward one is the inner.
+    if upright:  # Labels of a vertical link would not fit side by side.
         y += -9 if forward else 9
     chunks = ranges(arrow.chunks)
     text = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
@@ -160,7 +161,7 @@ def _label(drawing: Cells, step: StepPicture, arrow: Arrow) -> None:
     drawing.box(*at, fill=fill, edge=INK, round=0, hover=hover)
     drawing.words(x, y + 4, text, size=SIZE, colour=INK, bold=True)
     if len(step.grid.devices) > 8:
-        return  # There is no room for bytes.
+        return  # A mesh of more chips has no room for bytes.
     place, anchor = (x, y - 10 if first else y + 19), "middle"
     if upright:
         off = wide / 2 + 4
@@ -172,7 +173,7 @@ def _wrong(drawing: Cells, step: StepPicture, arrow: Arrow) -> None:
     """Draw a dashed red line for what cannot be sent, with the reason."""
     at = step.plan.topology.place
     if arrow.source not in at or arrow.destination not in at:
-        return  # A chip that is not there has no place.
+        return  # A line cannot end at a chip that does not exist.
     start, end = (drawing.centre(at[chip]) for chip in (arrow.source, arrow.destination))
     drawing.line(start, end, colour=BAD, width=2.5, dash="6 4")
     wide = width_of(arrow.wrong, SIZE, bold=True) + 8

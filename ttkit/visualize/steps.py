@@ -189,7 +189,7 @@ def problem_of(plan: Plan) -> tuple[str, int]:
 def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     """Return the pictures of all moments, before the first step and after each; of bad plans too.
 
-    A chip has a place for all chunks that it holds at some time or should hold at the end.
+    A chip has a slot for each chunk that it holds at some time or should hold at the end.
 
     Args:
         names: of the chips, in the order of the mesh, such as "abcd".

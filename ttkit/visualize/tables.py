@@ -17,8 +17,8 @@ from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, sli
 from ttkit.words import in_notebook
 
 CELL = 30  # A cell of a mesh has so many columns of text.
-Table = list[Any]  # It has what rich prints, in order.
-Cell = tuple[str, str | None]  # It has the text and its background.
+Table = list[Any]  # Its elements are what rich prints, in order.
+Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 
 
 def as_text(table: Table, width: int = 160) -> str:
@@ -86,7 +86,9 @@ def mesh_table(mesh_device: Any) -> Table:
 
 
 def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
-    """Return the first lines of a chip: its id; where ranks share the mesh, whether it is ours."""
+    """Return the first lines of a chip: its id; where ranks share the mesh, whether this rank has
+    it.
+    """
     if ids[place] is None:
         return "Remote\nUnknown ID\n"
     return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
@@ -165,9 +167,9 @@ def _ranges_at(
 ) -> Callable[[Coordinate], Ranges]:
     """Return a function from a place to what ttnn prints for it: (start, end) in each dimension.
 
-    Along each axis, ttnn takes the size of each part from one place: on the host the first one that
-    the topology names, on devices the last one that the distribution fills. A place without a
-    shard, or none at all, gives a part of size 0.
+    Along each axis, ttnn takes the size of each shard from one place: on the host the first one
+    that the topology names, on devices the last one that the distribution fills. A place without a
+    shard, or no place at all, gives size 0.
 
     Args:
         on_host: the places that the topology of a tensor on the host names, else None.

@@ -16,7 +16,8 @@ from ttkit.visualize.cells import Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Figure, Rectangle, tone
 from ttkit.visualize.mesh import chips_of, gap_of, grid_of, ids_at
 
-Ranges = tuple[tuple[int, int], ...]  # It has (start, end) in each dimension of the global tensor.
+# A shard has (start, end) in each dimension of the global tensor.
+Ranges = tuple[tuple[int, int], ...]
 
 
 # ---------------------------------------------------------------- where the shards lie
@@ -26,7 +27,7 @@ class Place:
 
     Args:
         device: the device id; None on the host, and for a chip of another rank.
-        ranges: what it holds of the whole tensor; None where there is no shard.
+        ranges: its slice of the global tensor; None where there is no shard.
         group: chips of one group hold the same slice; None where there is no shard.
     """
 
@@ -165,7 +166,7 @@ def draw_tensor(tensor: Any) -> Figure:
     title = f"tensor {list(picture.whole)}{shards} · {kind} · {where}"
     devices = tuple(range(len(picture.cells))) if mesh is None else chips_of(mesh)
     grid = grid_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
-    wide = grid.drawn[1] <= 4  # Where chips are narrow, the coordinate has a line of its own.
+    wide = grid.drawn[1] <= 4  # In narrow chips the coordinate has its own line.
     cells = []
     for label, place in zip(grid.labels, picture.cells):
         away = "" if mesh is None else "remote"

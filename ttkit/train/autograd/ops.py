@@ -44,7 +44,8 @@ def _rows(value: Value) -> Value:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out].
 
-    Or a product for each of n: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows, out]."""
+    With n weights it is n matmuls: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows,
+    out]."""
     value = x.get_value()
     out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
 
@@ -259,9 +260,9 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
 def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
     """Set elements to zero with the given probability and scale the rest up to keep the mean.
 
-    All devices drop the same places, as tensor-parallel replicas need, so which elements of a batch
-    are dropped depends on the mesh. ttnn drops in bfloat16 only, where the ones and zeros of a mask
-    are exact."""
+    All devices drop the same positions, as tensor-parallel replicas need, so which elements of a
+    batch are dropped depends on the mesh. ttnn drops in bfloat16 only, where the ones and zeros of
+    a mask are exact."""
     if not probability:
         return x
     value = x.get_value()
@@ -283,8 +284,8 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
-        numbers: [1, 1, 1, V], which token each column stands for. A device with a part of the
-            vocabulary has its part of the numbers and gets zeros for tokens of other devices.
+        numbers: [1, 1, 1, V], which token each column stands for. If the vocabulary is sharded, a
+            device has its shard of the numbers and gets zeros for tokens of other shards.
     """
     batch, length = ids.shape[0], ids.shape[-1]
     column = ttnn.to_layout(ttnn.reshape(ids, (batch, 1, length, 1)), ttnn.TILE_LAYOUT)
@@ -292,10 +293,10 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 
 
 def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
-    """Return the table's row of each token, [B, 1, S, E], as a product with one-hot rows.
+    """Return the table's row of each token, [B, 1, S, E]: a matmul of one-hot rows with the table.
 
-    ttnn.embedding takes bfloat16 tables only and no part of a vocabulary; the product takes both
-    and costs as much as the logits.
+    ttnn.embedding takes bfloat16 tables only and no sharded vocabulary; the matmul takes both and
+    costs as much as the logits.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
@@ -316,7 +317,7 @@ def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tenso
     """Return the mean squared difference on each device, [1, 1, 1, 1].
 
     Args:
-        reduce: ttml's, of which the mean is the only one here.
+        reduce: as in ttml; only the mean is available here.
     """
     difference = prediction - target
     return mean(difference * difference)

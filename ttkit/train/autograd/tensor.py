@@ -42,7 +42,7 @@ FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
 class Values(np.ndarray):
-    """An array of which `float` gives the only number, in NumPy 2.4, too."""
+    """An array of one number in any shape; NumPy 2.4 converts none with dimensions to `float`."""
 
     def __float__(self) -> float:
         return float(self.item())

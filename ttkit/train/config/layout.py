@@ -68,7 +68,7 @@ def zigzag(length: int, parts: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a training step is cut over chips; with `on`, over those of an open mesh.
+    """How a training step is sharded over chips; with `on`, over those of an open mesh.
 
     Args:
         dp: data parallel: replicas that share a batch.
@@ -77,9 +77,10 @@ class Layout:
         cp: context parallel: chips that share each sequence.
         ep: expert parallel: chips of the data-parallel axis that share the experts; 1 or `dp`.
         zero: what data parallel shards: 1 the optimizer's state, 2 gradients too, 3 weights too.
-        sequence_parallel: between the blocks' products, `tp` chips share the sequence.
+        sequence_parallel: between the tensor-parallel matmuls, the sequence is sharded over `tp`
+            chips.
         recompute: a block keeps only its input, and backward computes the rest again.
-        micro_batches: parts of a batch, one after the other.
+        micro_batches: how many equal micro-batches a batch is split into, one after the other.
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
         precision: of weights, gradients and activations.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
@@ -268,7 +269,7 @@ class Layout:
     ) -> Any:
         """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
 
-        Positions along `cp_dim` are shared in `zigzag` order."""
+        Positions along `cp_dim` are sharded in `zigzag` order."""
         ttnn = backend.load()
         if cp_dim is not None and self.cp > 1:
             array = np.take(array, zigzag(array.shape[cp_dim], self.cp), axis=cp_dim)
@@ -310,10 +311,10 @@ class Layout:
         return next((dim for dim in (2, 3) if shape[dim] % step == 0), None)
 
     def split(self, n: int, what: str) -> int:
-        """Return a tensor-parallel device's part of n.
+        """Return how many of n rows, columns or heads each tensor-parallel rank has.
 
         Raises:
-            TTKitError: it is not a whole number.
+            TTKitError: the TP size does not divide n.
 
         Example:
             >>> Layout(tp=8).split(384, "embedding_dim")
@@ -396,8 +397,8 @@ class Layout:
         """Return a training configuration with this layout.
 
         Args:
-            settings: what else the run needs; of its layout nothing stays.
-            mesh_shape: of the mesh of each stage; other replicas have meshes of their own.
+            settings: the other settings of the run; their own layout is replaced.
+            mesh_shape: the shape of each stage's mesh; further replicas have other meshes.
         """
         replicas = self.chips // (math.prod(mesh_shape) * self.pp)
         on: dict[str, Any] = {

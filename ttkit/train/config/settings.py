@@ -171,7 +171,7 @@ class TransformerConfig(Section):
     num_experts: Natural = 0
     experts_per_token: Count = 2
     capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.
-    balance_loss: Rate = 0.01  # It weighs Switch's balance loss.
+    balance_loss: Rate = 0.01  # The total loss has so many times Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -228,7 +228,7 @@ class TrainingConfig(Section):
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    # The type of weights and activations; ttml's default is bfloat16.
+    # Weights and activations have this type; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
@@ -240,7 +240,7 @@ class TrainingConfig(Section):
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
-    model_config: str | None = None  # It is the path of a YAML file.
+    model_config: str | None = None  # This path names a YAML file with the model's section.
     transformer_config: TransformerConfig | None = None
 
 
@@ -258,7 +258,7 @@ class SchedulerConfig(Section):
 class PipelineParallelConfig(Section):
     """The blocks of the model on each rank, and the schedule of the stages.
 
-    The last two keys are this kit's own.
+    ttml does not have the last two keys.
     """
 
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
@@ -322,16 +322,16 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
 def split_blocks(
     config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
 ) -> list[list[range]]:
-    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
+    """Return the blocks of each chunk of each stage; chunks are assigned to stages in turn, as in
     `ttkit.plans.Schedule`.
 
-    Unless given, the parts are of the same size, the first ones a block larger if necessary.
+    Unless given, the chunks have equal sizes; the first ones have a block more if necessary.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.
 
     Raises:
-        TTKitError: a part without a block; counts that are not those of the model.
+        TTKitError: a chunk has no block, or the counts do not add up to the model's blocks.
 
     Example:
         >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)

@@ -56,7 +56,7 @@ class Rotary(Module):
         Each angle comes twice, for the two numbers of its pair.
 
         Args:
-            cp_dim: 2 where the context-parallel chips share the positions.
+            cp_dim: 2 shards the positions over the context-parallel chips.
         """
         if (start, length) not in self._tables:
             shape, device = (1, 1, length, self.width), self.layout.device
@@ -114,7 +114,7 @@ class Attention(Module):
                 this one token.
         """
         layout = self.query.layout
-        x = enter(x, layout)  # One `enter` for the three needs one all-reduce of the gradients.
+        x = enter(x, layout)  # One `enter` for the three sums their gradients in one collective.
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)

@@ -2,19 +2,19 @@
 
 A token chooses its k likeliest experts. With k = 1 the expert's output counts as much as its
 probability (Switch, Fedus 2021), else as much as its share of the probability of the k (Mixtral,
-Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) places for each sequence of S
-tokens, so the same tokens get places however the batch is cut (GShard's groups, Lepikhin 2020).
-Tokens take places in their order: no token depends on a later one. A choice without a place counts
-nothing, and the residual passes.
+Jiang 2024). An expert has C = ceil(capacity_factor k S / experts) slots for each sequence of S
+tokens, so the same tokens get slots however the batch is sharded (GShard's groups, Lepikhin 2020).
+Tokens take slots in their order: no token depends on a later one. A choice without a slot adds
+nothing; the residual connection still carries the token.
 
-With expert parallelism each of n data-parallel groups has every nth part of the experts:
+With expert parallelism each of n data-parallel ranks has 1 / n of the experts:
 
 | step     | a chip's tensor                                                | sent         |
 |----------|----------------------------------------------------------------|--------------|
 | route    | [B, 1, S, E] probabilities of the experts                      |              |
-| dispatch | [B, E, C, W] = places^T x, of its sequences for all experts    | all-to-all   |
+| dispatch | [B, E, C, W] = slots^T x, of its sequences for all experts     | all-to-all   |
 | compute  | [1, E / n, n B C, W], of all sequences for its experts         | all-to-all   |
-| combine  | [B, 1, S, W] = (gates places) y, the sum of the chosen experts |              |"""
+| combine  | [B, 1, S, W] = (gates slots) y, the sum of the chosen experts  |              |"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ttkit.train.parallel.sequence import enter, leave, used_on_shards
 
 
 def capacity(config: TransformerConfig, length: int) -> int:
-    """Return how many places an expert has for a sequence of `length` tokens.
+    """Return how many slots an expert has for a sequence of `length` tokens.
 
     Example:
         >>> capacity(TransformerConfig(num_experts=8), 128)
@@ -61,11 +61,11 @@ def choices(probs: Value, k: int, numbers: Value) -> Value:
 
 
 def places(chosen: Value, numbers: Value) -> Value:
-    """Return [B, S, E, C]: 1 where a token has a place of an expert's queue.
+    """Return [B, S, E, C]: 1 where a token has a slot of an expert's queue.
 
     Args:
         chosen: [B, 1, S, E] of ones and zeros.
-        numbers: [1, 1, 1, C], float32, the places' numbers.
+        numbers: [1, 1, 1, C], float32, the slots' numbers.
     """
     batch, _, length, experts = chosen.shape
     # A token's turn is 0 if it is the first in an expert's queue, and -1 if it is not in it.
@@ -74,14 +74,14 @@ def places(chosen: Value, numbers: Value) -> Value:
 
 
 class Experts(Module):
-    """What takes the place of a block's MLP: a router and experts, which have no biases.
+    """A mixture of experts in place of a block's MLP: a router, and experts without biases.
 
-    With tensor parallelism each chip has its part of every expert's inner width.
+    With tensor parallelism each chip has its shard of every expert's inner width.
 
     Args:
         config: the model.
         inner: the inner width of an expert.
-        layout: where it lies.
+        layout: how its weights are sharded.
     """
 
     def __init__(self, config: TransformerConfig, inner: int, layout: Layout):
@@ -117,8 +117,8 @@ class Experts(Module):
         config, layout = self.config, self.layout
         k, experts = config.experts_per_token, config.num_experts
         weight = used_on_shards(self.router.weight, layout)
-        # Each chip weighs its local shard of the outputs with the logits, so `enter` all-reduces
-        # the logits' gradients.
+        # Each chip weighs its local shard of the outputs with the logits, so `enter` sums the
+        # logits' gradients.
         logits = enter(ops.linear(x, weight), layout)
         batch, _, length, width = (rows := enter(x, layout)).shape()
         probs = ttnn.softmax(logits.get_value(), dim=-1)
@@ -152,12 +152,12 @@ class Experts(Module):
         return all_to_all(ops.transpose(y, 0, 1), 1, 0, axis)
 
     def _balanced(self, logits: Tensor, probs: Value, chosen: Value) -> Tensor:
-        """Return the logits, whose gradient has that of the balance loss beside.
+        """Return the logits; their backward adds the gradient of the balance loss.
 
         The loss (Switch, eq. 4) is alpha E sum_e f_e P_e: f the share of a sequence's choices that
         fall on an expert, P its mean probability; alpha if all are even. It is the mean over
-        sequences. Each block has one of its own; no block hands it on, so that blocks can be
-        computed again and be on other meshes than the model's loss.
+        sequences. Each block keeps its own balance loss and passes none to the next, so that blocks
+        can be recomputed and can be on other meshes than the model's loss.
         """
         batch, _, length, experts = probs.shape
         k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch

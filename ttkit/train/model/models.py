@@ -3,7 +3,7 @@
 The initial weights are the same on every mesh, bit for bit. The results are the same within
 rounding, because a sharded model adds in another order. The shards are Megatron's (Shoeybi 2019):
 queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
-after each pair; the vocabulary in parts."""
+after each pair; the vocabulary is sharded."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ from ttkit.train.parallel.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):
-    """The token table and the head, each device with its part of the vocabulary; one parameter for
-    both if they are tied.
+    """The token table and the head, both sharded along the vocabulary; one parameter for both if
+    they are tied.
 
     Args:
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
             device.
-        has_table, has_head: one of them is false in a pipeline stage with one end of the model.
+        has_table, has_head: a pipeline stage that has only one end of the model sets one of them to
+            False.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Transformer(Module):
 
     Args:
         config: the model.
-        layout: where it lies; the AutoContext's unless given.
+        layout: how its weights are sharded; the AutoContext's unless given.
         blocks: the blocks of a pipeline stage; all unless given. The first stage has the table, the
             last one the head.
 
@@ -218,14 +219,16 @@ class Transformer(Module):
         for index, block in self.blocks.items():
             # Its index in the whole model lets a pipeline stage drop the same elements.
             block.dropout.seed = index + 1
-        self.parameters()  # The call names them.
+        self.parameters()  # `parameters` also gives each parameter its name.
 
     def ends(self, width: int) -> Rotary | None:
-        """Make what is at the start beside the table; return what all blocks share."""
+        """Make the table of positions of a model that has one; return the rotary angles of one that
+        has them.
+        """
         raise NotImplementedError
 
     def dropouts(self) -> list[Dropout]:
-        """Where elements are dropped."""
+        """The dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
     def embed(self, ids: Value, cache: Any = None) -> Tensor:

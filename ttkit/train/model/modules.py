@@ -109,8 +109,8 @@ class Linear(Module):
 
 
 def sharded_layout() -> Layout:
-    """Return the layout of the AutoContext for what is tensor-parallel by its name: without a
-    parallelism context all chips of a line share it, as in ttml.
+    """Return the AutoContext's layout for a layer that is always tensor-parallel. Without a
+    parallelism context all chips of a line shard it, as in ttml.
 
     Raises:
         TTKitError: there is no context, and the mesh is no line.
@@ -122,10 +122,11 @@ def sharded_layout() -> Layout:
 
 
 class ColumnParallelLinear(Linear):
-    """x W^T + b with sharded output features: each device computes its part from whole inputs.
+    """x W^T + b with sharded output features: each device computes its shard of the output from the
+    full input.
 
     Args:
-        gather_output: join the parts, so that every device has all outputs.
+        gather_output: all-gather the shards, so that every device has all outputs.
     """
 
     shards = 2, 3
@@ -151,11 +152,11 @@ class ColumnParallelLinear(Linear):
 
 
 class RowParallelLinear(Linear):
-    """x W^T + b with sharded input features: each device multiplies its part, and the products are
-    summed.
+    """x W^T + b with sharded input features: each device multiplies its local shards, and an
+    all-reduce adds the partial sums.
 
     Args:
-        input_is_parallel: x has this device's part of the features already.
+        input_is_parallel: x is this device's shard of the features already.
     """
 
     shards = 3, None
@@ -208,7 +209,7 @@ class RMSNorm(Module):
 class Dropout(Module):
     """Zeros with the given probability while training.
 
-    The places follow from the seed and the count of calls: the same on every mesh.
+    The seed and the count of calls determine the zeroed elements: the same on every mesh.
     """
 
     def __init__(self, probability: float, seed: int = 0):

@@ -43,8 +43,8 @@ class Parameter(Tensor):
         zero_dim: the dimension that ZeRO shards over the data-parallel axis, or None.
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
-        expert: whether the data-parallel groups have other experts of it each.
-        name: its place in the model, once the model has named it.
+        expert: whether it is a tensor of experts that are sharded over the data-parallel ranks.
+        name: its path in the model, once the model has named it.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Parameter(Tensor):
 
     # ------------------------------------------------------------ values
     def shape(self) -> list[int]:
-        """The shape on one device, which may have only a part of it."""
+        """The shape of the local shard on one device."""
         return list(self.local_shape)
 
     @property
@@ -140,13 +140,13 @@ class Parameter(Tensor):
         self.set_value(value if self.is_sharded else self._gathered(value))
 
     def _sharded(self, value: Value) -> Value:
-        """Return each chip's shard of what all replicas have."""
+        """Return each chip's ZeRO shard of a tensor that all replicas hold in full."""
         if self.zero_dim is None:
             return value
         return local_slice(value, self.zero_dim, self.layout.dp_axis)
 
     def _gathered(self, value: Value) -> Value:
-        """Return on all replicas what each has a shard of."""
+        """Return the all-gather of the replicas' ZeRO shards."""
         if self.zero_dim is None:
             return value
         return gathered(value, self.zero_dim, self.layout.dp_axis)

@@ -1,6 +1,6 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
-"ZeRO: memory optimizations toward training trillion parameter models"): what n replicas would hold
-n times, each of their n chips holds a shard of.
+"ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
+data-parallel ranks what each of them would hold in full.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
 mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.
@@ -12,8 +12,8 @@ mean gradient, so it can update its shard of the weights with its shard of the o
 | 2     | and the gradients          | the same; a reduce-scatter for each micro-batch           |
 | 3     | and the weights            | and an all-gather W in each forward and in each backward  |
 
-A weight is sharded along one of its dimensions, in whole tiles. One that has none that divides,
-such as a narrow bias, stays whole on every chip, and its gradients are all-reduced.
+A weight is sharded along one of its dimensions, in whole tiles. If no dimension divides evenly, as
+in a narrow bias, every chip holds the full weight, and its gradients are all-reduced.
 
 Stages 2 and 3 average in `Parameter.add_grad`, once for each micro-batch; stage 1 in
 `average_gradients`, once for each step: both by `reduce_scatter_mean`.
@@ -42,11 +42,12 @@ def average_gradients(
     parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
 ) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
-    there is a communicator, over its ranks: a replica of the model each.
+    there is a communicator, over its ranks, each of which has a replica of the model.
 
     Args:
-        bucket_mb: send gradients of a mesh together up to so many MB; 0: each alone. Those that
-            ZeRO shards, of experts, or whose size is no multiple of 32 are always sent alone.
+        bucket_mb: the most MB of gradients that are sent as one bucket; 0 sends each alone.
+            Gradients that ZeRO shards, of experts, or whose size is no multiple of 32 are always
+            sent alone.
     """
     fit: list[Parameter] = []
     # Backward computes the last layer's gradients first, so sending these first can overlap the

@@ -64,7 +64,7 @@ def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
 
 
 def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
-    """Return the parts of all devices' tensors that are for this one, joined along `in_dim`."""
+    """Return the all-to-all: each device's slice of all devices' tensors, joined along `in_dim`."""
     call = ttnn.experimental.all_to_all_async_generic
     return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 
@@ -87,8 +87,7 @@ def _collective(
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
 
-    Of every axis in turn, slices are cut along the first axis first, so they are joined along it
-    last.
+    Over all axes, slices are cut along the first mesh axis first, so they are joined along it last.
     """
     *dims, axis = where
     if axis == EVERY:
@@ -112,7 +111,7 @@ def all_reduce(
     """Return the sum over the devices, on each of them.
 
     Args:
-        noop_backward: each device's input was a part of its own (a row-parallel product), so the
+        noop_backward: each device's input is its own partial sum (of a row-parallel matmul), so the
             gradient passes unchanged: Megatron's *g*.
     """
     back = _same if noop_backward else reduced
@@ -173,10 +172,10 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
     """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
 
     The receiving buffer has room for the whole value, so that no device's send waits for another
-    device to receive; ttml has small ones, and sends from even and odd devices in turns.
+    device to receive; ttml has small buffers, and sends from even and odd devices in turns.
 
     Args:
-        backward: the other way round the ring, as gradients go.
+        backward: send in the other direction around the ring, as gradients need.
     """
     mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
     # The buffer is a power of two of bytes and has room for 4 bytes an element.
@@ -203,9 +202,8 @@ def cross_entropy_loss(
 ) -> Tensor:
     """Return each device's mean over tokens of -log softmax(logits)[target], [1, 1, 1, 1], float32.
 
-    Along `cluster_axis` each device has a part of the vocabulary, and only three numbers a token
-    are sent: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019,
-    section 3).
+    Along `cluster_axis` the vocabulary is sharded, and only three numbers a token are sent: the
+    highest logit, the sum of exponentials and the target's logit (Shoeybi 2019, section 3).
 
     Args:
         logits: [B, 1, S, V on this device].
@@ -247,7 +245,7 @@ def synchronize_gradients(
 ) -> None:
     """Replace each gradient by its mean over the replicas.
 
-    Without it the replicas drift apart while the loss looks plausible.
+    Without this call the replicas' weights diverge while the loss looks plausible.
 
     Args:
         parameters: what `model.parameters()` returns.
@@ -256,8 +254,8 @@ def synchronize_gradients(
 
     Raises:
         TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
-            silently in these two cases), no parameter has a gradient, or the replicas have other
-            experts each.
+            silently in these two cases), no parameter has a gradient, or each replica has different
+            experts.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()

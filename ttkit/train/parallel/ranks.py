@@ -36,8 +36,8 @@ def check_same_model(parameters: Mapping[str, Any], comm: Any) -> None:
 def start_mpi() -> Any:
     """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library requires.
 
-    A process that no launcher started shares memory with nobody. Open MPI then makes no file for
-    shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
+    A process that no launcher started shares memory with no other process. Open MPI then makes no
+    file for shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
     """
     name = "OMPI_MCA_btl"
     alone = "PMIX_NAMESPACE" not in os.environ and name not in os.environ
@@ -55,8 +55,8 @@ def wait(request: Any, times: float = 1) -> None:
     """Wait for an MPI request, so that Ctrl-C interrupts it.
 
     Raises:
-        TTKitError: it is not complete after so many times `TTKIT_RANK_TIMEOUT` seconds, 300
-            unless set.
+        TTKitError: it is not complete after `times` times `TTKIT_RANK_TIMEOUT` seconds, which are
+            300 unless set.
     """
     start = time.monotonic()
     while not request.Test():

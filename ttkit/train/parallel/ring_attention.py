@@ -1,14 +1,14 @@
 """Ring attention (Liu 2023, "Ring attention with blockwise transformers"): each chip keeps its
-queries, and keys and values go round the context-parallel axis.
+queries, and keys and values travel around the ring of the context-parallel axis.
 
-A softmax over keys that come in parts needs three numbers or rows of each query so far: the highest
+A softmax over keys that arrive in shards keeps three running values for each query: the highest
 score, the sum of exponentials, and the sum of values (Milakov 2018, "Online normalizer calculation
 for softmax"). Backward computes the scores again from one number a row, the logarithm of that sum
-(Dao 2023, "FlashAttention-2"), while the gradients of keys and values go round with them.
+(Dao 2023, "FlashAttention-2"), while the gradients of keys and values travel with them.
 
 With a causal mask the sequence lies in `zigzag` order (Zhu 2024, "ring-flash-attention"), so that
-no step has work that is thrown away. What a chip i computes when it has the keys of chip j, for
-its early and its late chunk of queries:
+all chips do the same work and no scores with other chips' keys are masked. What a chip i computes
+when it has the keys of chip j, for its early and its late chunk of queries:
 
 |       | early x early keys | late x early keys | late x late keys | of n x n scores |
 |-------|--------------------|-------------------|------------------|-----------------|
@@ -17,7 +17,7 @@ its early and its late chunk of queries:
 | j > i |                    | all               | all              | half            |
 
 All chips run one program, so for the last two rows `ttnn.where` selects the operands of the second
-product by a mask that differs from chip to chip."""
+matmul by a mask that differs from chip to chip."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Values = Sequence[Value]
 
 @functools.lru_cache(8)
 def _constants(layout: Layout, length: int, copies: int) -> Values:
-    """Return what hides later keys of a chip's own, [1, 1, copies * length, length], and each
-    chip's place in the ring, [1, 1, 1, 1].
+    """Return the causal mask of a chip's own chunk, [1, 1, copies * length, length], and each
+    chip's index in the ring, [1, 1, 1, 1].
     """
     place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
     mapper, how = layout.mapper(cp_dim=0), {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
@@ -57,7 +57,7 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
 
     Args:
         keys: keys and values.
-        sofar: the same three of keys seen before, which are taken in.
+        sofar: the same three values for the keys seen before, which the result includes.
     """
     k, v = keys
     scores = _scores(q, k, hidden)
@@ -79,7 +79,7 @@ def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Val
     Args:
         keys: keys and values.
         rows: queries, the gradient of their results, the logarithm of each query's sum of
-            exponentials over all keys, and the product of its result with the gradient, summed.
+            exponentials over all keys, and the dot product of its result and the gradient.
     """
     (k, v), (q, grad, total, dot) = keys, rows
     probs = ttnn.exp(ttnn.subtract(_scores(q, k, hidden), total))

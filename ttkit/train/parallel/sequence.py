@@ -1,11 +1,11 @@
 """Sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
-models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its part of
+models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its shard of
 the sequence.
 
 | where                      | without         | with                      |
 |----------------------------|-----------------|---------------------------|
-| into a group of products   | f: `broadcast`  | all-gather of the shards  |
-| out of a group of products | g: `all_reduce` | reduce-scatter            |
+| into column-parallel       | f: `broadcast`  | all-gather of the shards  |
+| out of row-parallel        | g: `all_reduce` | reduce-scatter            |
 | norms, dropout, residuals  | [B, 1, S, E]    | [B, 1, S / tp, E]         |
 
 A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent, and what lies
@@ -27,7 +27,7 @@ SEQUENCE = 2  # This is the sequence's dimension in activations [B, 1, S, E].
 
 
 def enter(x: Tensor, layout: Layout) -> Tensor:
-    """Return x [B, 1, S, E] for a group of products that is sharded by columns.
+    """Return x [B, 1, S, E], the input of column-parallel matmuls.
 
     Args:
         x: with sequence parallelism [B, 1, S / tp, E].
@@ -38,8 +38,8 @@ def enter(x: Tensor, layout: Layout) -> Tensor:
 
 
 def leave(x: Tensor, layout: Layout) -> Tensor:
-    """Return the sum of the chips' parts of a product that is sharded by rows, [B, 1, S, E]; with
-    sequence parallelism each chip's part of it, [B, 1, S / tp, E].
+    """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]; with sequence
+    parallelism its reduce-scattered local shard, [B, 1, S / tp, E].
     """
     if layout.sequence_parallel:
         by = "the TP size (sequence_parallel)"
@@ -49,10 +49,12 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
 
 
 def local_part(x: Tensor, layout: Layout) -> Tensor:
-    """Return a chip's part of something that all have, such as the positions' vectors."""
+    """Return each chip's local shard of a replicated tensor, such as the position vectors."""
     return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
 
 
 def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:
-    """Return a weight that each chip uses on its part of the sequence: its gradient is summed."""
+    """Return a weight that each chip uses on its shard of the sequence: backward all-reduces its
+    gradient.
+    """
     return broadcast(weight, layout.tp_axis) if layout.sequence_parallel else weight

@@ -7,14 +7,14 @@ from typing import Any
 
 from ttkit import ttnn
 
-FIFO_BYTES = 1 << 16  # The size of each chip's receiving buffer.
+FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
 
 
 class Sockets:
     """A socket in each direction between the mesh of this rank and one of the same shape on
     another rank: each chip is connected to the chip at its coordinate.
 
-    Both ranks must make theirs in the same order."""
+    Both ranks must make their sockets in the same order."""
 
     def __init__(self, mesh: Any, peer: int):
         rank = int(ttnn.distributed_context_get_rank())

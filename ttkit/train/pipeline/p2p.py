@@ -2,8 +2,8 @@
 weights from one rank to another: inside a process, by MPI, or over the fabric.
 
 A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
-once they have arrived. By host, a tensor travels as the global array of its batch, so the meshes of
-two stages may differ in shape."""
+once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
+meshes of two stages may differ in shape."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ttkit.train.pipeline.mesh_sockets import Sockets
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
-Route = tuple[str, int, int]  # It has the kind of message and the two ranks, in any order.
+Route = tuple[str, int, int]  # A route is a kind of message and two ranks, in any order.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
-    """Return the global array of a tensor whose batch is sharded over the data-parallel axis, and
-    whose sequence (dimension 2) as the layout shares it: each shard once, joined.
+    """Return the global array of a tensor whose batch is sharded over the data-parallel axis and
+    whose sequence (dimension 2) is sharded as the layout asks. One replica of each shard is read.
     """
     shards = ttnn.get_device_tensors(value)
     tp_axis = layout.tp_axis if layout.sequence_parallel else None
@@ -123,18 +123,19 @@ def describe(message: Message) -> str:
 
 
 class MPITransport(Transport):
-    """Between ranks: from host to host by MPI, where a tag names each message, so that any order
-    works; and what has a route, from chip to chip over sockets between meshes of the same shape.
+    """Messages between ranks. A message with a route goes from chip to chip, over sockets between
+    meshes of the same shape. Others go from host to host by MPI; a tag names each, so they may come
+    in any order.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
         layout: of this rank's mesh.
         routes: (what, one rank, the other) of what sockets carry; a socket keeps the order.
-        chunks: parts of the model on each stage.
+        chunks: how many chunks of the model each stage has.
         describe: names a message that does not arrive.
 
     Attributes:
-        bytes_sent: through the host so far, by what it was: {"weights": ...}.
+        bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
         patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
             itself, so that the sender's message comes first and names the culprit.
     """

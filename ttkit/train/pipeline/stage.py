@@ -51,11 +51,11 @@ class Stage:
     ) -> Tensor:
         """Return the output of a part: activations [B, 1, S, E], of the last part the loss.
 
-        It drops the elements that it drops on one device, in any order of forwards.
+        Dropout zeroes the same elements as on one device, whatever the order of forwards.
 
         Args:
-            given: activations; None for the first part.
-            batch: tokens and targets of the micro-batch, for the first and the last part.
+            given: activations; None for the first chunk.
+            batch: tokens and targets of the micro-batch, for the first and the last chunk.
             before: calls of each dropout in all earlier steps.
             keep: whether to keep what the backward of this micro-batch needs.
         """
@@ -75,7 +75,7 @@ class Stage:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
 
         Args:
-            grad: of the output; None for the last part, whose loss counts `share`.
+            grad: of the output; None for the last chunk, whose loss counts `share`.
         """
         start, end = self._kept.pop((action.chunk, action.micro_batch))
         if grad is None:
@@ -111,7 +111,7 @@ def make_schedule(
     """Return the schedule of a configuration, or a given one, for so many stages and micro-batches.
 
     Raises:
-        TTKitError: it is not valid, of another size, or splits backwards.
+        TTKitError: the schedule is not valid, has another size, or splits backwards.
     """
     name, chunks = pipeline.schedule, pipeline.chunks_per_rank
     if given is None and chunks > 1 and name != "interleaved":

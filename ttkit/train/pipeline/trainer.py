@@ -57,7 +57,7 @@ class PipelineTrainer(Trainer):
             the host's clock.
 
     Raises:
-        TTKitError: the settings do not fit together; nothing is computed before.
+        TTKitError: the settings contradict each other; this is checked before any computation.
 
     Example:
         >>> from ttkit.train.config import MultihostConfig, TrainingConfig, TransformerConfig
@@ -164,7 +164,8 @@ class PipelineTrainer(Trainer):
         if self.comm is None:
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
-        stages = self.comm.Split(self.part, self.rank)  # The ranks of this pipeline.
+        # This communicator has the ranks of one pipeline.
+        stages = self.comm.Split(self.part, self.rank)
         fabric = self.settings.multihost_config.socket_type == "fabric"
         routes = fabric_routes(self.schedule) if fabric else ()
         self.transport = MPITransport(stages, self.layout, routes, chunks)
@@ -265,7 +266,7 @@ class PipelineTrainer(Trainer):
         """Return what each stage did when in the last step, for the same pictures as
         `schedule.timeline()`; every rank must call.
 
-        On several hosts it is as exact as their clocks agree."""
+        On several hosts the times are only as exact as the hosts' clocks agree."""
         rows = self.times
         if self.comm is not None:
             gathered = self.comm.allgather(rows if self.part == 0 else [])

@@ -1,9 +1,9 @@
-"""Checkpoints: files of tensors that are whole or absent, and that prove it with a digest.
+"""Checkpoints: files of tensors, written atomically and checked by a digest.
 
 A checkpoint is one safetensors file, `step_00000100.safetensors`. Beside the tensors' names, types
 and shapes, its header holds the format version, the caller's `meta` as JSON and a digest of all of
-it. So a file that was cut, changed or written by another program is recognized. Tensors are the
-global NumPy arrays: a run may resume on another mesh."""
+it. So `load` recognizes a file that was truncated, changed or written by another program. Tensors
+are the global NumPy arrays: a run may resume on another mesh."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def save(
     beside = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".step_*.safetensors.part"):  # A killed process left it.
+        # A killed process may have left a partial file.
+        for left in target.parent.glob(".step_*.safetensors.part"):
             left.unlink()
         try:
             _write(beside, data)
@@ -148,7 +149,8 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     """Return the tensors and the meta of a checkpoint, checked against its digest.
 
     Raises:
-        DamagedCheckpoint: cut short, changed, of another program, or no safetensors file at all.
+        DamagedCheckpoint: the file was truncated, changed, written by another program, or is no
+            safetensors file.
         TTKitError: it does not exist or cannot be read.
     """
     asked = f"load {path}"

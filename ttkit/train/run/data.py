@@ -19,7 +19,8 @@ from ttkit.errors import fail
 from ttkit.train.config.layout import check_divisible
 from ttkit.train.config.settings import TrainingConfig
 
-# Of each animal in the stories: what it always likes and where it lives, which a model can learn.
+# Each animal of the stories always likes the same things and lives in the same place: facts that a
+# model can learn.
 ANIMALS = (
     ("fox", "apples", "hill"),
     ("owl", "books", "oak"),
@@ -114,8 +115,9 @@ def _scene(
 def builtin_corpus() -> str:
     """Generate about 190 KB of small stories in plain ASCII, the same on every machine.
 
-    Each animal always likes the same things and lives in the same place, sums are right and days
-    follow each other: a small model learns letters first, then words, then the animals' likings.
+    Each animal always likes the same things and lives in the same place, additions are correct and
+    days follow each other: a small model learns letters first, then words, then the animals'
+    likings.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
@@ -239,7 +241,7 @@ class Batches:
             cure = f"a longer text, or batch_size of at most {len(dataset)}"
             fail(f"Batches(batch_size={batch_size})", rule, cure)
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
-        self.rows = range(batch_size)  # The rows of the global batch that this object returns.
+        self.rows = range(batch_size)  # `batch` returns these rows of the global batch.
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -298,7 +300,7 @@ def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
 
     A Feistel network is a shuffle of 0 .. 4^k - 1: each round adds a hash of one half of a number's
     bits to the other half, which can be undone, so that no two numbers collide. A result of `count`
-    or more goes in again until it is below. Whole numbers alone are used, so the order is the same
+    or more is shuffled again until it is below. Only integers are used, so the order is the same
     with every NumPy on every machine.
 
     Example:

@@ -25,7 +25,7 @@ class Sampler:
 
     Args:
         model: a model with values; its layout says where the cache lies.
-        batch: how many sequences are generated side by side, over all data-parallel groups.
+        batch: how many sequences are generated at once, over all data-parallel replicas.
     """
 
     def __init__(self, model: Transformer, batch: int = 1):
@@ -62,7 +62,8 @@ class Sampler:
             keys = self.layout.place(empty, tp_dim=1, dp_dim=0)
             self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, dp_dim=0)
         for new, kept in zip((key, value), self._kept[attention]):
-            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))  # Each sequence has a row.
+            # `update_cache` takes the sequences in dimension 2.
+            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))
             ttnn.update_cache(kept, row, self.position)
         keys, values = self._kept[attention]
         return Tensor(keys, False), Tensor(values, False)

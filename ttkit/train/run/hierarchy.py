@@ -8,10 +8,10 @@ weights (tt-train, examples/multihost/hierarchical_parallel).
 | n + 1              |                      | optimizer  |
 
 In a step, the optimizer sends the weights to the workers by way of the aggregator. Each worker
-sends the gradients of its part of the batch, one for each of its data-parallel groups. The
-aggregator averages them over workers and groups, and the optimizer updates the weights. ttml's
-aggregator sums over its devices where its guide says averages, so its learning rate means another;
-here it is the average of the guide."""
+sends the gradients of its shard of the batch, one for each of its data-parallel replicas. The
+aggregator averages them over workers and replicas, and the optimizer updates the weights. ttml's
+guide says that the aggregator averages over its devices, but its code sums, so the same learning
+rate makes larger steps there; here it averages as in the guide."""
 
 from __future__ import annotations
 
@@ -182,13 +182,10 @@ class RemoteOptimizer(Optimizer):
 
     Example::
 
-        remote = RemoteOptimizer(model.parameters(), aggregator_rank)
-        remote.receive_weights()
-        while remote.running:
-            remote.zero_grad()
-            loss = ...              # of this worker's part of batch number `remote.steps`
-            loss.backward()         # without synchronize_gradients: the aggregator averages
-            remote.step(loss)       # the number, for the log
+        remote = RemoteOptimizer(model.parameters(), aggregator_rank) remote.receive_weights() while
+        remote.running: remote.zero_grad() loss = ...              # of this worker's shard of batch
+        number `remote.steps` loss.backward()         # without synchronize_gradients: the
+        aggregator averages remote.step(loss)       # the number, for the log
     """
 
     def __init__(
@@ -210,7 +207,7 @@ class RemoteOptimizer(Optimizer):
         """Send the gradients, and receive the updated weights.
 
         Args:
-            loss: of this worker's part of the batch.
+            loss: of this worker's shard of the batch.
         """
         self.send_gradients(loss)
         self.receive_weights()
@@ -285,7 +282,7 @@ class HierarchicalTrainer(Trainer):
     """
 
     def _open(self, settings: Settings) -> None:
-        """Open the mesh of this rank, which is not one of several alike."""
+        """Open the mesh of this rank; it is the only rank that updates weights."""
         if not settings.multihost_config.enabled:
             cure = "multihost_config: {enabled: true, num_workers: ...}"
             fail("HierarchicalTrainer", "Multihost is not enabled", cure)

@@ -17,7 +17,7 @@ from ttkit.train.parallel.distributed import one_copy
 
 
 class _Made:
-    """Settings that are made as in ttml."""
+    """The base of settings, which `make` constructs as in ttml."""
 
     @classmethod
     def make(cls, lr: float, *rest: Any, **more: Any) -> Any:

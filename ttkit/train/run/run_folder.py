@@ -28,7 +28,7 @@ META = {
     "settings",
     "step",
     "tokenizer",
-}  # What a checkpoint holds beside tensors.
+}  # A checkpoint holds these beside tensors.
 # A resumed run may change these settings of the model, or the shapes of tensors show the change.
 FREE = {
     "balance_loss",
@@ -44,8 +44,8 @@ FREE = {
 class Record:
     """The result of one step: a line of the log."""
 
-    step: int  # It counts the steps done.
-    loss: float  # It is the mean over the global batch.
+    step: int  # A record is made after this many steps.
+    loss: float  # The loss is the mean over the global batch.
     lr: float
     step_time_s: float
     tokens_per_s: float
@@ -144,7 +144,8 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self._has_log = False
-        self._step: int | None = None  # The step to go on from, if one was asked for.
+        # The run continues from this step; with None it continues from the newest checkpoint.
+        self._step: int | None = None
 
     def saved(self, step: int | None) -> Saved | None:
         """Return the checkpoint of a step, or the newest; None if there is none to choose from.

@@ -51,7 +51,7 @@ class Trainer:
             when training goes on. Unless given: from the newest checkpoint, if there is one.
 
     Raises:
-        TTKitError: the settings do not fit together; nothing is computed before.
+        TTKitError: the settings contradict each other; this is checked before any computation.
 
     Example:
         >>> from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig

@@ -24,8 +24,8 @@ ROW, LABEL, LETTER = 390, 34, 5
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
-GREY = "#7a828c"  # This grey stands out from light and dark pages.
-# Each stands out from a light and from a dark page.
+GREY = "#7a828c"
+# Each colour stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
@@ -70,7 +70,7 @@ class Chart:
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         return 3.0
 
     def draw(self, ax: Any) -> None:
@@ -231,7 +231,7 @@ class MemoryReport(Chart):
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         return self._bars.height if self.known else 0.4
 
     def draw(self, ax: Any) -> None:
@@ -270,14 +270,14 @@ def memory(mesh: Any) -> MemoryReport:
 
 @dataclass(frozen=True, repr=False)
 class Stacks(Chart):
-    """Bars whose parts follow each other, such as an expert's tokens: kept and dropped.
+    """Stacked bars, such as the kept and dropped tokens of each expert.
 
     Args:
         rows: name of a bar -> the sizes of its parts.
         parts: the names of the parts.
-        hatched: those of them that are empty but for lines: what is lost, or waits.
+        hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
         unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
-        room: what there is, as of a chip's memory: a line; 0 for none.
+        room: the limit, such as a chip's memory, drawn as a line; 0 for none.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -307,7 +307,7 @@ class Stacks(Chart):
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows)
 
     def draw(self, ax: Any) -> None:
@@ -336,7 +336,9 @@ class Stacks(Chart):
         entitle(ax, self.title)
 
     def _write_sums(self, ax: Any, sums: Sequence[float]) -> None:
-        """Write a bar's sum at its end, or behind the line of the room, which would cross it."""
+        """Write each bar's sum at its end, or to the right of the memory limit's line where this
+        would cross the text.
+        """
         for row, size in enumerate(sums):
             at = max(size, self.room * (size < self.room < 1.2 * size))
             how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
@@ -370,7 +372,7 @@ class Bars(Chart):
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         lines = sum(fill(words, BESIDE).count("\n") for _, _, words in self.bars)
         return 1.0 + 0.26 * len(self.bars) + 0.15 * (len(self.foot) + lines)
 
@@ -401,7 +403,7 @@ class MemoryBars(Stacks):
     Args:
         title: what the chart shows.
         held: {case: {kind: bytes}}.
-        room: of a chip, in bytes: a line; 0 for none.
+        room: a chip's memory in bytes, drawn as a line; 0 for none.
 
     Example:
         >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)

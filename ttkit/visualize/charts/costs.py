@@ -47,7 +47,7 @@ class CostCurves(Curves):
 
     @property
     def height(self) -> float:
-        """Of the figure, in inches."""
+        """The height of the figure, in inches."""
         return 3.6
 
     def draw(self, ax: Any) -> None:
@@ -109,7 +109,7 @@ def cost_curves(
 def link_chart(plan: Any) -> Bars:
     """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
 
-    A pair is two linked chips. Of its bytes each link that a transfer uses carries an equal part.
+    A pair is two linked chips. Each link that a transfer uses carries an equal share of its bytes.
 
     Example:
         >>> from ttkit.plans import broadcast, topology

@@ -92,7 +92,8 @@ class Page:
 
 
 def front_of(points: Iterable[Point]) -> list[Point]:
-    """Return the layouts than which none is both smaller and faster, the smallest first.
+    """Return the Pareto front: the layouts that no other beats in both memory and speed, the
+    smallest first.
 
     Args:
         points: (name, GB of a chip, tokens/s).
@@ -109,7 +110,7 @@ def front_of(points: Iterable[Point]) -> list[Point]:
 
 
 def pareto(layouts: Any) -> Bars:
-    """Return the speed of the layouts that fit and than which none is both smaller and faster."""
+    """Return the speed of the layouts that fit and are on the Pareto front of memory and speed."""
     points = (
         (str(each.layout), each.memory.total / 1e9, each.tokens_per_s) for each in layouts.fitting
     )

@@ -26,8 +26,7 @@ class Look(NamedTuple):
     Attributes:
         name: in the legend.
         fill: as "#rrggbb".
-        lines: the hatching, by which the kind is seen without its colour: "/", "-" or "|"; "" is
-            none.
+        lines: the hatching, which shows the kind without colour: "/", "-" or "|"; "" is none.
     """
 
     name: str

@@ -30,7 +30,7 @@ class SchedulePicture:
     """When each stage of a schedule does what, as a picture in a notebook.
 
     Args:
-        modelled: when each action would run; of a schedule that does not work, as far as it comes.
+        modelled: when each action would run; for a schedule that deadlocks, until it stops.
         measured: when each did run, from 0 on.
         unit: of the times: "s", or "" where they are counted in forwards.
         problem: why it does not work.
@@ -45,7 +45,7 @@ class SchedulePicture:
 
     @property
     def schedule(self) -> Schedule:
-        """Whose picture it is."""
+        """The schedule that is drawn."""
         return self.modelled.schedule
 
     @property
@@ -164,9 +164,9 @@ def schedule_picture(
     """Return the picture of a schedule, or of its times, with a run that was measured.
 
     Args:
-        what: a timetable, whose times are seconds; or a schedule, timed by what its actions took in
-            the measured run (the median of each kind on each stage), without one in forwards, a
-            backward being twice as long.
+        what: a timetable, whose times are seconds; or a schedule. A schedule's actions take the
+            median time of their kind on their stage in the measured run; without one, a forward
+            takes 1 and a backward 2.
         measured: (stage, action, start in s, end in s) of each action, by any clock that the stages
             share.
 

@@ -19,7 +19,7 @@ LOOKS = {
     EXPOSED: Look("communication, exposed", ALARM, "/"),
 }
 COLUMN = 18  # A line of a lane's name has at most so many letters.
-Span = tuple[float, float]  # It is (start, end) in seconds.
+Span = tuple[float, float]  # A span is (start, end) in seconds.
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Pictures that move under the reader's hands: steps, a plan to build, a schedule, training."""
+"""Interactive pictures: the steps of a plan, a plan to build, a schedule to edit, a run."""

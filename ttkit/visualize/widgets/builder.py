@@ -80,7 +80,7 @@ class PlanBuilder:
             chunk: by default the obvious one: the newest of the source that the destination needs.
 
         Raises:
-            TTKitError: the plan cannot have it; the message is the plan's own.
+            TTKitError: the plan cannot have this transfer; the message is the plan's.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
         new = Transfer(source, destination, chosen)
@@ -89,7 +89,7 @@ class PlanBuilder:
         try:
             wrong = problem_of(self.plan)[0]
             if wrong and UNFINISHED not in wrong:
-                self.plan.validate()  # This call raises the error.
+                self.plan.validate()
         except TTKitError:
             self._steps = before
             raise
@@ -125,14 +125,16 @@ class PlanBuilder:
         self.says = f"The next arrow sends {which}."
 
     def _obvious(self, source: int, destination: int) -> int:
-        """Return the chunk that a transfer most likely means; of none, one that a plan refuses."""
+        """Return the chunk that a transfer most likely means; if there is none, one that the plan
+        refuses.
+        """
         if self._chunk is not None:
             return self._chunk
         states = list(self._whole.states())
         if not {source, destination} <= set(self._empty.topology.chips):
             return 0
         held, known = states[-2][source], states[-1][destination]
-        # What came last goes on.
+        # A ring passes on what came last, so the newest chunk is the likeliest.
         age = {c: sum(c in state[source] for state in states) for c in held}
         fresh = (c for c in held if c not in known)
         return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
@@ -140,7 +142,7 @@ class PlanBuilder:
     # ------------------------------------------------------------ what there is
     @property
     def complete(self) -> bool:
-        """Whether the plan does what it is for."""
+        """Whether every chip ends with what the collective promises."""
         return not problem_of(self.plan)[0]
 
     @property

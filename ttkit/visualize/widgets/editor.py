@@ -19,7 +19,7 @@ class ScheduleEditor:
 
     Args:
         schedule: to begin with.
-        room: of how many micro-batches a stage has room for activations; 0 for any number.
+        room: how many micro-batches' activations fit on a stage; 0 for any number.
 
     Example:
         >>> editor = ScheduleEditor(Schedule("mine", 2, 2, ["F0 F1 B0 B1", "F0 B0 F1 B1"]))

@@ -111,7 +111,7 @@ def listed(pictures: Any) -> list[Any]:
 
 
 def live(widget: Any, words: str, still: Any) -> None:
-    """Display a widget, and the picture that stays; it is hidden while the widget is alive.
+    """Display a widget, and a still picture for saved pages, which the widget hides while it works.
 
     Args:
         words: what a saved page says in the widget's place.

@@ -58,13 +58,13 @@ class View:
         self.trainer.notify(text)
 
     def close(self) -> None:
-        """Leave what stays when the run has ended."""
+        """Show the final state when the run has ended."""
 
 
 class Lines(View):
     """Prints now and then: for logs, and for each of several ranks."""
 
-    # How far the run is that goes on in this process; an engine reports it.
+    # An engine reports this text, which says how far its run is.
     now = ""
 
     def __init__(self, trainer: Any, end: int):
@@ -81,7 +81,7 @@ class Lines(View):
                 print(words(record, self.end), flush=True)
 
     def close(self) -> None:
-        """Report no longer."""
+        """Clear the progress that this process reports."""
         Lines.now = ""
 
 

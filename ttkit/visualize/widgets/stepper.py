@@ -24,7 +24,7 @@ def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
         made = widgets.Button(description=text, layout={"width": "auto"})
 
         def press(_: Any) -> None:
-            slider.value = (slider.value + steps) % (last + 1)  # After the last comes the start.
+            slider.value = (slider.value + steps) % (last + 1)  # The start follows the last moment.
 
         made.on_click(press)
         return made
