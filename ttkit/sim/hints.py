@@ -69,11 +69,12 @@ DispatchCoreType = _enumeration("DispatchCoreType", "WORKER", "ETH")
 ReduceType = _enumeration("ReduceType", "Sum", "Mean", "Max", "Min", "Std", "Var", "Prod")
 ThrottleLevel = _enumeration("ThrottleLevel", "NO_THROTTLE", *(f"LEVEL_{i}" for i in range(1, 6)))
 
-NEEDED: Any = ...  # in place of a default
+NEEDED: Any = ...  # A field with this default must be given.
 _GRID = {"compute_with_storage_grid_size": NEEDED}
 _BLOCKS = _GRID | {"in0_block_w": NEEDED, "out_subblock_h": NEEDED, "out_subblock_w": NEEDED}
 _CORES = {"per_core_M": NEEDED, "per_core_N": NEEDED}
-_OUT = {"out_block_h": None, "out_block_w": None}  # as large as per_core_M and per_core_N
+# None makes an output block as large as `per_core_M` and `per_core_N`.
+_OUT = {"out_block_h": None, "out_block_w": None}
 _ALLOWED = {"allowed_worker_cores": None}
 _LEGACY = {"legacy_reduction": False, "legacy_rsqrt": False, "use_welford": False}
 _ROWS = {"subblock_w": NEEDED, "block_h": NEEDED, "block_w": NEEDED}
@@ -140,7 +141,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "segmented_accumulation": False,
     },
 }
-# ttnn prints these with a space after each comma, and words for true and false.
+# As in ttnn, these print with a space after each comma, and with words for true and false.
 SPACED = ("SoftmaxShardedMultiCoreProgramConfig", "SDPAProgramConfig")
 
 

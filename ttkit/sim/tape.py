@@ -38,7 +38,7 @@ class Held(NamedTuple):
     layout: Layout
     grid: Grid
     topology: TensorTopology
-    mesh: Any  # a MeshDevice; None on the host
+    mesh: Any  # This is a MeshDevice, or None on the host.
     tensor: ref[Any]
     memory: ref[Any] | None
     array: ref[Any] | None
@@ -161,7 +161,7 @@ class Tape:
         )
 
 
-running: list[Tape] = []  # the tapes that record now
+running: list[Tape] = []  # These tapes are recording.
 
 
 @contextmanager
@@ -197,7 +197,8 @@ def described(value: Any) -> Any:
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
         return Held.of(value)
-    if type(value) in (list, tuple):  # not a `CoreCoord`, a tuple that cannot be walked
+    # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.
+    if type(value) in (list, tuple):
         return type(value)(map(described, value))
     if isinstance(value, np.ndarray):
         return HostArray(value.shape, value.dtype.name)

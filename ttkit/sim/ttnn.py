@@ -201,7 +201,7 @@ GetNumPCIeDevices = get_num_pcie_devices
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
 _calls["clip"] = _calls["clamp"]
-_calls.pop("to_numpy")  # its public name is ttkit.to_numpy
+_calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
 globals().update({name: call for name, call in _calls.items() if "." not in name})
 
 

@@ -52,7 +52,7 @@ def _enter_gather(name: str) -> None:
     ) -> Any:
         """Return `all_gather` along `cluster_axis`, in a persistent buffer where one is given."""
         buffer = persistent_output_buffer
-        if isinstance(buffer, int):  # the form without a buffer
+        if isinstance(buffer, int):  # In the form without a buffer, the second argument is `dim`.
             buffer, dim = None, buffer
         whole = all_gather(
             input_tensor, dim, output_tensor=buffer or persistent_output_tensor, **how

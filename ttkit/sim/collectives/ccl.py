@@ -38,15 +38,16 @@ class Call:
     tensor: Tensor
     cluster_axis: int | None = None
     dim: Any = None
-    ends: tuple[Any, ...] = ()  # sender, receiver
+    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
     topology: Topology | None = None
     num_links: Any = None
     output: Tensor | None = None
     mesh: Any = None
-    axes: list[int] = field(default_factory=list)  # the mesh axes that it runs along, in the end
-    others: tuple[Any, ...] = ()  # what only this collective has
-    nbytes: int = 0  # that a chip sends, where it is not its whole shard
-    older: dict[str, Any] = field(default_factory=dict)  # keywords of releases before
+    # The checks set the mesh axes that the collective runs along.
+    axes: list[int] = field(default_factory=list)
+    others: tuple[Any, ...] = ()  # Only this collective has these arguments.
+    nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
+    older: dict[str, Any] = field(default_factory=dict)  # Only earlier releases had these keywords.
 
     @property
     def asked(self) -> describe:

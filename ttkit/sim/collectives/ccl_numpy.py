@@ -18,7 +18,8 @@ from ttkit.sim.tensor.grid import Grid, place_of
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-Chips = tuple[int, ...]  # how many chips there are along each leading axis; or a place of one
+# This is the number of chips along each leading axis, or the coordinate of one chip.
+Chips = tuple[int, ...]
 # Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some
 # 25 ms afterwards and take a core from what follows.
 BLAS_THREADS_FROM = 1 << 24
@@ -79,7 +80,7 @@ def _add_up(parts: Array, out: Array) -> None:
     """Add [many, n, size] over n, into `out` [many, 1, size]."""
     many, n, size = parts.shape
     if parts.size <= ORDERED_UP_TO:
-        if size > 1:  # NumPy adds row after row, because the rows are along the fast axis
+        if size > 1:  # NumPy adds row by row here, because the rows lie along the fastest axis.
             np.add.reduce(parts, 1, keepdims=True, out=out)
         else:
             out[:] = np.add.accumulate(parts, 1)[:, -1:]
@@ -127,7 +128,8 @@ def exchanged(array: Array, chips: Chips, axes: list[int], into: int, cut: int) 
     shape[lead + into], shape[at] = full[lead + into] * n, full[at] // n
     parts = parts.transpose(order)
     out = blocks.empty(parts.shape, parts.dtype)
-    np.copyto(out, parts)  # in used memory: half the time of a reshape
+    # A copy into memory that is already in use takes half the time of a reshape.
+    np.copyto(out, parts)
     return out.reshape(shape)
 
 

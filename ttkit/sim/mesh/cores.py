@@ -20,7 +20,7 @@ class CoreCoord(NamedTuple("CoreCoord", [("x", int), ("y", int)])):
     """
 
     __slots__ = ()
-    __iter__: Any = None  # as in ttnn, it does not unpack
+    __iter__: Any = None  # As in ttnn, a `CoreCoord` does not unpack.
 
     def __new__(cls, *xy: Any) -> CoreCoord:
         pair = xy[0] if len(xy) == 1 else xy
@@ -158,7 +158,7 @@ def corner(columns: int, rows: int) -> CoreRangeSet:
 
 def _rectangles(cores: Iterable[tuple[int, int]], row_wise: bool = True) -> CoreRangeSet:
     """Join cores that follow each other in rows (or columns), and then rows of equal length."""
-    boxes = [[*core, *core] for core in cores]  # x, y, last x, last y
+    boxes = [[*core, *core] for core in cores]  # Each box is [x, y, last x, last y].
     for along in (0, 1) if row_wise else (1, 0):
         across, last = slice(1 - along, None, 2), along + 2
         joined: list[list[int]] = []

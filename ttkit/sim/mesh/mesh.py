@@ -39,7 +39,8 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    has_values = True  # not so in a plan: see ttkit.sim.mesh.without_values
+    # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.without_values`.
+    has_values = True
     used: Counter[Grid]
     _ids_opened = itertools.count(1)
 
@@ -55,11 +56,13 @@ class MeshDevice:
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
-        self._ids_of: dict[Coordinate, tuple[int, ...]] = {}  # by each shape that the mesh has had
+        # The keys are all shapes that the mesh has had, because tensors keep the shape of their
+        # time.
+        self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
         self._settle()
-        self.dram_bytes = system.chip.dram_bytes  # of one chip
+        self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
         self.programs: set[Any] = set()
         memory.register(self)
 
@@ -89,14 +92,15 @@ class MeshDevice:
 
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        # the host rank of each chip, where ranks share the machine
+        # Where ranks share the machine, this is the host rank that drives each chip.
         self.owners: Owners | None = None
         if isinstance(self.system, SharedSystem):
             hosts = self.system.host_of
             ranks = tuple(hosts[i] for i in self._ids)
             self.owners = Owners(self.system.host_rank, max(hosts.values()) + 1, ranks)
         self._ids_of[self._shape] = self._ids
-        self.grid = grid_over(self._shape, None, self.owners)  # all chips, as tensors refer to them
+        # Tensors on all chips of the mesh refer to this grid.
+        self.grid = grid_over(self._shape, None, self.owners)
 
     def get_device_ids(self) -> list[int]:
         """Ids of the devices that this process drives, in row-major order."""
@@ -129,7 +133,8 @@ class MeshDevice:
 
     def ids_over(self, grid: Grid) -> Sequence[int]:
         """The ids of the chips of a grid whose values this process has."""
-        if len(grid.coords) == len(self._ids):  # all, in row-major order
+        # The grid covers all chips, whose ids are known in row-major order.
+        if len(grid.coords) == len(self._ids):
             return self._ids_of[grid.mesh_shape]
         return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
 
@@ -155,7 +160,7 @@ class MeshDevice:
         shape = self._part(submesh_shape, offset, asked)
         start = (0,) * len(shape) if offset is None else tuple(offset)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            # as ttnn prints an offset that was not given
+            # This is how ttnn prints an offset that was not given.
             at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
             fail(asked, f"{rule} mesh ({self.shape!r}).")

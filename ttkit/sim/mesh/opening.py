@@ -114,7 +114,7 @@ def open_mesh_device(
             if device not in local:
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
                 fail(asked, f"{rule} available.")
-            # the descriptor leaves it out, which does not matter without a fabric
+            # The descriptor may leave this device out, which does not matter without a fabric.
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
                     cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
@@ -134,7 +134,7 @@ def open_mesh_device(
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
-        world()  # as with ttnn, all ranks meet where they open their meshes
+        world()  # As in ttnn, all ranks meet where they open their meshes.
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh
@@ -265,7 +265,7 @@ def get_fabric_config() -> FabricConfig:
 
 
 # ---------------------------------------------------------------- distributed context
-_alone = [False]  # one process on its own has a context
+_alone = [False]  # A process that MPI did not start has a context once it asks for one.
 
 
 def _here() -> World | None:

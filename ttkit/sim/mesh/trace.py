@@ -83,7 +83,7 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
     for trace, capture in list(_traces.items()):
-        # its traces went with the mesh; one may have been left in the middle of a capture
+        # A closed mesh takes its traces with it, even one whose capture was never ended.
         if not capture.mesh.is_open:
             _forget(trace)
     if any(not capture.done for capture in _traces.values()):

@@ -14,7 +14,7 @@ from ttkit.sim.mesh.mesh import MeshDevice
 from ttkit.sim.tape import Tape, running
 from ttkit.sim.tensor.enums import FabricConfig
 
-ANY_SYSTEM = SYSTEMS["galaxy"]  # its cables do not matter, as no plan is made
+ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
 
 
 class MeshWithoutValues(MeshDevice):

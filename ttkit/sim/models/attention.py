@@ -19,9 +19,10 @@ from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
-NEVER = F(-1e9)  # stands for a score that must not count
-BLOCK_ROWS = 256  # queries that are scored at a time
-LOOP_PAYS_FROM = 1 << 14  # scores of one head from which heads one by one beat all heads at once
+NEVER = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
+BLOCK_ROWS = 256  # Queries are scored in blocks of this size.
+# From this many scores per head, one head at a time is faster than all heads at once.
+LOOP_PAYS_FROM = 1 << 14
 
 
 # ---------------------------------------------------------------- softmax
@@ -265,7 +266,7 @@ def attend(
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
         first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
-        # so many of the keys do all queries of the block see
+        # All queries of the block see the first `seen` keys, which therefore need no mask.
         seen = low - first if causal and not window else 0
         behind = np.arange(low, high)[:, None] - np.arange(first + seen, last)
         unseen = hidden(behind, window) if causal else None

@@ -102,7 +102,8 @@ def _decode(
         at = at[..., :users, None]
         rule = "cur_pos must be <= K sequence dim: {1}, {0}"
         values = _attended(on, at, sliding_window_size, scale, rule)
-        values = values * (at >= 0)[..., None, None]  # a skipped user has zeros
+        # A user with a negative position is skipped and gets zeros.
+        values = values * (at >= 0)[..., None, None]
     else:
         if mask is not None:
             wanted, got = [heads, keys], list(mask.shape[-2:])

@@ -53,7 +53,7 @@ def _combined(call: Call) -> Array:
         free: Any = True
         for number, expert in enumerate(np.flatnonzero(table[:, i])):
             hit = (chosen[chip] == expert) & free
-            if once:  # what a chip's experts add up to stands in the row of the first
+            if once:  # Row 0 already has the sum over a chip's experts, so a token takes it once.
                 number, free = 0, free & ~hit.any(-1, keepdims=True)
             b, s, k = hit.nonzero()
             out[chip][k, b, s] = made[chip][number, b, s]
@@ -185,7 +185,8 @@ def moe_expert_token_remap(
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
-    here = np.argsort(has == 0, -1, kind="stable")[..., :own]  # the experts of this chip
+    # The stable sort puts the experts of this chip first, in their order.
+    here = np.argsort(has == 0, -1, kind="stable")[..., :own]
     taken = (chosen[..., None] == here[..., None, :]).any(-2)
     mapped = np.take_along_axis(scores, here, -1) * taken
     any_of = (mapped != 0).reshape((*grid.shape, 1, 1, -1, reduction_size, own)).any(-2)

@@ -209,7 +209,8 @@ def rotary_embedding(
     x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
-    return on.result(in_whole_tiles(values) if length % 32 else values)  # as ttnn does
+    # As in ttnn, the result consists of whole tiles.
+    return on.result(in_whole_tiles(values) if length % 32 else values)
 
 
 @operation("experimental.rotary_embedding_llama", flops=each_element(3))

@@ -38,7 +38,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
             (width not in (shape[-1], volume), differ, "shard them like the input's width"),
             (loose, f"{rule}, got {list(shape)}", cure),
         )
-        if volume != width:  # of a tile, the first row counts
+        if volume != width:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
         array = array.reshape(array.shape[: on.lead] + (*ones, width))
         longer = any(n > m for n, m in zip(array.shape, normal.shape, strict=True))
@@ -152,7 +152,9 @@ def _enter(norm: str, tiles: int) -> None:
                 x = on.result(x, output=input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)
         found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
-        if sharded:  # ttnn has other kernels for these
+        # For sharded inputs ttnn has other kernels: they store means, in reverse order and in
+        # bfloat16.
+        if sharded:
             found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
         statistics = np.zeros((*found.shape, 32), F)
         statistics[..., 0] = found

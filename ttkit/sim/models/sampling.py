@@ -44,7 +44,7 @@ def manual_seed(
     )
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
-        if value != 2**32 - 1:  # which leaves a stream as it is
+        if value != 2**32 - 1:  # This seed leaves a user's stream as it is.
             streams[user] = np.random.default_rng([value, user])
     return tensor_from(np.zeros(1, np.uint32), device=mesh)
 

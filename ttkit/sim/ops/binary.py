@@ -27,7 +27,7 @@ Array = np.ndarray
 Function = Callable[[Array, Array], Array]
 Pairs = dict[tuple[DataType, DataType], DataType]
 F = np.float32
-NONE: list[Any] = []  # ttnn's own default for activations; never written to
+NONE: list[Any] = []  # This is ttnn's own default for activations, so nothing may write to it.
 
 
 def _truth(function: Function) -> Function:
@@ -35,10 +35,10 @@ def _truth(function: Function) -> Function:
 
 
 # ---------------------------------------------------------------- the tables
-# NumPy's own functions
+# NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
 FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
-# name -> function of two arrays, or of an array and a number
+# Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
     "pow": np.power,
@@ -48,7 +48,7 @@ FUNCTIONS |= {
     "bias_gelu": lambda a, b: gelu_erf(a + b),
     "squared_difference": lambda a, b: np.square(a - b),
 }
-# name -> what is true or false; the result has 1 or 0
+# Each test gives 1 where it is true and 0 where it is false.
 TESTS: dict[str, Function] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -70,7 +70,7 @@ TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_differen
 TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
 TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
 
-# ttnn's own names in messages
+# Messages name these operations as ttnn's kernels do.
 KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
 # The first operand of these may be a number; they have a form that replaces the first operand.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")

@@ -27,10 +27,10 @@ import numpy as np
 from ttkit.sim.tensor.absent import absent
 
 Array = np.ndarray
-idle = [False]  # in a call on a mesh without values, no array is computed
+idle = [False]  # A call on a mesh without values sets this, and then no array is computed.
 BLOCK = 1 << 17  # elements
 THREADS_PAY_FROM = 1 << 20  # elements
-PARTS = 4  # taken by the threads as they get free
+PARTS = 4  # Each thread takes the next part as soon as it is free.
 
 # ---------------------------------------------------------------- blocks
 
@@ -111,7 +111,8 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "ttkit-chip")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+# A forked child has none of its parent's threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @contextlib.contextmanager
@@ -178,11 +179,11 @@ def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool 
 def _work(rest: list[Callable[[], object]]) -> None:
     _inside.busy = True
     try:
-        with np.errstate(all="ignore"):  # a thread does not inherit the caller's
+        with np.errstate(all="ignore"):  # A thread does not inherit the caller's error state.
             while rest:
                 try:
                     job = rest.pop()
-                except IndexError:  # the other thread was quicker
+                except IndexError:  # Another thread took the last job.
                     return
                 job()
     finally:
@@ -192,9 +193,11 @@ def _work(rest: list[Callable[[], object]]) -> None:
 # ---------------------------------------------------------------- buffer pool
 # malloc takes a big array's memory from the system anew and gives it back when it is freed. Filling
 # fresh pages costs as much as adding two arrays, and was 5 to 10 % of a tensor-parallel MLP step.
-SMALLEST = 256 << 10  # bytes; malloc has smaller ones at hand
-KEPT = 128 << 20  # bytes held back at most
-_free: dict[int, list[Array]] = {}  # by size; the size last freed comes last
+# Smaller arrays are not pooled, because malloc reuses their memory itself. This is in bytes.
+SMALLEST = 256 << 10
+KEPT = 128 << 20  # The pool holds at most this many bytes.
+# The keys are sizes in bytes; the size freed last comes last, so it is dropped last.
+_free: dict[int, list[Array]] = {}
 
 
 def empty(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -237,9 +240,11 @@ def _keep(block: Array) -> None:
 # Each rank on a host writes its array into shared memory, adds up a part of all arrays, and reads
 # the result: half the time of MPI's Allreduce or less, which hands every byte on several times
 # (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
-# bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
+#
+# Ranks add up this many bytes of an array at a time, so that the slots of a few ranks fit in a
+# processor's cache.
 SHARED_CHUNK = 1 << 19
-# bytes up to which each rank adds up everything for itself: that costs less than to meet once more
+# Up to this many bytes each rank adds up everything itself: that is faster than a second barrier.
 SHARED_WHOLE = 1 << 16
 
 
@@ -279,7 +284,7 @@ class SharedSum:
 
 
 def _sum(arrays: list[Array], out: Array) -> None:
-    with np.errstate(all="ignore"):  # a card adds up to infinity without a word
+    with np.errstate(all="ignore"):  # The hardware overflows to infinity without a warning.
         np.add(arrays[0], arrays[1], out=out)
         for array in arrays[2:]:
             np.add(out, array, out=out)
@@ -299,7 +304,8 @@ def shared_sum(comm: Any) -> SharedSum | None:
     if comm.allreduce(not together) or comm.size < 2:
         return None
     size, file, memory = 2 * (comm.size + 1) * SHARED_CHUNK, -1, None
-    # not Linux, or not allowed: then there is nothing to open below
+    # Where this fails (not on Linux, or not allowed), the open below fails, too, and `memory` is
+    # None.
     with contextlib.suppress(AttributeError, OSError):
         if comm.rank == 0:
             file = os.memfd_create("ttkit")
@@ -307,7 +313,8 @@ def shared_sum(comm: Any) -> SharedSum | None:
     place = comm.bcast(f"/proc/{os.getpid()}/fd/{file}")
     with contextlib.suppress(OSError, ValueError), open(place, "r+b") as shared:
         memory = mmap.mmap(shared.fileno(), size)
-    everybody = comm.allreduce(memory is not None, MPI.LAND)  # and all have opened it
+    # This also waits until all ranks have opened the file, because rank 0 closes it next.
+    everybody = comm.allreduce(memory is not None, MPI.LAND)
     if file >= 0:
         os.close(file)
     return SharedSum(memory, comm.rank, comm.size) if everybody and memory is not None else None

@@ -72,7 +72,7 @@ def _fill(tensor: Tensor, value: float) -> Tensor:
     given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
     one = dtypes.convert(given, tensor.dtype)
     shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
-    zero = one.tobytes() == bytes(one.nbytes)  # not so for -0.0
+    zero = one.tobytes() == bytes(one.nbytes)  # This is False for -0.0, whose sign bit is set.
     # Zeros take host memory when they are touched.
     tensor.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
     return tensor

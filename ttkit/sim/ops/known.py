@@ -16,7 +16,9 @@ from ttkit.sim.tensor.grid import Grid, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Tensor, new_tensor
 
-MOST = 1 << 15  # calls that are known; a search over layouts needs some thousand
+MOST = (
+    1 << 15
+)  # At most this many calls are remembered; a search over layouts needs a few thousand.
 Place = tuple[np.ndarray, DataType, Layout, Grid, TensorTopology]
 PLAIN = (int, float, str, NoneType, Enum)
 
@@ -58,7 +60,7 @@ def _key(value: Any) -> Any:
             raise NotPlain
         chips = value.grid, value.topology, value._array.shape
         return value.shard_shape, value.dtype, value.layout, chips
-    if type(value) is float:  # no shape depends on it
+    if type(value) is float:  # No shape depends on the value of a float.
         return float
     if isinstance(value, PLAIN):
         return value
@@ -91,7 +93,7 @@ def called(
             _learn(key, event, result, tensors_in(list(given)))
         return result
     result = known.again(given, tape.mesh)
-    tape.repeat(known.event)  # now that the memory of the result is in use
+    tape.repeat(known.event)  # The tape reads the memory in use, so the result must exist first.
     return result
 
 

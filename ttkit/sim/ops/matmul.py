@@ -25,8 +25,9 @@ from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
 
 Shape = tuple[int, ...]
-PARTS = 8  # of one big product, taken by the threads as they get free
-THREADS_PAY_FROM = 1 << 24  # multiply-adds of all products: about 0.3 ms of one thread
+PARTS = 8  # Threads take these parts of one big matmul, each as soon as it is free.
+# One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
+THREADS_PAY_FROM = 1 << 24
 # Multiply-adds of one product: from the first number on a loop of 2-D products beats a stacked one;
 # up to the second OpenBLAS takes one thread, with some to spare.
 LOOP_PAYS_FROM = 1 << 20
@@ -47,7 +48,7 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     whole = (*batch, a.shape[-2], b.shape[-1])
     if blocks.idle[0]:
         return blocks.empty(whole)
-    # the rows of all batches that share a matrix of b make one product
+    # The rows of all batches that share a matrix of `b` make one matmul.
     keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
     a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))
     b = b.reshape(b.shape[:keep] + b.shape[-2:])

@@ -101,13 +101,13 @@ def to_layout(
     """Return the tensor in another layout (and type): only the padding changes."""
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
-        return tensor  # on a device a type is looked at only when the layout changes
+        return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
     narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
     if tensor.mesh is not None and rows and not same_type and not narrow:
         rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
         fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
-        dtype = DataType.BFLOAT16  # block floats exist in tiles only; untilizing widens them
+        dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
     return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
 
 
@@ -269,7 +269,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
         fail(None, rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
-    # on devices the library labels the shards as a row, wherever they are
+    # On devices, ttnn labels the shards as a row, wherever they are.
     places = grid.covers if mesh is None else [(0, i) for i in range(len(tensors))]
     topology = TensorTopology(MeshShape([len(places)]), [PlacementShard(0)], places)
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)

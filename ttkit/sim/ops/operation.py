@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
 Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
 Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
-# the operand on the fewest chips, arrays on these, the topology of a result
+# These are the operand on the fewest chips, arrays on these chips, and the result's topology.
 Together = tuple[Tensor, list[np.ndarray], TensorTopology]
 Moves = Literal["all", "part", "shape", "none"]
 
@@ -113,7 +113,7 @@ def operation(
     """
 
     def enter(function: F) -> F:
-        # those of tables are made by functions that have other names
+        # The functions that make a table's operations have other names, so the name is set here.
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
         call = _guarded(name, function, True, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
@@ -166,10 +166,11 @@ def _guarded(
     Args:
         kind: of an operation; other functions take no hints.
     """
-    classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
+    # This takes 50 microseconds, so it waits for the first call.
+    classes: list[dict[str, Classes]] = []
     names = tuple(inspect.signature(function).parameters)
     accepted = (hardware.EVERY if kind else frozenset()) - set(names)
-    compiles = kind not in (None, "write", "read")  # the call counts as a program of the mesh
+    compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
     # Results lie where the first operand does. Products write to DRAM when no memory is named; so
     # does dot-product attention.
     inherits = compiles and kind != "product" and "dot_product" not in name
@@ -247,7 +248,8 @@ def _kind(value: Any) -> Any:
     """Return what of an argument a program is compiled for: no tensor's values, and no scalar."""
     if type(value) is Tensor:
         return value.shard_shape, value.dtype
-    if type(value) in (list, tuple):  # not a `CoreCoord`, a tuple that cannot be walked
+    # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.
+    if type(value) in (list, tuple):
         return tuple(map(_kind, value))
     return value if isinstance(value, (int, str)) else None
 
@@ -314,7 +316,8 @@ def moved(
     """Return a tensor of rearranged values of `like`, on the host where it is."""
     if like.mesh is None:
         return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
-    if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
+    # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
+    if output is not None or like.dtype in rounding.BLOCK_FLOATS:
         return result(like, array, layout=layout, topology=topology, output=output, owned=False)
     topology = topology or _own_topology(like)
     return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)

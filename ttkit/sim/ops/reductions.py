@@ -35,7 +35,7 @@ F = np.float32
 # ---------------------------------------------------------------- the table
 def _sum(x: Array, axes: Axes) -> Array:
     if x.dtype == F and axes == (x.ndim - 1,) and x.shape[-1] > 1:
-        return x @ np.ones((x.shape[-1], 1), F)  # a product with ones is the fastest sum of rows
+        return x @ np.ones((x.shape[-1], 1), F)  # A matmul with ones is the fastest sum along rows.
     return x.sum(axes, keepdims=True, dtype=x.dtype)
 
 
@@ -51,14 +51,14 @@ def _variance(x: Array, axes: Axes) -> Array:
 
 
 ALL = tuple(kind for kind in DataType if kind is not DataType.BFLOAT4_B)
-# name -> what it does with axes, the element types that it takes, flops for each element
+# Each row has a function of an array and axes, its element types, and the flops per element.
 FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int]] = {
     "sum": (_sum, ALL, 1),
     "mean": (_mean, FLOATS[:3], 1),
     "max": (lambda x, axes: x.max(axes, keepdims=True), ALL, 1),
     "min": (lambda x, axes: x.min(axes, keepdims=True), ALL, 1),
     "prod": (lambda x, axes: x.prod(axes, keepdims=True), ALL, 1),
-    "var": (_variance, FLOATS[:3], 4),  # add up; subtract, square, add up
+    "var": (_variance, FLOATS[:3], 4),  # It adds up, subtracts, squares and adds up.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), FLOATS[:3], 4),
 }
 

@@ -121,7 +121,8 @@ def sharded_to_interleaved(
     config = memory_config or DRAM_MEMORY_CONFIG
     rule = (config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     if not input_tensor.is_sharded():
-        return input_tensor  # whatever else is asked for, as in ttnn
+        # As in ttnn, an interleaved input comes back whatever else is asked for.
+        return input_tensor
     return _copied(input_tensor, config, rule, dtype=output_dtype)
 
 

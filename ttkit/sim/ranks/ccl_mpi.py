@@ -30,9 +30,9 @@ EXACT_BELOW = 1 << 14
 class ProcessGroup(NamedTuple):
     """The ranks whose blocks lie along the axes of a collective through ours."""
 
-    hosts: tuple[int, ...]  # host ranks, row-major
-    blocks: tuple[int, ...]  # how many blocks there are along each mesh axis
-    chips: Grid  # the chips of all of them
+    hosts: tuple[int, ...]  # The host ranks are in row-major order.
+    blocks: tuple[int, ...]  # This is the number of blocks along each mesh axis.
+    chips: Grid  # The grid covers the chips of all these ranks.
 
 
 @functools.lru_cache(maxsize=1024)
@@ -61,7 +61,8 @@ class Communicator(NamedTuple):
 
     ranks: list[int]
     comm: Any
-    shared: blocks.SharedSum | None  # None where the ranks are on several hosts
+    # This is None where the ranks share no memory, as on several hosts.
+    shared: blocks.SharedSum | None
 
     def run(self, call: str, mine: Array, shape: Coordinate, asked: str) -> Array:
         """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
@@ -126,7 +127,8 @@ def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     mine = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
     lead, counts = len(group.blocks), group.blocks
     parts = _communicator(group).run("Allgather", mine, counts + mine.shape, "all_gather")
-    order = [axis for i in range(lead) for axis in (i, lead + i)]  # the blocks, then the chips
+    # Along each mesh axis the blocks come first, then the chips within a block.
+    order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
     front = tuple(n * m for n, m in zip(counts, mine.shape, strict=False))
     return parts.reshape(front + mine.shape[lead:])

@@ -19,9 +19,10 @@ from ttkit.sim.ranks.part_of_mesh import binding, local_block
 if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
 
-TEXT = 512  # bytes of a call's description: small enough to be sent at once
-CALL, BINDING, SOCKET = 30801, 30802, 30803  # message tags
-EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3  # poll without sleeping so long, then sleep up to so long
+TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
+CALL, BINDING, SOCKET = 30801, 30802, 30803  # MPI messages carry these tags.
+# A wait polls for the first time without sleeping, then sleeps up to the second between polls.
+EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
 
 
 class Settings:
@@ -73,12 +74,13 @@ class World:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
-        self.communicators: dict[Any, Any] = {}  # what `ccl_mpi` keeps
+        # `ccl_mpi` keeps its communicators here, by their host ranks.
+        self.communicators: dict[Any, Any] = {}
         given = binding()
         shared = given is not None and local_block(*given) is not None
         mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
-        self.rank_of: dict[tuple[int, int], int] = {}  # (mesh id, host rank) -> rank
+        self.rank_of: dict[tuple[int, int], int] = {}  # Each (mesh id, host rank) has one rank.
         for rank, text in sorted(bindings.items()):
             if text != "none":
                 mesh_id, host_rank, of_several = map(int, text.split())
@@ -88,10 +90,12 @@ class World:
                     rule += f" TT_MESH_HOST_RANK={host_rank}"
                     cure = "a binding of its own for each rank in rank_bindings.yaml"
                     fail("start of the ranks", rule, cure)
-                # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                # Programs that share no mesh may use the same ids, each in its own descriptor; this
+                # rank then keeps its own.
                 if taken is None or rank == self.rank:
                     self.rank_of[mesh_id, host_rank] = rank
-        # Of our own: a program's messages, by mpi4py or as bytes, never meet ours.
+        # These communicators are duplicates, so that messages of the user's program, sent with mpi4py or
+        # as bytes, never mix with those of the kit.
         self.comm, self.user = self.comm.Dup(), self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
@@ -155,7 +159,8 @@ class World:
                 if waited > settings.timeout_s:
                     self._give_up(requests, ranks, asked, waited, None)
                 if waited < EAGER_S:
-                    os.sched_yield()  # there may be more ranks than cores
+                    # There may be more ranks than cores, so another rank may need this core.
+                    os.sched_yield()
                 else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)

@@ -13,7 +13,8 @@ from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
 
 Coordinate = tuple[int, ...]
-SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # what Open MPI and MPICH tell each rank
+# Open MPI and MPICH set these variables for each rank.
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -112,7 +113,7 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
         rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
         rule += " single host systems."
         fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
-    mesh.part_of(host_rank)  # refuses a host rank that is not there
+    mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
     return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, mesh.rings)
 
 
@@ -129,13 +130,14 @@ def _descriptor() -> Any:
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError:
-        changed = 0  # the reader raises
+        changed = 0  # The reader reports a file that is missing.
     return _read(path, changed)
 
 
 @functools.lru_cache(maxsize=16)
 def _read(path: str, changed: int) -> Any:
-    from ttkit.descriptors import read_descriptor  # imports protobuf
+    # This imports protobuf, so it waits until a file is read.
+    from ttkit.descriptors import read_descriptor
 
     return read_descriptor(path)
 
@@ -188,7 +190,7 @@ def shared(system: System, block: Block) -> SharedSystem:
     elif part:
         top, left = block.start
         known |= {(top + r, left + c): device - len(where) for device, (r, c) in where.items()}
-    # our own come first
+    # The devices that this host rank drives get the first numbers.
     order = sorted(places, key=lambda c: (block.owner_of(c) != block.host_rank, known[c]))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))

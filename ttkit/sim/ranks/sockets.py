@@ -25,7 +25,8 @@ from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import MeshCoordinate
 
-Ranks = list[tuple[int, int]]  # of the sender and the receiver of each connection
+# Each pair has the ranks of the sender and the receiver of a connection.
+Ranks = list[tuple[int, int]]
 OwnerOf = Callable[[Coordinate], int]
 
 
@@ -85,7 +86,7 @@ class MeshSocket:
         CollectiveMismatch: the other end is configured in another way.
     """
 
-    # along which mesh axis, and whether to the chip after (1) or before (-1), each chip sends
+    # Each chip sends along this mesh axis, to the chip after it (1) or before it (-1).
     shift: tuple[int, int] | None = None
 
     def __init__(self, device: MeshDevice, config: SocketConfig):
@@ -126,9 +127,10 @@ class MeshSocket:
                 rule = f"Cannot reuse {word} cores in a single socket."
                 fail(asked, rule, "a core of its own for each connection")
         self._device, self._end, self._channel, self._queue = device, end, channel, queue
-        # the rank at the other end: (sender, receiver) chips
+        # Each rank at the other end has its connections, as (sender, receiver) chips.
         self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
-        # by receiver, so that what one rank sends to all chips is there as it must lie
+        # Connections are sorted by receiver, so that what one rank sends arrives in the order of
+        # the shards.
         for pair, rank in sorted(zip(config._pairs, ranks, strict=True), key=lambda c: c[0][1]):
             if not is_inside(pair[end.value], device._shape):
                 place = MeshCoordinate(pair[end.value])
@@ -141,8 +143,9 @@ class MeshSocket:
         return self._end
 
 
-_sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
-_pending: list[tuple[list[Any], Any]] = []  # messages on their way, with their memory
+_sockets: Counter[tuple[int, ...]] = Counter()  # This counts the sockets between each set of ranks.
+# Messages on their way are kept here with their memory, which MPI still reads.
+_pending: list[tuple[list[Any], Any]] = []
 
 
 def _agreed(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-ELEMENT = np.ones(4, np.float32).tobytes()  # that all arrays have in common
+ELEMENT = np.ones(4, np.float32).tobytes()  # All arrays without values share this memory.
 Shape = Sequence[int]
 
 

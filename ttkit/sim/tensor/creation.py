@@ -288,7 +288,7 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
     if owners is None or owners.me == 0:
         write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
-    if owners:  # the file is there when the call returns
+    if owners:  # All ranks wait for rank 0 here, so that the file exists when the call returns.
         mpi.compare("dump_tensor", mpi.world().ranks(range(owners.hosts)))
 
 
@@ -308,7 +308,7 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
         label = TensorTopology(shape, placements, coords)
         kind = DataType[dtype], Layout[layout]
         tensor = new_tensor(values, *kind, grid_over(*there), label)
-    except Exception as error:  # of another program, or cut short: many kinds
+    except Exception as error:  # A damaged or foreign file raises exceptions of many types.
         why = f"It is damaged, or not a file of ttkit: {error}"
         why = why if path.exists() else "The file does not exist."
         rule = f"Unable to load the tensor from {path}. {why}"

@@ -107,9 +107,10 @@ class CppTensorToMesh(_Distribution):
         placements, over = self._config._entries, list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim, asked)
-        # all numbers of parts are checked before their sizes, as in ttnn
+        # As in ttnn, all numbers of shards are checked before their sizes.
         counts = [self._parts(a, d, array.shape[d], asked) for a, d in zip(axes, dims, strict=True)]
-        home: dict[int, int] = {}  # of a sharded mesh axis: where its parts are in `split`
+        # Each sharded mesh axis has the index in `split` of its number of shards.
+        home: dict[int, int] = {}
         split: list[int] = []
         shard: list[int] = []
         lengths = [1] * len(over)

@@ -14,10 +14,11 @@ from ttkit.sim.tensor.enums import DataType
 from ttkit.sim.tensor.quirks import integers
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
+# These are the bits of magnitude of an element, the leading one included.
 BLOCK_FLOATS = {
     DataType.BFLOAT8_B: 7,
     DataType.BFLOAT4_B: 3,
-}  # bits of magnitude an element, the leading one included
+}
 NUMPY = {
     DataType.UINT32: np.uint32,
     DataType.INT32: np.int32,
@@ -81,7 +82,7 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     mantissa = np.where(
         exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)
     ).astype(np.int32)
-    # what leaves on the right is lost before the rounding
+    # Bits that leave on the right here are lost before the rounding.
     mantissa >>= np.minimum(shared - exponents, 31)
     kept = mantissa >> (24 - bits)
     low, half = mantissa & ((1 << (24 - bits)) - 1), 1 << (23 - bits)
@@ -89,7 +90,8 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     kept = np.minimum(kept, (1 << bits) - 1)
     value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
     value[value < np.finfo(np.float32).tiny] = 0
-    value[value > 2.0**128] = np.nan  # the exponent of infinity, and a fraction
+    # Such a value has the exponent of infinity and a fraction, which means NaN.
+    value[value > 2.0**128] = np.nan
     with np.errstate(over="ignore"):
         rounded = np.copysign(value, blocks).astype(np.float32)
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)

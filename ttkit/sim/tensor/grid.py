@@ -80,7 +80,7 @@ class Owners(NamedTuple):
     """Which rank drives each chip of a mesh that ranks share: host ranks in row-major order."""
 
     me: int
-    hosts: int  # how many ranks share the machine; some may have no chip of this mesh
+    hosts: int  # This many ranks share the machine; some may have no chip of this mesh.
     ranks: tuple[int, ...]
 
 
@@ -220,4 +220,4 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
     return np.broadcast_to(cut, distribution + shard).reshape(grid.shape + shard)
 
 
-SINGLE = grid_over((1, 1))  # a host tensor that was never distributed
+SINGLE = grid_over((1, 1))  # A host tensor that was never distributed has this grid.

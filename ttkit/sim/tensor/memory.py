@@ -15,13 +15,14 @@ from ttkit.hardware import chips
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid
 
-MeshDevice = Any  # of sim.mesh, which imports this module
-Tensor = Any  # of sim.tensor, likewise
+MeshDevice = Any  # This class is in `sim.mesh`, which imports this module.
+Tensor = Any  # This class is in `sim.tensor`, which imports this module.
 
 BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.ELEMENT_BYTES.items()}
 TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.TILE_BYTES.items()}
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
-_bound = [0]  # bytes of all buffers, as if on one chip: while they fit, no chip is full
+# This counts the bytes of all buffers as if on one chip: while they fit, no chip is full.
+_bound = [0]
 
 
 def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
@@ -54,7 +55,7 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     if layout is not Layout.TILE:
         return shape or (1,)
     if len(shape) >= 2 and not (shape[-1] % 32 or shape[-2] % 32):
-        return shape  # whole tiles, as most are
+        return shape  # Most shapes have whole tiles already.
     shape = (1,) * (2 - len(shape)) + shape
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 

@@ -16,7 +16,7 @@ from ttkit.sim.tensor.memory import Allocation, bytes_of, element_size, padded
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, Tile, check_fits
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
-MeshDevice = Any  # of sim.mesh, which stands above this module
+MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
 DRAM = BufferType.DRAM
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
@@ -60,11 +60,11 @@ class Tensor:
         "topology",
     )
     _allocation: Allocation | None
-    _array: Any  # a NumPy array; None after deallocate
+    _array: Any  # This is a NumPy array, or None after `deallocate`.
     dtype: DataType
     grid: Grid
     layout: Layout
-    mesh: Any  # a MeshDevice; None on the host
+    mesh: Any  # This is a MeshDevice, or None on the host.
     padded: tuple[int, ...]
     plain_memory_config: MemoryConfig
     shard_shape: tuple[int, ...]
@@ -292,7 +292,7 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 
 # ---------------------------------------------------------------- print
-EDGE = 2  # elements shown at each end of a dimension that is longer than twice this
+EDGE = 2  # A dimension longer than twice this shows only this many elements at each end.
 
 
 def _text(tensor: Tensor) -> str:

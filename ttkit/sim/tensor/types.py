@@ -177,7 +177,7 @@ class Shape(_Integers):
     def __getitem__(self, index: int) -> int:
         rank = len(self._values)
         index = integer(index, "Shape[index]")
-        least = -max(rank, 4)  # ttnn keeps at least four numbers, ones in front
+        least = -max(rank, 4)  # A shape in ttnn keeps at least four numbers, with ones in front.
         if not least <= index < rank:
             rule = f"ShapeBase[] index out of range. {index} not in [{least}, {rank})"
             fail(f"{self!r}[{index}]", rule)
