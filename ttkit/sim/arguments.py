@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.errors import OutOfMemoryError, fail
 
 Classes = tuple[type, ...]
-# What else may stand for a class of an annotation.
+# An argument may have any of these classes where the annotation names the first.
 STANDS_FOR: dict[type, Classes] = {
     int: (int, np.integer),
     float: (int, float, np.number),

@@ -35,7 +35,7 @@ EVERY = frozenset(
     use_optimal_ccl_for_llama use_pack_untilize vector_mode
     """.split()
 )
-# Those that `help` shows.
+# `help` shows only these hints.
 OF_ALL = frozenset({"memory_config"})
 OF_PRODUCTS = OF_ALL | {"program_config", "compute_kernel_config", "core_grid"}
 # Other values than these would change the result.

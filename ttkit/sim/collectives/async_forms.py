@@ -211,7 +211,7 @@ def strided_all_gather_minimal_matmul_async(
 
 # ---------------------------------------------------------------- how parts of shards move
 def here(call: Call, tensor: Tensor) -> Array:
-    """The values on all chips, which must be of this process."""
+    """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
         fail(call.asked, "the simulator has no such collective between ranks", "one process")
     return tensor.full_array()

@@ -25,7 +25,7 @@ from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integer
 
-# Topologies whose lines are closed to rings, and the fabrics of such a topology.
+# These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
 CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
 
@@ -86,7 +86,7 @@ def place(call: Call) -> None:
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
         mesh.check_open(call.asked)
-    if older:  # The default dialect takes the form with mesh_device=.
+    if older:  # Only the default dialect accepts `mesh_device=`; the strict one refuses it.
         cure = f"ttnn.{call.name} without mesh_device: the tensor has its mesh"
         form = f"{call.name}(..., mesh_device=)"
         if set(older) != {"mesh_device"} or not older_form(form, cure):

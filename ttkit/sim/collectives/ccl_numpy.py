@@ -20,12 +20,13 @@ from ttkit.sim.tensor.tensor import Tensor
 Array = np.ndarray
 # This is the number of chips along each leading axis, or the coordinate of one chip.
 Chips = tuple[int, ...]
-# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some
-# 25 ms afterwards and take a core from what follows.
+# From this many elements on, BLAS adds up with threads of its own. That is a third faster, but they
+# spin for some 25 ms afterwards and take a core from what follows.
 BLAS_THREADS_FROM = 1 << 24
 
-# Elements up to which a sum is in mesh order, the same bits on every CPU and for every number of
-# ranks: those of 32 ranks at `ccl_mpi.EXACT_BELOW` bytes. BLAS is faster above, in its own order.
+# Up to this many elements (32 ranks with `ccl_mpi.EXACT_BELOW` bytes each), a sum is in mesh order,
+# so that it has the same bits on every CPU and for every number of ranks. Above, BLAS is faster, in
+# its own order.
 ORDERED_UP_TO = 1 << 17
 
 
@@ -38,7 +39,7 @@ def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
 
 
 def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
-    """Join the shards along mesh `axes` (in row-major order) along `dim`, to one copy."""
+    """Join the shards along mesh `axes` (in row-major order) along `dim`, as one replica."""
     array, lead = expanded(array, chips, axes), len(chips)
     front = [1 if axis in axes else n for axis, n in enumerate(array.shape[:lead])]
     return joined(array, lead, axes, dim, front)
@@ -56,7 +57,7 @@ _ones: dict[int, Array] = {}
 
 
 def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
-    """Add the shards along mesh `axes`, to one copy; each of N replicas counts."""
+    """Add the shards along mesh `axes`, as one replica; each of N replicas is added."""
     times = 1
     for axis in axes:
         n = array.shape[axis]
@@ -105,7 +106,7 @@ def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
 
 
 def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
-    """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its part."""
+    """Shard `dim` over replicated mesh `axes` of these sizes; each chip keeps its shard."""
     full, at = array.shape, lead + dim
     split = full[:at] + (*sizes, full[at] // math.prod(sizes)) + full[at + 1 :]
     home = {axis: at + i for i, axis in enumerate(axes)}

@@ -76,7 +76,7 @@ COLLECTIVES |= {
         (fabric_is_on, neighbours),
         lambda call: along("each", call),
         quirks.gather,
-        "all_gather",  # The same transfers; the shards stay apart.
+        "all_gather",  # It sends the same transfers, but the shards are not joined.
     ),
     "broadcast": Collective(
         (one_line, ends_inside, neighbours, fabric_is_on),

@@ -98,7 +98,7 @@ class CoreRangeSet:
         if not all(isinstance(each, CoreRange) for each in given):
             rule = f"incompatible function arguments: {given!r}"
             fail("CoreRangeSet", rule, "[CoreRange(...), ...]", TypeError)
-        # The order of a set is not the same in every process.
+        # A set has another order in every process, so its ranges are sorted.
         ranges = sorted(given) if isinstance(given, set) else given
         object.__setattr__(self, "core_ranges", tuple(ranges))
         for a, b in itertools.combinations(ranges, 2):

@@ -56,8 +56,7 @@ class MeshDevice:
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
-        # The keys are all shapes that the mesh has had, because tensors keep the shape of their
-        # time.
+        # A key is a shape that the mesh has had: older tensors still refer to theirs.
         self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
@@ -92,7 +91,7 @@ class MeshDevice:
 
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        # Where ranks share the machine, this is the host rank that drives each chip.
+        # Where ranks share the machine, each chip has a host rank that drives it.
         self.owners: Owners | None = None
         if isinstance(self.system, SharedSystem):
             hosts = self.system.host_of

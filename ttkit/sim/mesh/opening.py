@@ -167,8 +167,8 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     part_of_mesh.check_fabric(fabric_setting[0].name, asked)
     remote = {chip for card in devices.cards for chip in card[1:]}
     rule = asleep(set(devices.coordinate_of) - set(ids))
-    # Opening one chip without a PCIe connector wakes all; measured on cards of two chips. Of
-    # other ranks' chips nothing is known.
+    # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
+    # rank cannot know which chips other ranks open.
     if binding() is None and remote and rule and not remote & set(ids):
         cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
         cure += " for fewer cards"

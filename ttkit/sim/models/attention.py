@@ -131,7 +131,7 @@ def attention_softmax_(
 
 # ---------------------------------------------------------------- attention
 def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    """Two products for every pair of a query and a key that it sees."""
+    """Count two matmuls for every pair of a query and a key that it sees."""
     batch, heads, queries, size = shape(given["input_tensor_q"])
     keys = shape(given["input_tensor_k"])[2]
     pairs = queries * keys
@@ -212,7 +212,7 @@ def _check_attention(on: Operands, is_causal: bool) -> None:
 
 
 def hidden(behind: Array, window: int | None) -> Array:
-    """Which keys a query does not see that lie so far behind it, in causal attention."""
+    """Mark the keys that a query does not see in causal attention, by their distance behind it."""
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
@@ -250,7 +250,7 @@ def attend(
     heads = [(*place, ...) for place in np.ndindex(split)]
 
     def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
-        """Write the attention of some queries to some keys; `unseen` begins at the key `seen`."""
+        """Write the attention of queries to keys; `unseen` masks the keys from `seen` on."""
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
         if mask is not None:

@@ -61,7 +61,7 @@ def _write(
     """Call put(cache, *given) with each chip's arrays; with `coords` only of the chips there."""
     cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
     before, *given = spread((cache.array, *given, chips), on.lead)[:-1]
-    # An array that nothing else refers to (the tensor, `before` and this call do) may be written.
+    # The array may be written in place if only the tensor, `before` and this call refer to it.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))

@@ -20,7 +20,7 @@ Array = np.ndarray
 
 
 def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    """Two products of each query with all keys that its user's cache has room for."""
+    """Count two matmuls of each query with all keys that its user's cache has room for."""
     table, keys = given.get("page_table_tensor"), shape(given["input_tensor_k"])[2]
     keys *= 1 if table is None else shape(table)[1]
     return 4 * math.prod(shape(given["input_tensor_q"])) * keys
@@ -29,7 +29,7 @@ def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
 def _operands(
     qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
 ) -> Operands:
-    """Return the operands, with keys and values of pages put in a row; the table goes.
+    """Return the operands without the page table: keys and values of its pages are joined.
 
     Args:
         of: which dimensions of the queries are users and heads.

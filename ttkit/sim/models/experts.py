@@ -36,7 +36,7 @@ def _experts(call: Call) -> Array:
 
 
 def _dispatched(call: Call) -> Array:
-    """Tokens [1, B n, S, H] of which a chip has those that chose one of its experts."""
+    """Return tokens [1, B n, S, H]; on each chip those that chose none of its experts are zero."""
     tokens, chosen = (joined(call, t, call.dim) for t in (call.tensor, call.others[0]))
     chips = np.arange(call.mesh.get_num_devices()).reshape(*call.mesh._shape, 1, 1, 1, 1)
     sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
@@ -44,7 +44,7 @@ def _dispatched(call: Call) -> Array:
 
 
 def _combined(call: Call) -> Array:
-    """What the experts made of a chip's own tokens, [K, B, S, H]: the sum of all chips' rows."""
+    """Return the experts' results for each chip's tokens, [K, B, S, H], summed over all chips."""
     metadata, _, once = call.others
     shape, table, made = call.mesh._shape, _experts(call), here(call, call.tensor)
     chosen = here(call, metadata)[..., 0, :, :, :]

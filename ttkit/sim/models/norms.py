@@ -47,7 +47,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
 
 
 def _unlike(tensor: Tensor, residual: Tensor | None) -> tuple[bool, str]:
-    """Return a rule: what is added to a tensor has its shape."""
+    """Return a rule: the residual must have the tensor's shape."""
     shapes = [list(t.shard_shape) for t in (tensor, residual or tensor)]
     rule = f"Input and residual logical and padded shapes must match: {shapes[0]} and {shapes[1]}"
     return shapes[0] != shapes[1], rule

@@ -17,7 +17,7 @@ from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 F = np.float32
-# The random stream of each user of a mesh; all chips draw the same number for a user.
+# Each user of a mesh has a random stream; all chips draw the same number for a user.
 _streams: weakref.WeakKeyDictionary[MeshDevice, dict[int, Any]] = weakref.WeakKeyDictionary()
 
 

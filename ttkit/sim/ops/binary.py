@@ -61,7 +61,7 @@ TESTS: dict[str, Function] = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
-# Which element types two operands may have together, and the type of the result.
+# Each table has the element types that two operands may have together, and the result's type.
 SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
 ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
 ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}

@@ -28,8 +28,8 @@ from ttkit.sim.tensor.absent import absent
 
 Array = np.ndarray
 idle = [False]  # A call on a mesh without values sets this, and then no array is computed.
-BLOCK = 1 << 17  # elements
-THREADS_PAY_FROM = 1 << 20  # elements
+BLOCK = 1 << 17  # This many elements, with their result and scratch, fit in the cache.
+THREADS_PAY_FROM = 1 << 20  # From this many elements on, threads pay.
 PARTS = 4  # Each thread takes the next part as soon as it is free.
 
 # ---------------------------------------------------------------- blocks
@@ -96,7 +96,7 @@ _inside = threading.local()
 
 @lru_cache(maxsize=1)
 def _switch() -> Any:
-    """What reads and sets how many threads NumPy's BLAS uses, or None.
+    """Return the controller of the number of threads of NumPy's BLAS, or None.
 
     Looking takes milliseconds.
     """
@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 @contextlib.contextmanager
 def _one_blas_thread(switch: Any) -> Iterator[None]:
-    """BLAS uses one thread inside, and afterwards as many as before."""
+    """Let BLAS use one thread inside the block, and as many as before afterwards."""
     global _depth, _saved
     with _lock:
         if _depth == 0:
@@ -193,7 +193,7 @@ def _work(rest: list[Callable[[], object]]) -> None:
 # ---------------------------------------------------------------- buffer pool
 # malloc takes a big array's memory from the system anew and gives it back when it is freed. Filling
 # fresh pages costs as much as adding two arrays, and was 5 to 10 % of a tensor-parallel MLP step.
-# Smaller arrays are not pooled, because malloc reuses their memory itself. This is in bytes.
+# Arrays of fewer bytes are not pooled, because malloc reuses their memory itself.
 SMALLEST = 256 << 10
 KEPT = 128 << 20  # The pool holds at most this many bytes.
 # The keys are sizes in bytes; the size freed last comes last, so it is dropped last.
@@ -201,7 +201,7 @@ _free: dict[int, list[Array]] = {}
 
 
 def empty(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """An array with arbitrary values, like np.empty, in used memory where there is some.
+    """Return an array with arbitrary values, like np.empty, in memory of the pool if there is any.
 
     Example:
         >>> first = empty((1024, 2048))

@@ -1,4 +1,4 @@
-"""Calls on a mesh without values: each is made once for its shapes and types, and then known."""
+"""Calls on a mesh without values, cached: a call runs once for the same shapes and types."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from ttkit.sim.tensor.grid import Grid, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Tensor, new_tensor
 
-MOST = (
-    1 << 15
-)  # At most this many calls are remembered; a search over layouts needs a few thousand.
+# At most this many calls are remembered; a search over layouts needs a few thousand.
+MOST = 1 << 15
 Place = tuple[np.ndarray, DataType, Layout, Grid, TensorTopology]
 PLAIN = (int, float, str, NoneType, Enum)
 
 
 class Known(NamedTuple):
-    """What a call gave.
+    """The cached result of a call.
 
     Attributes:
         event: on the tape.
@@ -54,7 +53,7 @@ class NotPlain(Exception):
 
 
 def _key(value: Any) -> Any:
-    """Return all of an argument that a result without values depends on."""
+    """Return the part of an argument on which a result without values depends, as a cache key."""
     if type(value) is Tensor:
         if value._array is None or value.plain_memory_config is not DRAM_MEMORY_CONFIG:
             raise NotPlain

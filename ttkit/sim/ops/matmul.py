@@ -28,8 +28,8 @@ Shape = tuple[int, ...]
 PARTS = 8  # Threads take these parts of one big matmul, each as soon as it is free.
 # One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
 THREADS_PAY_FROM = 1 << 24
-# Multiply-adds of one product: from the first number on a loop of 2-D products beats a stacked one;
-# up to the second OpenBLAS takes one thread, with some to spare.
+# These are multiply-adds of one matmul. From the first number on, a loop of 2-D matmuls is faster
+# than a stacked one; up to the second, OpenBLAS surely takes only one thread.
 LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 
@@ -176,7 +176,7 @@ def _plus(
 
 
 def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    """2 m n k for each product of a batch; a fused bias or activation is not counted."""
+    """Count 2 m n k for each matmul of a batch; a fused bias or activation is not counted."""
     a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
     k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
     return 2 * math.prod(shape(results[0])) * k

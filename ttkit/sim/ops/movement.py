@@ -41,7 +41,7 @@ def to_device(
 
 
 def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopology]:
-    """Where a host tensor's values go on a mesh; no memory of the chips is taken."""
+    """Return where a host tensor's values go on a mesh; no memory of the chips is taken."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
         return everywhere.place(tensor.array.reshape(tensor.shard_shape), None)

@@ -171,8 +171,8 @@ def _guarded(
     names = tuple(inspect.signature(function).parameters)
     accepted = (hardware.EVERY if kind else frozenset()) - set(names)
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
-    # Results lie where the first operand does. Products write to DRAM when no memory is named; so
-    # does dot-product attention.
+    # A result lies where the first operand does, but matmuls and dot-product attention write to
+    # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
     inherits = inherits and "memory_config" not in names
     tapes = tape.running
@@ -245,7 +245,7 @@ def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -
 
 
 def _kind(value: Any) -> Any:
-    """Return what of an argument a program is compiled for: no tensor's values, and no scalar."""
+    """Return the part of an argument that selects a program: no tensor's values, and no float."""
     if type(value) is Tensor:
         return value.shard_shape, value.dtype
     # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.

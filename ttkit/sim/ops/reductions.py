@@ -58,7 +58,7 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int
     "max": (lambda x, axes: x.max(axes, keepdims=True), ALL, 1),
     "min": (lambda x, axes: x.min(axes, keepdims=True), ALL, 1),
     "prod": (lambda x, axes: x.prod(axes, keepdims=True), ALL, 1),
-    "var": (_variance, FLOATS[:3], 4),  # It adds up, subtracts, squares and adds up.
+    "var": (_variance, FLOATS[:3], 4),  # The four flops add up, subtract, square and add up.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), FLOATS[:3], 4),
 }
 
@@ -128,7 +128,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     size = array.shape[axis]
     rule = f"K cannot be larger than the dimension size! K={k}, dimension size={size}"
     on.check((k > size, rule))
-    # Unsigned numbers have no negatives to sort by.
+    # Unsigned numbers cannot be negated to sort from the largest.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
     taken = np.take(order, range(k), axis)

@@ -146,7 +146,7 @@ UNARY |= {
     "lez": _test(lambda x: x <= 0),
 }
 INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
-# The element types of a row are the floats, unless it takes these, too.
+# Operations take floats only, except these, which take further element types.
 TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
 TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
 TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])

@@ -1,4 +1,4 @@
-"""Collectives over ranks: gather what the own chips need, compute it here, keep the own part.
+"""Collectives over ranks: gather what the local chips need, compute, keep the local shards.
 
 Along axes that stay inside a rank's block of chips nothing is sent. Where the blocks are equal
 rectangles, the ranks along the axes communicate; in any other layout (such as a mesh reshaped to a
@@ -22,13 +22,13 @@ from ttkit.sim.tensor.grid import Coordinate, Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
-# Bytes on each rank up to which sums gather the shards and add them in mesh order, as one process
-# does up to `ccl_numpy.ORDERED_UP_TO` elements: the same bits.
+# Up to this many bytes on each rank, sums gather the shards and add them in mesh order, as one
+# process does up to `ccl_numpy.ORDERED_UP_TO` elements, so that both give the same bits.
 EXACT_BELOW = 1 << 14
 
 
 class ProcessGroup(NamedTuple):
-    """The ranks whose blocks lie along the axes of a collective through ours."""
+    """The ranks whose blocks lie on one line with this rank's, along the axes of a collective."""
 
     hosts: tuple[int, ...]  # The host ranks are in row-major order.
     blocks: tuple[int, ...]  # This is the number of blocks along each mesh axis.
@@ -117,13 +117,13 @@ def _without_replicas(values: Array, axes: list[int]) -> Array:
 
 
 def _own(values: Array, chips: Grid, grid: Grid) -> Array:
-    """Return the values of the own chips, without keeping those of others in memory."""
+    """Return the values of the local chips, without keeping those of others in memory."""
     own = restricted(values, chips, grid)
     return own if own.size == values.size else own.copy()
 
 
 def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
-    """Return the values of the group's chips; replicas across the axes stay one."""
+    """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
     lead, counts = len(group.blocks), group.blocks
     parts = _communicator(group).run("Allgather", mine, counts + mine.shape, "all_gather")
@@ -173,7 +173,7 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     mine = np.ascontiguousarray(tensor.full_array())
     flat = np.empty(sum(counts), mine.dtype)
     here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
-    # The values came in the order of the ranks.
+    # The values arrive in the order of the ranks, and must be put in mesh order.
     place = np.argsort(np.argsort(sources, kind="stable"))
     return flat.reshape((full.size,) + shard)[place].reshape(full.shape + shard), full
 

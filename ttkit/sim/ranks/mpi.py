@@ -94,12 +94,12 @@ class World:
                 # rank then keeps its own.
                 if taken is None or rank == self.rank:
                     self.rank_of[mesh_id, host_rank] = rank
-        # These communicators are duplicates, so that messages of the user's program, sent with mpi4py or
-        # as bytes, never mix with those of the kit.
+        # Both communicators are duplicates, so that neither the mpi4py messages of the user's
+        # program nor its bytes ever mix with the kit's messages.
         self.comm, self.user = self.comm.Dup(), self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
-        """The ranks that have these host ranks of our own mesh."""
+        """The ranks that have these host ranks of this rank's mesh."""
         mesh_id = (binding() or (0, 0))[0]
         return [self.rank_at(mesh_id, h) for h in host_ranks]
 
@@ -119,7 +119,7 @@ class World:
         return self._groups[key]
 
     def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
-        """Send `text` to these ranks and receive theirs: {rank: text}, ours included."""
+        """Send `text` to these ranks and receive theirs: {rank: text}, this one's included."""
         self.in_step(asked)
         mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
@@ -166,7 +166,7 @@ class World:
                     nap = min(2 * nap, LONGEST_NAP_S)
         except BaseException as stop:
             # MPI may write into the memory of these messages until it is finalised, which is
-            # after Python's own end: never free it.
+            # after Python has ended, so this memory is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
             if isinstance(stop, KeyboardInterrupt):
                 self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
@@ -222,7 +222,7 @@ def decoded(message: np.ndarray) -> str:
 
 
 def numbered(ranks: Sequence[int]) -> str:
-    """Ranks in words.
+    """Name ranks in words.
 
     Example:
         >>> numbered([1]), numbered([0, 2]), numbered([-1])

@@ -240,7 +240,7 @@ def _about(tensor: Tensor) -> str:
 
 
 def _shifted(array: np.ndarray, axis: int, step: int) -> np.ndarray:
-    """Move values along a leading axis to the next place; of one copy there is none to move."""
+    """Move values along a leading axis to the next chip; a replicated axis does not change."""
     if array.shape[axis] == 1:
         return array
     out = blocks.empty(array.shape, array.dtype)
@@ -356,7 +356,7 @@ def _check(asked: object, about: str, tensor: Tensor) -> None:
 def _received(
     asked: object, tensor: Tensor, rank: int, comm: Any, source: int, tag: int
 ) -> np.ndarray:
-    """Receive a description and values, also where they do not fit: the sender can go on."""
+    """Receive a description and values, even if they do not fit, so that the sender can go on."""
     here, header = mpi.world(), np.empty(mpi.TEXT, np.uint8)
     here.in_step(asked)
     here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)

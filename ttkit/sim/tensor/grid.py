@@ -211,8 +211,8 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if all(n == 1 for n in lead):
         return cut.reshape((1,) * len(grid.shape) + shard)
-    # Axes of one device do not matter; where the others are the grid's own, replicas can stay
-    # one copy.
+    # Axes of one device do not matter; where the others equal the grid's, a replicated axis can
+    # keep length 1.
     real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
     if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
         lengths = iter(have for _, have in real)

@@ -1,4 +1,4 @@
-"""Each chip's DRAM: a tensor's buffer takes bytes, and gives them back at its end.
+"""Accounting of each chip's DRAM: a buffer takes bytes until its tensor ends.
 
 Buffers in L1 are not counted.
 """

@@ -174,7 +174,7 @@ def unchanged(old: TensorTopology, *where: Any) -> TensorTopology:
 
 # ---------------------------------------------------------------- types
 def integers(array: np.ndarray, dtype: DataType, target: Any) -> np.ndarray:
-    """Floats as integers: truncated; what does not fit becomes what the host's instructions give.
+    """Truncate floats to integers; out of range, the result is that of the host's instructions.
 
     Values go through int32, where everything out of range is the least number; small types
     saturate.

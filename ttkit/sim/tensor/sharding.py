@@ -291,7 +291,7 @@ def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, me
     if spec:
         need, count = list(plane(padded)), shards_of(padded, spec.shape)
         if layout is not Layout.TILE:
-            need[1] = count[1] * sizes[1]  # Rows are stored as wide as shards are.
+            need[1] = count[1] * sizes[1]  # Stored rows are as wide as whole shards.
         most = _most_shards(scheme, spec.grid, spec.orientation)
         lines, way = ("row", "column"), spec.orientation.value
         for i, side in enumerate(("height", "width")):

@@ -71,7 +71,7 @@ class Tensor:
     topology: TensorTopology
     __hash__ = object.__hash__
 
-    # Operations that are methods too: ttkit.sim.tensor.methods adds them, and Python's operators.
+    # `ttkit.sim.tensor.methods` adds these methods, and Python's operators.
     __getitem__: Callable[[Tensor, Any], Tensor]
     cpu: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
