@@ -73,7 +73,7 @@ def _write(
 
 
 def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
-    """Write values [n, heads, size] to a row of a page each; of a negative page nothing."""
+    """Write values [n, heads, size] to one row of a page each; skip negative pages."""
     seen = pages >= 0
     cache[pages[seen], :, rows[seen]] = values[seen]
 

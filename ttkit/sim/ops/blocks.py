@@ -1,12 +1,11 @@
 """Work on big arrays: blocks that fit the cache, threads, a pool of buffers, sums of several ranks.
 
-Chips work at the same time: independent products run on as many threads as BLAS would use, each
-with a BLAS of one thread. A product that BLAS spreads over its own threads makes them wait for each
-other many times, and they go on looking for work for some 25 ms afterwards, on a core that ours
-would use. On an idle machine both ways are equally fast; beside one other process on two cores,
-products from one list were two to three times faster. Where NumPy's BLAS has no switch for its
-threads, jobs run one after the other, and BLAS does as it likes. Block sizes and thresholds were
-measured.
+Independent matmuls, such as those of several chips, run on as many threads as BLAS would use, each
+with a BLAS of one thread. A matmul that BLAS spreads over its own threads makes them wait for each
+other many times, and they spin for some 25 ms afterwards, on a core that the next job needs. On an
+idle machine both ways are equally fast; beside one other process on two cores, independent matmuls
+were two to three times faster. Where the threads of NumPy's BLAS cannot be limited, jobs run one
+after the other, and BLAS chooses its threads. Block sizes and thresholds were measured.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from ttkit.sim.tensor.absent import absent
 Array = np.ndarray
 idle = [False]  # A call on a mesh without values sets this, and then no array is computed.
 BLOCK = 1 << 17  # This many elements, with their result and scratch, fit in the cache.
-THREADS_PAY_FROM = 1 << 20  # From this many elements on, threads pay.
-PARTS = 4  # Each thread takes the next part as soon as it is free.
+THREADS_PAY_FROM = 1 << 20  # From this many elements on, threads save more than they cost.
+PARTS = 4  # Big arrays have this many parts; a thread takes the next one when it is free.
 
 # ---------------------------------------------------------------- blocks
 
@@ -251,7 +250,7 @@ SHARED_WHOLE = 1 << 16
 class SharedSum:
     """A slot for each rank of a communicator and one for the sum.
 
-    All are there twice: a late rank may still read those of one sum when the next begins.
+    Each slot exists twice: a late rank may still read those of one sum when the next begins.
     """
 
     def __init__(self, memory: mmap.mmap, rank: int, ranks: int):

@@ -25,11 +25,11 @@ from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
 
 Shape = tuple[int, ...]
-PARTS = 8  # Threads take these parts of one big matmul, each as soon as it is free.
+PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
 # One thread takes about 0.3 ms for this many multiply-adds, summed over the matmuls of a call.
 THREADS_PAY_FROM = 1 << 24
 # These are multiply-adds of one matmul. From the first number on, a loop of 2-D matmuls is faster
-# than a stacked one; up to the second, OpenBLAS surely takes only one thread.
+# than a stacked one; up to the second, OpenBLAS takes one thread, with a margin.
 LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 

@@ -43,7 +43,7 @@ def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes
 
 
 def each_element(flops: int) -> Flops:
-    """Count so many flops for each element of the first operand."""
+    """Count this many flops for each element of the first operand."""
     return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
 
 

@@ -109,8 +109,9 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
 
 
 def _without_replicas(values: Array, axes: list[int]) -> Array:
-    """Return one replica where all along the axes are equal: its sum is a multiple, as it is in
-    one process.
+    """Return one replica where all shards along the axes are equal.
+
+    Its sum is then a multiple, as it is in one process.
     """
     first = values[tuple(slice(1) if a in axes else slice(None) for a in range(values.ndim))]
     return first if (values == first).all() else values

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
 CALL, BINDING, SOCKET = 30801, 30802, 30803  # MPI messages carry these tags.
-# A wait polls for the first time without sleeping, then sleeps up to the second between polls.
+# A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
 
 

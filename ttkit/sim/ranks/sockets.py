@@ -333,7 +333,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 
 def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.ndarray:
-    """Return a tensor's values with those that have arrived at some places."""
+    """Return a tensor's values, with those that have arrived at the chips of the socket."""
     grid, (_, first) = tensor.grid, arrived[0]
     shape = (grid.size, *tensor.shard_shape)
     every = len({place for places, _ in arrived for place in places}) == grid.size

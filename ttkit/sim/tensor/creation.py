@@ -31,7 +31,7 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
 
-# ttnn chooses these types when no dtype is given.
+# When no dtype is given, ttnn chooses these types.
 FROM_HOST = {
     "float32": DataType.FLOAT32,
     "float16": DataType.BFLOAT16,
