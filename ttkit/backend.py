@@ -22,7 +22,7 @@ from ttkit.errors import fail, is_strict
 class Choice(NamedTuple):
     """The backend and the reason for it."""
 
-    name: str  # "sim" or "ttnn"
+    name: str  # It is "sim" or "ttnn".
     why: str
 
 

@@ -26,7 +26,7 @@ WHOLE = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
-# Files that are no program's.
+# The traceback of a program leaves out frames in these files.
 OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__)
 
 

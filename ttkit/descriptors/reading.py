@@ -49,7 +49,7 @@ def read_text(path: str | os.PathLike[str], asked: str) -> str:
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
     if Path(path).suffix.lower() in (".yaml", ".yml"):
-        from ttkit.descriptors.old_yaml import old_descriptor  # imports pydantic
+        from ttkit.descriptors.old_yaml import old_descriptor  # It loads pydantic.
 
         old, findings = old_descriptor(text, path)
         if old is None:

@@ -41,8 +41,8 @@ class Latency(NamedTuple):
     """The time of a packet for one hop in that benchmark, in nanoseconds."""
 
     traffic: str
-    smallest_ns: float  # 16 bytes
-    packet_ns: float  # 4096 bytes
+    smallest_ns: float  # The packet has 16 bytes.
+    packet_ns: float  # The packet has 4096 bytes.
 
 
 # Bytes of an element, and of a tile of 1024 in blocks of 16 that share an exponent; ttnn's names.

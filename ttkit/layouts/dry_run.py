@@ -29,11 +29,13 @@ from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
-# the parts of a step in which the blocks before the last one are kept, and those of a block
+# KEPT: in these parts of a step the activations of the blocks before the last one are in memory.
+# REPEATED: these parts run once in each block, so their collectives are counted for each.
 KEPT = ("block", "head", "block backward")
 REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
-Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
-# of each collective: the part of the step, the plan, the strategy of its axis, bytes of a shard
+# The two values say whether a stage has the embedding, and whether it has the head.
+Ends = tuple[bool, bool]
+# An entry is a collective: the part of the step, its name, its axis's strategy, bytes of a shard.
 Sends = tuple[tuple[str, str, str, int], ...]
 
 
@@ -85,7 +87,8 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
     axes = [name for name, size in sizes.items() if size > 1]
     rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
     found = tuple((name, axis) for axis, name in enumerate(axes))
-    before, recording[0] = recording[0], True  # also inside `no_grad`
+    # The dry run needs a backward even if the caller is inside `no_grad`.
+    before, recording[0] = recording[0], True
     try:
         with without_values((rows, columns)) as (mesh, calls):
             yield DryRun(replace(layout, axes=found).on(mesh), axes, calls, {})
@@ -266,7 +269,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         later = _constants(events)
         if layout.micro_batches == 1:
             _forget_grads(parameters)
-        # the last block goes, and with it all that it has from step to step
+        # What freeing the last block saves is what a block keeps from step to step.
         run.begin("without block")
         del model.blocks[index], block, marked, parameters
         run.begin("end")
@@ -328,7 +331,7 @@ def update_of(
         mine = _of_last_block(parameters, model)
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
-        for _ in range(2):  # the optimizer's state is made in the first step
+        for _ in range(2):  # The first step makes the optimizer's state.
             _give_grads(parameters, run)
             made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
             first, most = len(run.calls.events), most_in_use(run.layout.device)
@@ -342,7 +345,7 @@ def update_of(
             for part, group in (("norm", others), ("block norm", mine)):
                 run.begin(part)
                 if clips:
-                    clip_grad_norm(group, 0.0)  # any norm is above it
+                    clip_grad_norm(group, 0.0)  # Any norm exceeds 0, so this always clips.
             for part, group in (("optimizer", others), ("block optimizer", mine)):
                 run.begin(part)
                 update.parameters = group

@@ -35,9 +35,11 @@ WEIGHTS = {
 # The settings "performance" and "accuracy" of tt-metal, models/tt_transformers (PERF.md).
 WEIGHTS["mixed"] = WEIGHTS["bfloat8_b"] | {"gate": "bfloat4_b", "up": "bfloat4_b"}
 WEIGHTS["accuracy"] = WEIGHTS["bfloat8_b"] | {"attention": "bfloat16"}
-# models/tt_transformers/tt/model_config.py: `ccl_dtype`, and the links of a reduce-scatter
+# These are `ccl_dtype` and the links of a reduce-scatter in tt-metal,
+# models/tt_transformers/tt/model_config.py.
 SENT, LINKS = "bfloat8_b", 1
-TRAFFIC = ("ring multicast", "line")  # all chips send at once; the first that was measured
+# All chips send at once. The first of these patterns that was measured on the link gives its rate.
+TRAFFIC = ("ring multicast", "line")
 DRAM_SHARE = Fact(
     0.866,
     "of the bandwidth",
@@ -128,7 +130,7 @@ class InferencePlan(Tables):
         busy, and of `more` operations."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():
-            # of the table and of positions a few rows are read, unless the table is the head, too
+            # A few rows of an embedding are read, but all of a tied one, which is the head, too.
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0

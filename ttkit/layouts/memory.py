@@ -49,7 +49,7 @@ def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ..
         >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
         ((4, 3, 2, 1), (8.0, 8.0))
     """
-    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
         return tuple(min(micro_batches, stages - stage) for stage in range(stages))
     return schedule_of(schedule, stages, micro_batches).peak_activations()
 
@@ -76,7 +76,8 @@ def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[in
     """
     step, others = one_pass(job, layout, stage), stage.others
     at = step.at
-    # of a block: what its forward keeps, what more it leaves after its backward, what it has
+    # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
+    # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept
     if "rest" in at:
@@ -96,7 +97,9 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     after, at_once = update(job, layout, stage), stage.in_flight
     if layout.micro_batches > at_once:
         passes = [_passing(job, layout, stage, at_once)]
-    else:  # the first backward makes the gradients, the second has one forward less beside
+    else:
+        # During the first backward no gradients exist yet. During the second they do, and one
+        # micro-batch fewer is in flight.
         one = job._replace(batch=job.batch // layout.micro_batches)
         passes = [_passing(one, replace(layout, micro_batches=1), stage, at_once)]
         if layout.micro_batches > 1:

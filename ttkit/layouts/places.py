@@ -11,7 +11,8 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
 
-NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
+# This is an assumption, in GB/s of a host: 100 Gbit/s Ethernet. Pass the rate of your own network.
+NETWORK = 12.5
 
 
 class Place(NamedTuple):
@@ -77,7 +78,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     rows, columns = system.shape
     if len(on) < 2:
         n = math.prod(on.values())
-        if pp == 1:  # a line may go around the rim
+        if pp == 1:  # A single line may bend along the rim of the grid.
             return Place((1, n), tuple((name, 1) for name in on), *hosts)
         for axis, line in ((1, (1, n)), (0, (n, 1))):
             if (rows // line[0]) * (columns // line[1]) >= pp:

@@ -17,7 +17,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
-ROWS = 12  # of a table
+ROWS = 12  # A table shows at most so many layouts.
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Candidate:
 
     layout: Layout
     place: Place | None = None
-    memory: Any = None  # a `Memory`, as far as it is known
+    memory: Any = None  # It is a `Memory`, or None if a rule came first.
     times: Times | None = None
     traffic: tuple[Traffic, ...] = ()
-    flops: int = 0  # of the products of a step on a chip
+    flops: int = 0  # It counts what the matmuls of a step do on a chip.
     tokens_per_s: float = 0.0
     mfu: float = 0.0
     refused: str = ""
@@ -73,7 +73,7 @@ class Choices(Tables):
         if not too_large:
             rule += f"; {chips} replicas do not divide batch {self.batch}"
             return rule, f"batch {-(-self.batch // chips) * chips}"
-        # of some only what lasts from step to step is known
+        # A candidate with "more than" has no count of its activations, so the others come first.
         least = min(too_large, key=lambda each: ("more than" in each.refused, sum(each.memory)))
         return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
 
@@ -114,7 +114,7 @@ class Layouts(Choices):
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
-        # as stages; hosts with replicas hold as much as one
+        # More hosts help only as pipeline stages: a host with a replica needs as much memory.
         possible = hosts <= config.num_blocks and not config.is_tied
         return f"at least {hosts} hosts" if possible else "a system with more DRAM"
 

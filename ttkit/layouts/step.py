@@ -9,7 +9,8 @@ from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 
-MOST = 2  # blocks that are run; the last one stands for all but the first
+# The dry run has at most so many blocks: the last one stands for all others but the first.
+MOST = 2
 
 
 class Job(NamedTuple):
@@ -55,7 +56,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
         layout,
         dp=dp,
         pp=1,
-        zero=0 if zero == 1 else zero,  # which only the optimizer sees
+        zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
         schedule="1f1b",
     )

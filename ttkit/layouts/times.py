@@ -80,7 +80,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
         >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
         True
     """
-    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
         return (stages - 1) / (micro_batches + stages - 1)
     return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
 

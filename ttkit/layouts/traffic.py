@@ -11,7 +11,7 @@ from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.train.config.layout import Layout
 
-# what the collectives of a part of a step are named after
+# A collective is named after the phase of the step in which it runs.
 PHASES = {
     "start": "forward",
     "block": "forward",
@@ -22,11 +22,12 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# along the axis of data parallelism the collective shows what it is for
+# On the data-parallel axis the kind of collective tells what it sends, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-LARGE = 1 << 23  # bytes: from here on the time of a plan is linear in its bytes, on any mesh
+# From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+LARGE = 1 << 23
 # The trainer opens the fabric as lines, also where cables close a ring.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 

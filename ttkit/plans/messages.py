@@ -154,7 +154,8 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
           rank 0 waits in Recv for rank 1 to send
           rank 1 waits in Recv for rank 0 to send
     """
-    ends: Any = defaultdict(deque)  # (sender, receiver, receives) -> what is not matched yet
+    # A key is (sender, receiver, receives); its queue holds the calls that no other one matches.
+    ends: Any = defaultdict(deque)
     begun, clocks = [0] * len(programs), [0] * len(programs)
     holds: list[list[Any]] = [[] for _ in programs]  # Each rank's call still waits for these.
 

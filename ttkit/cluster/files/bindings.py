@@ -63,7 +63,7 @@ class RankBinding(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     rank: int = Field(ge=0)
-    mesh_id: int | None = Field(ge=0)  # None only for ranks of plain MPI, which have no mesh
+    mesh_id: int | None = Field(ge=0)  # It is None only for plain MPI ranks, which have no mesh.
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
     mesh_graph_desc_path: Annotated[OwnDescriptor | None, BeforeValidator(_nothing)] = None

@@ -30,9 +30,9 @@ from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
 from ttkit.errors import fail
 from ttkit.files import find_file
 
-# Variables of the shell that begin so reach the ranks, ...
+# The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
-# ... except those that belong to one rank: they come from the bindings, or not at all.
+# These differ from rank to rank, so they come from the bindings and not from the shell.
 BLOCKED = {
     "TT_MESH_ID",
     "TT_MESH_HOST_RANK",

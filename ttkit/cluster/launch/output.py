@@ -16,9 +16,9 @@ from ttkit.cluster.processes import Ended
 from ttkit.words import numbered
 
 LAST_LINES = 12  # So many lines of a rank that failed are repeated at the end.
-# mpirun --tag-output puts it before a line.
+# mpirun --tag-output puts this tag before each line, to name its rank.
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
-RULER = b"-" * 60  # mpirun frames its own messages with two such lines
+RULER = b"-" * 60  # mpirun frames its own messages with two such lines.
 
 # Open MPI reports the rank that failed first with these words: its number, how it ended (where that
 # is empty, with mpirun's own code), and its host.
