@@ -114,7 +114,7 @@ def about() -> None:
         system   t3000: 2x4 Wormhole chips, 2 links between neighbours, 12 GB of DRAM each
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
-    from importlib.metadata import version  # It is slow to import.
+    from importlib.metadata import version  # It is slow to import, so this comes late.
 
     chosen, ours = choice(), version("ttkit")
     if is_simulated():

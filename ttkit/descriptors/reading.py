@@ -16,7 +16,7 @@ from ttkit.errors import fail
 from ttkit.files import Finding
 
 OURS = Path(__file__).parent / "files"
-# Which file ttml's enable_fabric takes for a number of devices; for other numbers it takes none.
+# ttml's enable_fabric takes these files for 8 and for 32 devices, and none for other numbers.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
 
 
@@ -55,7 +55,7 @@ def load_text(text: str, path: str) -> Loaded:
         if old is None:
             return Loaded(None, tuple(findings))
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
-        # A line of the text that was made means nothing in this file.
+        # Lines of the converted text do not exist in this file, so findings get line 0.
         return new._replace(findings=tuple(replace(f, path=path, line=0) for f in new.findings))
     try:
         message = textproto.parse(text)

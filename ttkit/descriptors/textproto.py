@@ -58,7 +58,7 @@ class Marks:
     """
 
     lines: dict[str, int] = field(default_factory=dict)
-    # Each has its line, its name and the nearest known field, or "".
+    # An entry has the line of the field, its name and the nearest known field, or "".
     unknown: list[tuple[int, str, str]] = field(default_factory=list)
 
     def line(self, path: str) -> int:

@@ -100,8 +100,8 @@ class _Marked:
     """A block whose forward and backward are parts of the dry run.
 
     Args:
-        first: it comes before the last one: only the begin of its backward matters.
-        again: backward computes blocks again, and so calls them a second time.
+        first: whether it comes before the last block; then only the start of its backward matters.
+        again: whether backward recomputes blocks, and so calls them a second time.
     """
 
     def __init__(self, block: Block, run: DryRun, first: bool, again: bool):
@@ -124,7 +124,7 @@ class _Marked:
         return y
 
     def _mark(self, x: Tensor, part: str) -> Tensor:
-        """The same tensor; `part` begins where its gradient is complete."""
+        """Return the same tensor; `part` begins when its gradient is complete."""
 
         def backward(grad: Value) -> list[Value]:
             if not self.again:
@@ -135,7 +135,7 @@ class _Marked:
 
 
 def _stored(parameter: Parameter) -> Value:
-    """What a chip has of a parameter between steps."""
+    """Return the local shard of a parameter that a chip keeps between steps."""
     return Tensor.get_value(parameter)
 
 
@@ -184,13 +184,13 @@ class Pass(NamedTuple):
 
     Attributes:
         in_use: bytes held after each call, without the optimizer's state.
-        kept, rest: of each call, whether it was while the blocks before the last one are kept, or
-            after the block's backward.
+        kept: for each call, whether the activations of the earlier blocks were in memory.
+        rest: for each call, whether it came after the last block's backward.
         at: bytes held where each part began.
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
-        multiplied: of each product, in which part of a step it was.
-        flops, moved: of each product, and the bytes that it reads and writes.
+        multiplied: the part of a step that each matmul was in.
+        flops, moved: the flops of each matmul, and the bytes that it reads and writes.
     """
 
     in_use: np.ndarray
@@ -295,7 +295,7 @@ class Update(NamedTuple):
     Attributes:
         sends: the collectives.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
-        most: bytes beside them, at most.
+        most: the peak of the bytes in use beside them.
         others: blocks that are like the last one and not run.
     """
 

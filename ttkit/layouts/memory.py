@@ -15,11 +15,11 @@ from ttkit.train.config.settings import TransformerConfig, split_blocks
 
 
 class Memory(NamedTuple):
-    """Bytes of a chip when it holds most, in a step after the first.
+    """The peak memory of a chip in bytes, in a step after the first.
 
     Attributes:
         weights, gradients, optimizer: what a chip has of them at the end of a step.
-        activations: what forward keeps for backward, as far as it is there beside all gradients.
+        activations: kept by forward for backward, as far as they coexist with all gradients.
         buffers: masks, angles, and what single operations need.
     """
 
@@ -31,19 +31,19 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum over all kinds."""
         return sum(self)
 
 
 def schedule_of(name: str, stages: int, micro_batches: int) -> Schedule:
-    """Return the schedule of that name; an interleaved one with one chunk on each stage."""
+    """Return the schedule of that name; an interleaved one has one chunk on each stage."""
     more = (1,) if name == "interleaved" else ()
     return SCHEDULES[name](stages, micro_batches, *more)
 
 
 @functools.lru_cache(maxsize=1024)
 def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """Return of how many micro-batches each stage holds activations, at most.
+    """Return how many micro-batches have activations in each stage's memory, at most.
 
     Example:
         >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
@@ -55,7 +55,7 @@ def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ..
 
 
 def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
-    """Return the stages, which have so many blocks, by default as many as each other."""
+    """Return the stages; blocks are divided evenly unless `per_stage` has the number of each."""
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
     counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
@@ -72,7 +72,7 @@ def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[in
     what forwards keep, and masks, angles and numbers.
 
     Args:
-        at_once: of how many micro-batches activations are held.
+        at_once: how many micro-batches have activations in memory.
     """
     step, others = one_pass(job, layout, stage), stage.others
     at = step.at

@@ -41,12 +41,13 @@ class Candidate:
 
 
 class Choices(Tables):
-    """Layouts for what was asked.
+    """The layouts that a search has found.
 
     Attributes:
-        machine, batch, title: what was asked.
-        fitting: those that can run, by tokens a second.
-        refused: the others.
+        machine, batch: the machine and the batch that the layouts are for.
+        title: heads the table.
+        fitting: layouts that can run, most tokens a second first.
+        refused: layouts that cannot run.
     """
 
     machine: Machine
@@ -93,7 +94,7 @@ class Layouts(Choices):
     """All layouts of a model on a machine; prints as a table, the fastest first.
 
     Attributes:
-        job: what was asked.
+        job: the model, the batch and the settings of its training.
     """
 
     def __init__(self, job: Job, machine: Machine, found: list[Candidate]):
@@ -108,7 +109,7 @@ class Layouts(Choices):
         self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
 
     def cure(self, least: Candidate) -> str:
-        """Return what holds less."""
+        """Return what would need less memory."""
         config, machine = self.job.config, self.machine
         if "more than" not in least.refused:
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""

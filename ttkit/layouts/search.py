@@ -53,7 +53,7 @@ def parameters_of(config: TransformerConfig) -> int:
 def between(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
-    """Yield what stages send each other, and hosts."""
+    """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
@@ -194,7 +194,8 @@ def plan_layouts(
         headroom: the part of DRAM that stays free, below 1; a negative one plans for more DRAM.
         may_hang: train on mesh shapes that ttnn opens transposed, too, on which collectives may
             hang; for inference these are listed with a warning.
-        overlap: gradients are sent under the backward, weights gathered under products.
+        overlap: overlap communication with compute: gradients with the backward, and weights with
+            matmuls.
         mode: "training", or "inference" for prefill and decode with a cache of `sequence`
             positions.
 

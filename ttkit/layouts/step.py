@@ -14,7 +14,7 @@ MOST = 2
 
 
 class Job(NamedTuple):
-    """What is trained, however it is cut.
+    """What is trained, whatever its layout.
 
     Attributes:
         config: the model.
@@ -79,6 +79,6 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
 
 
 def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
-    """Return the model's sizes without what a chip's part of a step does not depend on."""
+    """Return the configuration without what does not change a chip's share of a step."""
     few: dict[str, Any] = {"experimental": None, "runner_type": "default"}
     return replace(config, num_blocks=blocks, max_sequence_length=sequence, **few)

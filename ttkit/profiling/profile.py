@@ -61,7 +61,7 @@ class Profile:
         return self._reader.records
 
     def overlapped(self) -> Profile:
-        """Return the same calls, modelled with communication beside compute.
+        """Return the same calls, modelled with communication overlapped with compute.
 
         Each chip has two queues: one for collectives, one for all else. A call begins when its
         queue is free and its operands are there, so the all-reduce of a gradient can run under the

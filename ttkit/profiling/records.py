@@ -16,12 +16,12 @@ from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
 HOST = "host"
-# The kinds of operations that do not compute.
+# Operations of these kinds do not compute.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 class Shard(NamedTuple):
-    """What each chip holds of a tensor."""
+    """The shape and type of each chip's shard of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -41,12 +41,12 @@ class Record:
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
         mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.
-        operands, results: on each of the chips.
-        flops: on each of the chips, of the values alone; the time is that of whole tiles.
-        fidelity: passes of the matrix engine.
-        bytes_read, bytes_written: of each chip's DRAM.
-        bytes_on_links: over all cables, once for each hop.
-        time_s: modelled.
+        operands, results: the shards on each of the chips.
+        flops: those of the values on each chip; the time counts whole tiles instead.
+        fidelity: the math fidelity, which says how many passes the matrix engine makes.
+        bytes_read, bytes_written: the traffic of each chip's DRAM.
+        bytes_on_links: the bytes over all cables, counted once for each hop.
+        time_s: the modelled time.
         bound: what limits the time: "compute", "memory", "links", or "" where there is none.
         after: the calls that it waits for, by number, the profile's first call being 1.
     """
@@ -183,7 +183,7 @@ def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
 
 # ---------------------------------------------------------------- what a call waits for
 class Keys(NamedTuple):
-    """By what a tensor is known in several events: itself, its memory, its array.
+    """Ids by which a tensor is recognized in several events: its own, its memory's, its array's.
 
     The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array of
     one tensor into another. The weak references of a tape stay, so their ids do not come again.
@@ -201,7 +201,7 @@ class Keys(NamedTuple):
 
 
 class Order:
-    """Which calls a call waits for: those that made what it reads, or read what it writes."""
+    """The calls that each call waits for: those that made what it reads or read what it writes."""
 
     def __init__(self) -> None:
         # Each key has the call that made the values (0 if before the tape), then its readers.
@@ -211,8 +211,8 @@ class Order:
         """Return the numbers of the calls that a call waits for, in order.
 
         Args:
-            reads: what it reads.
-            writes: what it makes or writes; what it reads, too, is overwritten.
+            reads: the tensors that it reads.
+            writes: the tensors that it makes or writes; one that is also read is overwritten.
         """
         waits, written = set(), {keys.tensor for keys in writes}
         for keys in reads:

@@ -38,7 +38,7 @@ FAILURES = [
     ),
 ]
 TRACEBACK = "Traceback (most recent call last):"
-# The host that mpirun cannot reach: its network is gone, or ssh never came through.
+# This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
 
@@ -115,7 +115,7 @@ class Output:
 
     @property
     def _messages(self) -> str:
-        # Where a log is cut inside a message, its rest counts as outside.
+        # A log may be cut inside a message, whose rest is then among the other lines.
         return "".join([*self.framed, *(f"{line}\n" for line in self.others)])
 
     def exit_code(self, code: int) -> int:
