@@ -16,7 +16,7 @@ from ttkit.errors import fail
 from ttkit.files import Finding
 
 OURS = Path(__file__).parent / "files"
-# ttml's enable_fabric takes these files for 8 and for 32 devices, and none for other numbers.
+# These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
 
 
@@ -49,7 +49,8 @@ def read_text(path: str | os.PathLike[str], asked: str) -> str:
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
     if Path(path).suffix.lower() in (".yaml", ".yml"):
-        from ttkit.descriptors.old_yaml import old_descriptor  # It loads pydantic.
+        # This loads pydantic, which only the old form needs.
+        from ttkit.descriptors.old_yaml import old_descriptor
 
         old, findings = old_descriptor(text, path)
         if old is None:

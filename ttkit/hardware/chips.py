@@ -173,7 +173,7 @@ _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 1
 
 
 def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -> dict[str, Fact]:
-    """Return the facts of a chip's web page, in Hz, GB and GB/s; all have the same SRAM in a core."""
+    """Return the facts of a chip's page, in Hz, GB and GB/s; a core's SRAM is the same in all."""
     return {
         "cores": Fact(cores, "cores", page),
         "clock": Fact(clock, "Hz", page),

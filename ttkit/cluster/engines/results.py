@@ -26,7 +26,7 @@ from ttkit.words import numbered
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
 PATIENCE_S = 3.0  # The others get so long after the first rank has raised.
-# mpirun gives its reason so long after ipyparallel has reported that an engine is gone (0.6 s).
+# ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
 NOTICE_S = 3.0
 INTERRUPT_S = 1.5  # A rank has so long to leave its line, and to report it.
 RAISED_S = 10.0  # One that has left its line has so long to answer.
