@@ -44,7 +44,7 @@ def pid_file(rank: int | str) -> str:
 
 
 class Supervisor:
-    """The supervisor's own side: start the commands of an order, watch them, stop them."""
+    """The supervisor process: it starts the commands of an order, watches and stops them."""
 
     def __init__(self, order: Mapping[str, Any]):
         self.folder = Path(order["folders"][0])

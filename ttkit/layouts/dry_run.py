@@ -208,7 +208,7 @@ _counted: dict[Any, int] = {}
 
 
 def _flops(event: Event) -> int:
-    """Count the flops of a product, once for its shapes."""
+    """Count the flops of a matmul, once for its shapes."""
     shapes = event.name, tuple(each.shard_shape for each in event.operands)
     key = shapes, event.result.shard_shape
     if key not in _counted:

@@ -242,7 +242,7 @@ def plan_inference(
     Args:
         layout: a `Layout`, of which dp, tp and precision (of activations) count.
         system: a name or a `System`; the first dp x tp chips are used.
-        batch: sequences in all; each of the dp groups has a part.
+        batch: sequences in all, divided over the dp replicas.
         context: positions in the cache; max_sequence_length unless given.
         weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
             token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same

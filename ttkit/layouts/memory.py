@@ -68,8 +68,8 @@ def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] =
 
 
 def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:
-    """Return the most bytes of a micro-batch's forward and backward beside the optimizer's state,
-    what forwards keep, and masks, angles and numbers.
+    """Return three sizes in bytes: the peak of a micro-batch's forward and backward without the
+    optimizer's state, what forwards keep for backward, and the constants (masks, angles, numbers).
 
     Args:
         at_once: how many micro-batches have activations in memory.

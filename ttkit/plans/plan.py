@@ -333,7 +333,7 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beside its own shard, chunks to be added included."""
+        """The most that any chip holds beyond its local shard, chunks to be added included."""
         held = {chip: set(chunks) for chip, chunks in self._starts()}
         extra, peak = dict.fromkeys(held, 0), 0
         for step in self.steps:

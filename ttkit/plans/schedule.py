@@ -74,7 +74,7 @@ class Action(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a part of the model is: the stage, and which of its chunks."""
+    """Where a part of the model runs: the stage, and which of its chunks."""
 
     stage: int
     chunk: int

@@ -107,7 +107,7 @@ class Profile:
 
     @property
     def exposed_s(self) -> float:
-        """Modelled seconds in which a chip communicates and computes nothing, where most.
+        """Modelled seconds in which a chip communicates without computing, on the chip with most.
 
         All communication is exposed but what `overlapped` hides.
         """

@@ -244,7 +244,7 @@ def time_text(record: Record, time_s: float) -> str:
 
 
 def bound_text(record: Record) -> str:
-    """Return what limits a call, of products with the passes of the matrix engine."""
+    """Return what limits a call, with the math fidelity if that is compute."""
     return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
 
 

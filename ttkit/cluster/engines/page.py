@@ -29,7 +29,7 @@ CARD = (
 
 @dataclass(frozen=True)
 class Card:
-    """One rank.
+    """What a notebook shows of one rank.
 
     Args:
         state: "busy", "idle", or the cluster's, where it does not run.

@@ -217,7 +217,7 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
 
 
 def stop_training(cluster: Cluster) -> bool:
-    """Stop a training over the ranks after its step; return whether one goes on.
+    """Stop the training that runs on the ranks after its step; return whether there is one.
 
     One rank is interrupted: after each step the ranks tell each other (ttkit.train.parallel.ranks).
     """

@@ -32,7 +32,7 @@ from ttkit.files import find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
-# These differ from rank to rank, so they come from the bindings and not from the shell.
+# The shell's values of these are one rank's, so they come from the bindings or not at all.
 BLOCKED = {
     "TT_MESH_ID",
     "TT_MESH_HOST_RANK",
