@@ -24,7 +24,8 @@ from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
 
-# What is loaded when it is first asked for: module -> the names that it holds, "" for itself.
+# A name is imported on first use. The keys are modules, the values the names that each holds; ""
+# is the module itself.
 _NAMES = {
     **dict.fromkeys(("cluster", "lessons", "plans", "train", "ttml"), ""),
     "backend": "about assert_with_pcc from_numpy pcc to_numpy",
@@ -57,7 +58,7 @@ def __getattr__(name: str) -> _Any:
         return _load(name)
     from ttkit.backend import load
 
-    globals()["ttnn"] = load()  # so that it is asked for once
+    globals()["ttnn"] = load()  # A global is found without calling this function again.
     return globals()["ttnn"]
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from ttkit.errors import TTKitError
 
-# The module of each command.
+# The keys are commands, the values the modules that hold them.
 COMMANDS = {
     "run": "cluster.cli",
     "doctor": "cluster.cli",

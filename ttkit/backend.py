@@ -22,7 +22,7 @@ from ttkit.errors import fail, is_strict
 class Choice(NamedTuple):
     """The backend and the reason for it."""
 
-    name: str  # "sim" or "ttnn"
+    name: str  # It is "sim" or "ttnn".
     why: str
 
 
@@ -114,7 +114,7 @@ def about() -> None:
         system   t3000: 2x4 Wormhole chips, 2 links between neighbours, 12 GB of DRAM each
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
-    from importlib.metadata import version  # It is slow to import.
+    from importlib.metadata import version  # It is slow to import, so this comes late.
 
     chosen, ours = choice(), version("ttkit")
     if is_simulated():

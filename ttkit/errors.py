@@ -38,7 +38,7 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
                 f"{os.path.basename(name) if os.path.exists(name) else 'your cell'}"
             )
             text = linecache.getline(name, number).strip()
-            if not text.startswith("get_ipython().run_"):  # IPython makes such lines of a magic.
+            if not text.startswith("get_ipython().run_"):  # IPython turns a magic into such lines.
                 lines.append((place, text))
     return lines
 
@@ -112,7 +112,7 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
     error.ours = True  # type: ignore[attr-defined]
     error.names_no_call = asked is None  # type: ignore[attr-defined]
-    raise error from None  # The rule already has the message of NumPy.
+    raise error from None  # The rule already has NumPy's message.
 
 
 def check_counts(asked: object, **counts: int) -> None:

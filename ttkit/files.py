@@ -233,7 +233,7 @@ def write_whole(path: str | os.PathLike[str], text: str | bytes, asked: object) 
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: the path ends in no name
+    except (OSError, ValueError) as error:  # A path that ends in no name raises a ValueError.
         fail(
             asked,
             f"the file cannot be written: {getattr(error, 'strerror', None) or error}",

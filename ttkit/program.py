@@ -21,20 +21,20 @@ from ttkit.sim.tape import Event, Tape, tape
 from ttkit.sim.tensor.types import PlacementShard
 from ttkit.words import short
 
-# Modules of the real ttnn whose names are, here, those of ttnn itself.
+# In the real ttnn these are modules; here their names are all in ttnn itself.
 WHOLE = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
-# Files that are no program's.
+# The traceback of a program leaves out frames in these files.
 OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__)
 
 
 def install_as_ttnn() -> None:
     """Let `import ttnn` and `import ttml` give the simulator's, after a line on stderr.
 
-    Submodules too, such as `ttnn.experimental`, `ttnn.distributed` and `ttml.autograd`. A second
-    call does nothing.
+    This covers submodules such as `ttnn.experimental`, `ttnn.distributed` and `ttml.autograd`. A
+    second call does nothing.
 
     Raises:
         TTKitError: the real ttnn or ttml is imported already, or ttkit uses the real ttnn.

@@ -16,7 +16,8 @@ from types import ModuleType
 
 from ttkit.lazy import attach
 
-# module of ttml, module of ttkit.train, names; `bindings` has what ttml has in another form
+# A line has a module of ttml, the module of ttkit.train behind it, and its names. `bindings` holds
+# what ttml has in another form.
 _NAMES = """
 autograd                  autograd.tensor          Tensor
 autograd                  context                  AutoContext DistributedConfig GradMode

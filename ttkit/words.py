@@ -62,7 +62,7 @@ def in_notebook() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether to show what no two runs have alike; TTKIT_PROGRESS=0 is no."""
+    """Return whether to show what differs from run to run; TTKIT_PROGRESS=0 turns it off."""
     return os.environ.get("TTKIT_PROGRESS") != "0"
 
 

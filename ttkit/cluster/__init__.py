@@ -11,7 +11,7 @@ Example:
 
 from ttkit.lazy import attach
 
-# What is loaded when it is first asked for: module -> the names that it holds.
+# A name is imported on first use. The keys are modules, the values the names that each holds.
 _NAMES = {
     "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
     "cluster.files.config": "Config find_config",

@@ -51,7 +51,8 @@ def _of_hosts(command: str, about: str, required: bool) -> argparse.ArgumentPars
 
 def run(words: Sequence[str]) -> int:
     """`ttkit run`: start a program on the ranks of a configuration; return its exit code."""
-    from ttkit.cluster.files.lint import lint_path  # It imports protobuf.
+    # This loads protobuf, which most commands do not need.
+    from ttkit.cluster.files.lint import lint_path
     from ttkit.cluster.launch.mpirun import HOOK, launch
 
     usage = "ttkit run [options] program [its arguments]"
@@ -183,7 +184,8 @@ def lint(words: Sequence[str]) -> int:
     about = "Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."
     parser = argparse.ArgumentParser("ttkit lint", description=about)
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
-    from ttkit.cluster.files.lint import findings_table, lint_path  # It imports protobuf.
+    # This loads protobuf, which most commands do not need.
+    from ttkit.cluster.files.lint import findings_table, lint_path
 
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print(findings_table(findings))

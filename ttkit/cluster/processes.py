@@ -40,9 +40,9 @@ class Ended:
 
     Args:
         name: "controller", "mpirun" or "supervisor".
-        code: below 0: the signal that ended it.
-        log: its last output, where that went into a file.
-        rank: one that ended without a report of mpirun.
+        code: its exit code; below 0, the signal that ended it.
+        log: its last output, if that went into a file.
+        rank: a rank that ended without a report of mpirun.
         error: why it could not be started.
     """
 
@@ -57,7 +57,7 @@ class Supervised:
     """The processes of one launch, and the folder of their logs and keys."""
 
     def __init__(self, kind: str):
-        # Nobody else can read it: keys are in it.
+        # The folder holds keys, so nobody else can read it.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
@@ -97,14 +97,14 @@ class Supervised:
         """
         order = {
             "commands": commands,
-            "environment": environment,  # It may hold secrets, so it is in no file.
+            "environment": environment,  # It may hold secrets, so it never goes into a file.
             "folders": [str(folder) for folder in self.folders],
             "streams": [*streams],
         }
         end, self._pipe = os.pipe()
         try:
-            # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which
-            # would then stop all ranks.
+            # It gets its own session, so that Ctrl-C on the owner's terminal does not reach mpirun,
+            # which would then stop all ranks.
             self._process = subprocess.Popen(
                 python_command("supervisor"),
                 stdin=end,

@@ -44,14 +44,14 @@ def pid_file(rank: int | str) -> str:
 
 
 class Supervisor:
-    """The supervisor's own side: start the commands of an order, watch them, stop them."""
+    """The supervisor process: it starts the commands of an order, watches and stops them."""
 
     def __init__(self, order: Mapping[str, Any]):
         self.folder = Path(order["folders"][0])
         self.commands: dict[str, subprocess.Popen[bytes]] = {}
-        # Looked up here: nothing may be loaded between fork and exec. Only Linux has it.
+        # It is looked up now: nothing may be loaded between fork and exec. Only Linux has it.
         prctl = getattr(ctypes.CDLL(None), "prctl", lambda option, value: None)
-        # Whatever loses its parent below this process becomes its child, not init's.
+        # Orphans below this process become its children, not init's, so that it can stop them.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         for name, words in order["commands"].items():
             try:
@@ -63,13 +63,13 @@ class Supervisor:
                         stdout=out,
                         stderr=err,
                         env=order["environment"],
-                        # When the supervisor is killed, mpirun then stops its ranks.
+                        # If the supervisor is killed, mpirun gets SIGTERM and stops its ranks.
                         preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
                     )
             except OSError as error:
                 self.report(name, 127, error=str(error))
         for stream in order["streams"]:
-            os.close(stream)  # Only mpirun keeps them: their readers wait for their end.
+            os.close(stream)  # Readers see the end only when every copy is closed.
         _write(started={name: command.pid for name, command in self.commands.items()})
 
     def watch(self, owner: Any) -> None:
@@ -104,7 +104,7 @@ class Supervisor:
         mpirun notices it and knows why, but not always where the rank ends before it has joined
         MPI, while others do (seen in 1 of 4 starts), nor where it leaves with code 0.
         """
-        import psutil  # Imported late, so that mpirun starts sooner.
+        import psutil  # It is imported late, so that mpirun starts sooner.
 
         for file in self.folder.glob(pid_file("*")):
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -21,7 +21,7 @@ TYPES = {
 Upper = BeforeValidator(str.upper)
 Count = Annotated[int, Field(ge=0)]
 Pair = tuple[Count, Count]
-# M0 is the same mesh as 0.
+# A file may write the id 0 as M0.
 MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M"))]
 
 

@@ -102,7 +102,7 @@ def _grid(machine: System, mesh: MeshInstance) -> Ids | None:
                 ids = tuple(zip(*ids)) if turned else ids
                 if all(ids[r2][c2] in cables[ids[r1][c1]] for (r1, c1), (r2, c2), _ in joins):
                     chips = list(itertools.chain.from_iterable(ids))
-                    # Of several it is the last one in the machine.
+                    # Of rectangles with as many cables, the last one on the machine wins.
                     weight = sum(len(cables[chip]) for chip in chips), r, c
                     found = (weight, [-order[chip] for chip in chips], ids)
                     best = max(best or found, found)
@@ -129,7 +129,7 @@ def _search(
 ) -> list[int]:
     """The first line, depth first, the best-ranked chip first; [] where there is none."""
     line: list[int] = []
-    # For each place of the line, the chips that are left to try.
+    # `trail` has the chips that are left to try at each place of the line.
     trail = [iter(sorted(cables, key=rank))]
     for _ in range(STEPS):
         chip = next(trail[-1], None)
@@ -174,7 +174,7 @@ def system_of(descriptor: MeshGraphDescriptor) -> System:
     for system in alike:
         if (system.shape, system.wraps, system.links_per_pair) == wanted:
             return system
-    # The chip is that of the smallest system that is as large, else of the largest.
+    # The kind of chip is that of the smallest system with enough chips, else of the smallest.
     alike.sort(key=lambda system: (system.num_devices < mesh.num_devices, system.num_devices))
     chip = alike[0].chip if alike else BLACKHOLE
     return System(descriptor.name, chip, grid_ids(*mesh.device_dims), mesh.channels, mesh.rings)

@@ -16,7 +16,7 @@ from ttkit.errors import fail
 from ttkit.files import Finding
 
 OURS = Path(__file__).parent / "files"
-# Which file ttml's enable_fabric takes for a number of devices; for other numbers it takes none.
+# These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
 
 
@@ -49,13 +49,14 @@ def read_text(path: str | os.PathLike[str], asked: str) -> str:
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
     if Path(path).suffix.lower() in (".yaml", ".yml"):
-        from ttkit.descriptors.old_yaml import old_descriptor  # imports pydantic
+        # This loads pydantic, which only the old form needs.
+        from ttkit.descriptors.old_yaml import old_descriptor
 
         old, findings = old_descriptor(text, path)
         if old is None:
             return Loaded(None, tuple(findings))
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
-        # A line of the text that was made means nothing in this file.
+        # Lines of the converted text do not exist in this file, so findings get line 0.
         return new._replace(findings=tuple(replace(f, path=path, line=0) for f in new.findings))
     try:
         message = textproto.parse(text)

@@ -17,7 +17,7 @@ REPORT = (
     "Report ===\n\nErrors:"
 )
 OLD = "MGD 1.0 Compatibility requirement: "
-# The names and numbers are those of the schema.
+# These names and numbers are the enums of the schema.
 ARCHITECTURES = ("", "WORMHOLE_B0", "BLACKHOLE", "QUASAR")
 WORMHOLE, ALL_TO_ALL, RELAXED = 1, 1, 2
 A_MESH = 'mesh { mesh_descriptor: "M0" mesh_id: 0 }'

@@ -58,7 +58,7 @@ class Marks:
     """
 
     lines: dict[str, int] = field(default_factory=dict)
-    # Each has its line, its name and the nearest known field, or "".
+    # An entry has the line of the field, its name and the nearest known field, or "".
     unknown: list[tuple[int, str, str]] = field(default_factory=list)
 
     def line(self, path: str) -> int:
@@ -98,7 +98,7 @@ def marks_of(text: str) -> Marks:
             known = fields.get(name)
             inside = known.message_type if known else None
             here = f"{path} {name}".strip()
-            if known and not known.has_presence:  # It is repeated.
+            if known and not known.has_presence:  # A repeated field needs its number in the path.
                 here = f"{here} {seen[name]}"
             seen[name] += 1
             marks.lines.setdefault(here, line)

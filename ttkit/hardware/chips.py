@@ -41,8 +41,8 @@ class Latency(NamedTuple):
     """The time of a packet for one hop in that benchmark, in nanoseconds."""
 
     traffic: str
-    smallest_ns: float  # 16 bytes
-    packet_ns: float  # 4096 bytes
+    smallest_ns: float  # The packet has 16 bytes.
+    packet_ns: float  # The packet has 4096 bytes.
 
 
 # Bytes of an element, and of a tile of 1024 in blocks of 16 that share an exponent; ttnn's names.
@@ -126,7 +126,7 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
-# Programs and the firmware take this of each core's SRAM; a Blackhole's is taken for as much.
+# Programs and firmware reserve this of each core's SRAM. For a Blackhole it is assumed the same.
 _RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)
 _T3000_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),
@@ -173,7 +173,7 @@ _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 1
 
 
 def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -> dict[str, Fact]:
-    """Return the facts of a chip's page, in Hz, GB and GB/s; all have the same SRAM in a core."""
+    """Return the facts of a chip's page, in Hz, GB and GB/s; a core's SRAM is the same in all."""
     return {
         "cores": Fact(cores, "cores", page),
         "clock": Fact(clock, "Hz", page),

@@ -29,7 +29,7 @@ def use_system(system: str | System | Any | None) -> System:
     if isinstance(system, str):
         system = system_named(system)
     elif system is not None and not isinstance(system, System):
-        from ttkit.descriptors import system_of  # imports protobuf
+        from ttkit.descriptors import system_of  # It loads protobuf, so it is imported late.
 
         system = system_of(system)
     _chosen[:] = [] if system is None else [system]
@@ -45,7 +45,7 @@ def current_system() -> System:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return current_machine()
-    from ttkit.descriptors import seen_through  # imports protobuf
+    from ttkit.descriptors import seen_through  # It loads protobuf, so it is imported late.
 
     return seen_through(path, current_machine())
 

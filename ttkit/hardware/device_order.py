@@ -70,7 +70,7 @@ def device_order(
     if top + rows <= height and left + columns <= width:
         yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
     elif top + columns <= height and left + rows <= width:
-        # The library checks the offset, then forgets it.
+        # The real library checks the offset and then ignores it, so this does, too.
         yield from ((c, r) for r in range(rows) for c in range(columns))
     else:
         rule = (

@@ -210,7 +210,7 @@ def narrow(system: System, visible: str) -> System:
         rule = f"{outside_fabric(min(old))}: these cards are not cabled together into a rectangle"
         fail(asked, rule, "cards that are neighbours")
     ids = tuple(tuple(new_id[device] for device in row) for row in rectangle)
-    # The library puts the PCIe side of a single column of two-chip cards first
+    # The real library puts the PCIe side of a single column of two-chip cards first.
     if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     height, width = system.shape

@@ -37,7 +37,7 @@ def plan(words: Sequence[str]) -> int:
     page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
     parser.add_argument("--explain", metavar="LAYOUT", help=page)
     asked = vars(parser.parse_args(words))
-    os.environ["TTKIT_BACKEND"] = "sim"  # a plan takes no card
+    os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
     name = asked.pop("explain")
     found = plan_layouts(**asked)
     print(found.explain(found.find(name)) if name else found)

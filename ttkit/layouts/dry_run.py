@@ -29,11 +29,13 @@ from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
-# the parts of a step in which the blocks before the last one are kept, and those of a block
+# KEPT: in these parts of a step the activations of the blocks before the last one are in memory.
+# REPEATED: these parts run once in each block, so their collectives are counted for each.
 KEPT = ("block", "head", "block backward")
 REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
-Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
-# of each collective: the part of the step, the plan, the strategy of its axis, bytes of a shard
+# The two values say whether a stage has the embedding, and whether it has the head.
+Ends = tuple[bool, bool]
+# An entry is a collective: the part of the step, its name, its axis's strategy, bytes of a shard.
 Sends = tuple[tuple[str, str, str, int], ...]
 
 
@@ -85,7 +87,8 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
     axes = [name for name, size in sizes.items() if size > 1]
     rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
     found = tuple((name, axis) for axis, name in enumerate(axes))
-    before, recording[0] = recording[0], True  # also inside `no_grad`
+    # The dry run needs a backward even if the caller is inside `no_grad`.
+    before, recording[0] = recording[0], True
     try:
         with without_values((rows, columns)) as (mesh, calls):
             yield DryRun(replace(layout, axes=found).on(mesh), axes, calls, {})
@@ -97,8 +100,8 @@ class _Marked:
     """A block whose forward and backward are parts of the dry run.
 
     Args:
-        first: it comes before the last one: only the begin of its backward matters.
-        again: backward computes blocks again, and so calls them a second time.
+        first: whether it comes before the last block; then only the start of its backward matters.
+        again: whether backward recomputes blocks, and so calls them a second time.
     """
 
     def __init__(self, block: Block, run: DryRun, first: bool, again: bool):
@@ -121,7 +124,7 @@ class _Marked:
         return y
 
     def _mark(self, x: Tensor, part: str) -> Tensor:
-        """The same tensor; `part` begins where its gradient is complete."""
+        """Return the same tensor; `part` begins when its gradient is complete."""
 
         def backward(grad: Value) -> list[Value]:
             if not self.again:
@@ -132,7 +135,7 @@ class _Marked:
 
 
 def _stored(parameter: Parameter) -> Value:
-    """What a chip has of a parameter between steps."""
+    """Return the local shard of a parameter that a chip keeps between steps."""
     return Tensor.get_value(parameter)
 
 
@@ -181,13 +184,13 @@ class Pass(NamedTuple):
 
     Attributes:
         in_use: bytes held after each call, without the optimizer's state.
-        kept, rest: of each call, whether it was while the blocks before the last one are kept, or
-            after the block's backward.
+        kept: for each call, whether the activations of the earlier blocks were in memory.
+        rest: for each call, whether it came after the last block's backward.
         at: bytes held where each part began.
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
-        multiplied: of each product, in which part of a step it was.
-        flops, moved: of each product, and the bytes that it reads and writes.
+        multiplied: the part of a step that each matmul was in.
+        flops, moved: the flops of each matmul, and the bytes that it reads and writes.
     """
 
     in_use: np.ndarray
@@ -205,7 +208,7 @@ _counted: dict[Any, int] = {}
 
 
 def _flops(event: Event) -> int:
-    """Count the flops of a product, once for its shapes."""
+    """Count the flops of a matmul, once for its shapes."""
     shapes = event.name, tuple(each.shard_shape for each in event.operands)
     key = shapes, event.result.shard_shape
     if key not in _counted:
@@ -266,7 +269,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         later = _constants(events)
         if layout.micro_batches == 1:
             _forget_grads(parameters)
-        # the last block goes, and with it all that it has from step to step
+        # What freeing the last block saves is what a block keeps from step to step.
         run.begin("without block")
         del model.blocks[index], block, marked, parameters
         run.begin("end")
@@ -292,7 +295,7 @@ class Update(NamedTuple):
     Attributes:
         sends: the collectives.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
-        most: bytes beside them, at most.
+        most: the peak of the bytes in use beside them.
         others: blocks that are like the last one and not run.
     """
 
@@ -328,7 +331,7 @@ def update_of(
         mine = _of_last_block(parameters, model)
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
-        for _ in range(2):  # the optimizer's state is made in the first step
+        for _ in range(2):  # The first step makes the optimizer's state.
             _give_grads(parameters, run)
             made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
             first, most = len(run.calls.events), most_in_use(run.layout.device)
@@ -342,7 +345,7 @@ def update_of(
             for part, group in (("norm", others), ("block norm", mine)):
                 run.begin(part)
                 if clips:
-                    clip_grad_norm(group, 0.0)  # any norm is above it
+                    clip_grad_norm(group, 0.0)  # Any norm exceeds 0, so this always clips.
             for part, group in (("optimizer", others), ("block optimizer", mine)):
                 run.begin(part)
                 update.parameters = group

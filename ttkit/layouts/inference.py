@@ -25,19 +25,22 @@ from ttkit.train.memory import tiled
 from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.words import Tables
 
-# Bytes of an element; a tile has 1024.
+# Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.
 BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
-# The type of weights by a word of their name, else of all others and of the cache.
+# The keys are words in the names of weights; "" is the type of all others and of the cache.
 WEIGHTS = {
     "bfloat16": {"": "bfloat16"},
     "bfloat8_b": {"norm": "bfloat16", "table": "bfloat16", "": "bfloat8_b"},
 }
-# The settings "performance" and "accuracy" of tt-metal, models/tt_transformers (PERF.md).
+# "mixed" and "accuracy" are the settings "performance" and "accuracy" of tt-metal,
+# models/tt_transformers (PERF.md).
 WEIGHTS["mixed"] = WEIGHTS["bfloat8_b"] | {"gate": "bfloat4_b", "up": "bfloat4_b"}
 WEIGHTS["accuracy"] = WEIGHTS["bfloat8_b"] | {"attention": "bfloat16"}
-# models/tt_transformers/tt/model_config.py: `ccl_dtype`, and the links of a reduce-scatter
+# These are `ccl_dtype` and the links of a reduce-scatter in tt-metal,
+# models/tt_transformers/tt/model_config.py.
 SENT, LINKS = "bfloat8_b", 1
-TRAFFIC = ("ring multicast", "line")  # all chips send at once; the first that was measured
+# All chips send at once. The first of these patterns that was measured on the link gives its rate.
+TRAFFIC = ("ring multicast", "line")
 DRAM_SHARE = Fact(
     0.866,
     "of the bandwidth",
@@ -46,7 +49,7 @@ DRAM_SHARE = Fact(
 )
 PRODUCTS_SHARE = Fact(0.464, "of the peak", f"{GEMM_REPORT}: 68.4 Tflop/s, 4096^3, HiFi2, n150")
 FIDELITY = "HiFi2"
-# The only fitted figures, so that the rows that they name come out.
+# These figures alone are fitted: they make the model reproduce the rows that they name.
 LAYER_S = {
     "WORMHOLE_B0": Fact(400e-6, "s", "fitted on Llama-3.1-8B, n150, 26.0 tokens/s/user"),
     "BLACKHOLE": Fact(493e-6, "s", "fitted on Llama-3.1-8B, p150, 33.1 tokens/s/user"),
@@ -108,7 +111,7 @@ class InferencePlan(Tables):
 
     @property
     def fits(self) -> bool:
-        """Whether a chip's DRAM holds all that."""
+        """Whether this memory fits in a chip's DRAM."""
         return sum(self.memory.values()) <= self.system.chip.dram_bytes
 
     # ------------------------------------------------------------ time
@@ -124,11 +127,11 @@ class InferencePlan(Tables):
         return [("blocks", reduced, blocks), ("head", 1, head)]
 
     def _times(self, rows: int, busy: float = 1, more: float = 0) -> dict[str, float]:
-        """Return the seconds of a pass over so many rows, whose products keep a share of the cores
-        busy, and of `more` operations."""
+        """Return the seconds of a pass over so many rows, whose matmuls keep a share of the cores
+        busy, and of `more` flops."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():
-            # of the table and of positions a few rows are read, unless the table is the head, too
+            # A few rows of an embedding are read, but all of a tied one, which is the head, too.
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0
@@ -143,16 +146,16 @@ class InferencePlan(Tables):
 
     @functools.cached_property
     def decode_s(self) -> dict[str, float]:
-        """Modelled seconds of a decode step. Products run while weights come: of their time only
-        what is longer counts."""
+        """Modelled seconds of a decode step. Matmuls overlap with the reads of their weights, so
+        only the longer of the two counts."""
         times = self._times(self.batch // self.dp)
         times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
         return times | {"KV cache from DRAM": self.memory["KV cache"] / _dram(self.system.chip)}
 
     @functools.cached_property
     def prefill_s(self) -> dict[str, float]:
-        """Modelled seconds of the prefill of one sequence. Of the grid of cores, a product has at
-        most as many rows at work as its input has tiles."""
+        """Modelled seconds of the prefill of one sequence. A matmul keeps at most as many rows of
+        the grid of cores busy as its input has rows of tiles."""
         config, length = self.config, _rows(self.prompt)
         busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
         causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.tp
@@ -239,7 +242,7 @@ def plan_inference(
     Args:
         layout: a `Layout`, of which dp, tp and precision (of activations) count.
         system: a name or a `System`; the first dp x tp chips are used.
-        batch: sequences in all; each of the dp groups has a part.
+        batch: sequences in all, divided over the dp replicas.
         context: positions in the cache; max_sequence_length unless given.
         weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
             token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same

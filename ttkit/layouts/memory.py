@@ -15,11 +15,11 @@ from ttkit.train.config.settings import TransformerConfig, split_blocks
 
 
 class Memory(NamedTuple):
-    """Bytes of a chip when it holds most, in a step after the first.
+    """The peak memory of a chip in bytes, in a step after the first.
 
     Attributes:
         weights, gradients, optimizer: what a chip has of them at the end of a step.
-        activations: what forward keeps for backward, as far as it is there beside all gradients.
+        activations: kept by forward for backward, as far as they coexist with all gradients.
         buffers: masks, angles, and what single operations need.
     """
 
@@ -31,31 +31,31 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum over all kinds."""
         return sum(self)
 
 
 def schedule_of(name: str, stages: int, micro_batches: int) -> Schedule:
-    """Return the schedule of that name; an interleaved one with one chunk on each stage."""
+    """Return the schedule of that name; an interleaved one has one chunk on each stage."""
     more = (1,) if name == "interleaved" else ()
     return SCHEDULES[name](stages, micro_batches, *more)
 
 
 @functools.lru_cache(maxsize=1024)
 def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """Return of how many micro-batches each stage holds activations, at most.
+    """Return how many micro-batches have activations in each stage's memory, at most.
 
     Example:
         >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
         ((4, 3, 2, 1), (8.0, 8.0))
     """
-    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
         return tuple(min(micro_batches, stages - stage) for stage in range(stages))
     return schedule_of(schedule, stages, micro_batches).peak_activations()
 
 
 def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
-    """Return the stages, which have so many blocks, by default as many as each other."""
+    """Return the stages; blocks are divided evenly unless `per_stage` has the number of each."""
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
     counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
@@ -68,15 +68,16 @@ def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] =
 
 
 def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:
-    """Return the most bytes of a micro-batch's forward and backward beside the optimizer's state,
-    what forwards keep, and masks, angles and numbers.
+    """Return three sizes in bytes: the peak of a micro-batch's forward and backward without the
+    optimizer's state, what forwards keep for backward, and the constants (masks, angles, numbers).
 
     Args:
-        at_once: of how many micro-batches activations are held.
+        at_once: how many micro-batches have activations in memory.
     """
     step, others = one_pass(job, layout, stage), stage.others
     at = step.at
-    # of a block: what its forward keeps, what more it leaves after its backward, what it has
+    # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
+    # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept
     if "rest" in at:
@@ -96,7 +97,9 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     after, at_once = update(job, layout, stage), stage.in_flight
     if layout.micro_batches > at_once:
         passes = [_passing(job, layout, stage, at_once)]
-    else:  # the first backward makes the gradients, the second has one forward less beside
+    else:
+        # During the first backward no gradients exist yet. During the second they do, and one
+        # micro-batch fewer is in flight.
         one = job._replace(batch=job.batch // layout.micro_batches)
         passes = [_passing(one, replace(layout, micro_batches=1), stage, at_once)]
         if layout.micro_batches > 1:

@@ -11,7 +11,8 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
 
-NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
+# This is an assumption, in GB/s of a host: 100 Gbit/s Ethernet. Pass the rate of your own network.
+NETWORK = 12.5
 
 
 class Place(NamedTuple):
@@ -20,8 +21,8 @@ class Place(NamedTuple):
     Attributes:
         shape: rows and columns of the mesh of each stage.
         axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1 on the mesh.
-        replicas: hosts that have other replicas.
-        stages: hosts that have other stages.
+        replicas: the number of hosts that the replicas are divided over.
+        stages: the number of hosts that the stages are divided over.
         warning: what to know of the mesh before it is opened, or "".
     """
 
@@ -37,7 +38,7 @@ class Machine(NamedTuple):
 
     Attributes:
         headroom: the part of DRAM that stays free.
-        overlap: communication runs beside products where it can.
+        overlap: overlap communication with compute where possible.
     """
 
     system: System
@@ -48,12 +49,12 @@ class Machine(NamedTuple):
 
     @property
     def chips(self) -> int:
-        """Of all hosts."""
+        """The number of chips on all hosts."""
         return self.hosts * self.system.num_devices
 
     @property
     def room(self) -> float:
-        """Bytes of a chip that may be used."""
+        """The bytes of a chip's DRAM that a layout may use."""
         return self.system.chip.dram_bytes * (1 - self.headroom)
 
 
@@ -67,7 +68,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     """Return where a layout lies on each host's system, or why it cannot.
 
     Args:
-        hosts: how many share the replicas, and the stages.
+        hosts: over how many hosts the replicas are divided, and over how many the stages.
     """
     replicas, split = hosts
     dp, pp = layout.dp // replicas, layout.pp // split
@@ -77,7 +78,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     rows, columns = system.shape
     if len(on) < 2:
         n = math.prod(on.values())
-        if pp == 1:  # a line may go around the rim
+        if pp == 1:  # A single line may bend along the rim of the grid.
             return Place((1, n), tuple((name, 1) for name in on), *hosts)
         for axis, line in ((1, (1, n)), (0, (n, 1))):
             if (rows // line[0]) * (columns // line[1]) >= pp:

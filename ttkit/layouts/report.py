@@ -17,7 +17,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
-ROWS = 12  # of a table
+ROWS = 12  # A table shows at most so many layouts.
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Candidate:
 
     layout: Layout
     place: Place | None = None
-    memory: Any = None  # a `Memory`, as far as it is known
+    memory: Any = None  # It is a `Memory`, or None if a rule came first.
     times: Times | None = None
     traffic: tuple[Traffic, ...] = ()
-    flops: int = 0  # of the products of a step on a chip
+    flops: int = 0  # It counts what the matmuls of a step do on a chip.
     tokens_per_s: float = 0.0
     mfu: float = 0.0
     refused: str = ""
@@ -41,12 +41,13 @@ class Candidate:
 
 
 class Choices(Tables):
-    """Layouts for what was asked.
+    """The layouts that a search has found.
 
     Attributes:
-        machine, batch, title: what was asked.
-        fitting: those that can run, by tokens a second.
-        refused: the others.
+        machine, batch: the machine and the batch that the layouts are for.
+        title: heads the table.
+        fitting: layouts that can run, most tokens a second first.
+        refused: layouts that cannot run.
     """
 
     machine: Machine
@@ -73,7 +74,7 @@ class Choices(Tables):
         if not too_large:
             rule += f"; {chips} replicas do not divide batch {self.batch}"
             return rule, f"batch {-(-self.batch // chips) * chips}"
-        # of some only what lasts from step to step is known
+        # A candidate with "more than" has no count of its activations, so the others come first.
         least = min(too_large, key=lambda each: ("more than" in each.refused, sum(each.memory)))
         return f"{rule}; the smallest, {least.layout}, {least.refused}", self.cure(least)
 
@@ -93,7 +94,7 @@ class Layouts(Choices):
     """All layouts of a model on a machine; prints as a table, the fastest first.
 
     Attributes:
-        job: what was asked.
+        job: the model, the batch and the settings of its training.
     """
 
     def __init__(self, job: Job, machine: Machine, found: list[Candidate]):
@@ -108,13 +109,13 @@ class Layouts(Choices):
         self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
 
     def cure(self, least: Candidate) -> str:
-        """Return what holds less."""
+        """Return what would need less memory."""
         config, machine = self.job.config, self.machine
         if "more than" not in least.refused:
             narrower = " or precision bfloat16" if least.layout.precision == "float32" else ""
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
-        # as stages; hosts with replicas hold as much as one
+        # More hosts help only as pipeline stages: a host with a replica needs as much memory.
         possible = hosts <= config.num_blocks and not config.is_tied
         return f"at least {hosts} hosts" if possible else "a system with more DRAM"
 

@@ -53,7 +53,7 @@ def parameters_of(config: TransformerConfig) -> int:
 def between(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
-    """Yield what stages send each other, and hosts."""
+    """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
@@ -67,7 +67,7 @@ def between(
         times, where = 2 * layout.micro_batches, None if place.stages > 1 else there
         rest = (nbytes, None, where, times * nbytes, times * once)
         yield Traffic("PP activations", times, "point_to_point", *rest)
-    if place.replicas > 1:  # the trainer sends whole gradients, float32
+    if place.replicas > 1:  # The trainer all-reduces full gradients in float32 between hosts.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
         sent = 2 * (n - 1) * nbytes // n
         rest = (nbytes, None, None, sent, sent / rate)
@@ -85,9 +85,9 @@ def evaluate(
     inner = replace(layout, dp=layout.dp // place.replicas)
     own = job._replace(batch=job.batch // place.replicas)
     chip, found = machine.system.chip, stages(job.config, inner, per_stage)
-    if not per_stage:  # the first and the last hold and do most
+    if not per_stage:  # The first or the last stage needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
-    # what lasts from step to step is counted faster, and often is too much alone
+    # Weights, gradients and optimizer are counted faster, and alone are often too much.
     lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
     if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
@@ -101,7 +101,8 @@ def evaluate(
     talk += between(own, inner, place, machine, there)
     times = times_of(own, inner, slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
-    # Chowdhery 2022, appendix B: of parameters, and of attention's two products
+    # Chowdhery 2022, appendix B, counts these flops a token: those of the parameters, then those of
+    # attention's two matmuls.
     each = 6 * parameters_of(config)
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
@@ -142,7 +143,7 @@ def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterat
             yield Candidate(sizes, refused=f"{place.warning} (may_hang=True plans it)")
             continue
         counts = [n for n in divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
-        large: list[Candidate] = []  # refused for their memory
+        large: list[Candidate] = []  # These need too much memory.
         for layout in _variants(sizes, hosts[0], job):
             if rule := layout.why_not(job.config, job.batch, job.sequence):
                 yield Candidate(layout, refused=rule)
@@ -193,7 +194,8 @@ def plan_layouts(
         headroom: the part of DRAM that stays free, below 1; a negative one plans for more DRAM.
         may_hang: train on mesh shapes that ttnn opens transposed, too, on which collectives may
             hang; for inference these are listed with a warning.
-        overlap: gradients are sent under the backward, weights gathered under products.
+        overlap: overlap communication with compute: gradients with the backward, and weights with
+            matmuls.
         mode: "training", or "inference" for prefill and decode with a cache of `sequence`
             positions.
 

@@ -40,7 +40,7 @@ class Serving(Choices):
         self.fitting.sort(key=lambda plan: -plan.tokens_per_s)
 
     def cure(self, least: Candidate) -> str:
-        """Return what holds less; the cache of a shorter sequence does."""
+        """Return what would need less memory, such as the cache of a shorter sequence."""
         fits = least.memory.weights < self.machine.room
         return "a shorter sequence" if fits else "a system with more DRAM"
 

@@ -9,11 +9,12 @@ from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 
-MOST = 2  # blocks that are run; the last one stands for all but the first
+# The dry run has at most so many blocks: the last one stands for all others but the first.
+MOST = 2
 
 
 class Job(NamedTuple):
-    """What is trained, however it is cut.
+    """What is trained, whatever its layout.
 
     Attributes:
         config: the model.
@@ -55,7 +56,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
         layout,
         dp=dp,
         pp=1,
-        zero=0 if zero == 1 else zero,  # which only the optimizer sees
+        zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
         schedule="1f1b",
     )
@@ -78,6 +79,6 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
 
 
 def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
-    """Return the model's sizes without what a chip's part of a step does not depend on."""
+    """Return the configuration without what does not change a chip's share of a step."""
     few: dict[str, Any] = {"experimental": None, "runner_type": "default"}
     return replace(config, num_blocks=blocks, max_sequence_length=sequence, **few)

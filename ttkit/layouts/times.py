@@ -1,4 +1,4 @@
-"""The modelled time of a training step: products, communication, bubble, optimizer."""
+"""The modelled time of a training step: matmuls, communication, bubble, optimizer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.traffic import Traffic
 from ttkit.train.config.layout import Layout
 
-# Of the matrix engines' peak, what training reaches where no gradients are sent: its elementwise
+# Training without gradient all-reduces reaches this share of the matrix engines' peak; elementwise
 # operations, norms and launches take the rest.
 EFFICIENCY = Fact(0.218, "of the peak", "fitted on tenstorrent/tt-metal issue #39193: 21.8 %")
 FORWARD = ("start", "block")
@@ -25,11 +25,11 @@ class Times(NamedTuple):
     """Modelled seconds of a step, one after the other.
 
     Attributes:
-        products: of all micro-batches.
-        communication: that nothing runs beside.
-        hidden: communication that runs beside products; not in the total.
-        bubble: a pipeline's stages wait.
-        optimizer: reads and writes the memory.
+        products: the matmuls of all micro-batches.
+        communication: exposed, not overlapped with compute.
+        hidden: communication that is overlapped with compute; not in the total.
+        bubble: the stages of a pipeline wait.
+        optimizer: weights and optimizer state are read and written.
     """
 
     products: float
@@ -40,16 +40,17 @@ class Times(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All but what is hidden."""
+        """The seconds of a step, without hidden communication."""
         return self.products + self.communication + self.bubble + self.optimizer
 
 
 def products_s(
     job: Job, layout: Layout, stage: Stage, chip: Chip, efficiency: float = EFFICIENCY.value
 ) -> tuple[float, float]:
-    """Return the seconds of the products of a micro-batch, forward and backward.
+    """Return the seconds of the matmuls of a micro-batch, forward and backward.
 
-    Each takes the longer of its flops at that part of the peak and its bytes at DRAM's bandwidth.
+    Each takes the longer of two times: its flops at `efficiency` of the peak, or its bytes at the
+    bandwidth of DRAM.
     """
     step = one_pass(job, layout, stage)
     fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
@@ -66,7 +67,7 @@ def _repeats(parts: tuple[str, ...], others: int) -> tuple[np.ndarray, np.ndarra
 
 
 def flops(job: Job, layout: Layout, stage: Stage) -> int:
-    """Return the floating-point operations of the products of a step on a chip."""
+    """Return the floating-point operations of the matmuls of a step on a chip."""
     step = one_pass(job, layout, stage)
     times, _ = _repeats(step.multiplied, stage.others)
     return int(step.flops @ times) * layout.micro_batches
@@ -80,7 +81,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
         >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
         True
     """
-    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
         return (stages - 1) / (micro_batches + stages - 1)
     return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
 
@@ -104,8 +105,9 @@ def times_of(
 
     Args:
         talk: its collectives.
-        overlap: gradients are sent under the last backward, weights gathered under the first
-            forward; with ZeRO-3 under all products, as each of them needs them again.
+        overlap: overlap communication with compute: gradients with the last backward, and the
+            all-gathers of weights with the first forward, or with ZeRO-3 with all matmuls, since
+            each of them needs the weights again.
     """
     forward, backward = products_s(job, layout, stage, chip)
     products = layout.micro_batches * (forward + backward)

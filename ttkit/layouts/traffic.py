@@ -11,7 +11,7 @@ from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.train.config.layout import Layout
 
-# what the collectives of a part of a step are named after
+# A collective is named after the phase of the step in which it runs.
 PHASES = {
     "start": "forward",
     "block": "forward",
@@ -22,17 +22,18 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# along the axis of data parallelism the collective shows what it is for
+# On the data-parallel axis the kind of collective tells what it sends, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-LARGE = 1 << 23  # bytes: from here on the time of a plan is linear in its bytes, on any mesh
+# From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+LARGE = 1 << 23
 # The trainer opens the fabric as lines, also where cables close a ring.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
 class Kind(NamedTuple):
-    """Collectives of one kind: what they are for, along which strategy's axis, a chip's bytes."""
+    """Collectives of one kind: their purpose, their strategy's axis, and the bytes of a shard."""
 
     what: str
     collective: str
@@ -45,13 +46,13 @@ class Traffic(NamedTuple):
 
     Attributes:
         what: their purpose, such as "DDP gradients".
-        times: how often.
-        collective: its name in `ttkit.plans`.
-        nbytes: that each chip brings.
-        axis: of the mesh; None between hosts.
+        times: how often a step calls them.
+        collective: the name in `ttkit.plans`.
+        nbytes: the size of each chip's shard.
+        axis: the mesh axis; None between hosts.
         topology: the chips; None between hosts.
-        bytes_sent: by the chip (or host) that sends most, in a step.
-        time_s: modelled, in a step.
+        bytes_sent: the bytes that the busiest chip (or host) sends in a step.
+        time_s: the modelled seconds of all of them in a step.
     """
 
     what: str
@@ -70,7 +71,7 @@ class Traffic(NamedTuple):
 
     @property
     def plan(self) -> Plan:
-        """The transfers of one of them; of none between hosts."""
+        """The plan of one such collective between chips; there is none between hosts."""
         assert self.topology is not None and self.axis is not None
         return plan_of(self.collective, self.topology, self.axis, self.nbytes)
 
@@ -87,7 +88,7 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
     """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective.
 
-    Of large ones the plan is made for two sizes, once; between them both numbers are linear."""
+    Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
         return max(plan.bytes_sent.values()), cost(plan).time_s

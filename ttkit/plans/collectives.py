@@ -24,7 +24,7 @@ from ttkit.words import counted
 Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
 Line = tuple[int, ...]  # The chips stand in the order of the line.
-# It takes a draft, chips and what each has for the others; it returns steps that bring all to all.
+# A spread takes a draft, chips and the chunks of each, and returns steps that bring all to all.
 Spread = Callable[[Plan, Line, list[Bundle]], Steps]
 
 
@@ -249,7 +249,7 @@ def _line(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
 
 
 def _ring(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
-    """The same around a ring, each way half of it."""
+    """Around a ring each chip's chunks make half of the hops each way."""
     n = len(line)
     if not draft.topology.closes(line):
         asked = f"algorithm='ring' over chips {list(line)}"

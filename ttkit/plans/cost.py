@@ -21,7 +21,7 @@ from ttkit.hardware.chips import Latency
 from ttkit.plans.plan import Plan, Step
 from ttkit.words import counted
 
-# Bytes of the two packets that the published figures are for.
+# The published figures are for packets of these two sizes, in bytes.
 PACKET, SMALLEST = 4096, 16
 
 
@@ -45,8 +45,8 @@ class Cost:
 
     @property
     def bus_bandwidth_gb_per_s(self) -> float:
-        """What a chip must send at least, over time; comparable with a link's rate whatever the
-        number of chips.
+        """The least that a chip must send, divided by the time: comparable with a link's rate,
+        whatever the number of chips.
 
         Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md). The size is that of all
         shards for all_gather, of one shard elsewhere; the factor is 2 (n - 1) / n for all_reduce,

@@ -50,7 +50,7 @@ class Wait(NamedTuple):
     rank: int
     peer: int
     call: str
-    receives: bool  # It waits for a message; else for a rank that takes its own.
+    receives: bool  # True while it waits to receive, False while it waits to send.
     since: int = 0  # It waits after this step.
     line: str = ""
 
@@ -68,9 +68,9 @@ class Exchange:
     picture: ranks as rows, steps to the right, an arrow for each message.
 
     Args:
-        ranks: how many.
-        messages: in the order in which they arrived.
-        waits: of the ranks that wait forever; () where all are done.
+        ranks: the number of ranks.
+        messages: the messages in the order in which they arrived.
+        waits: the calls of ranks that wait forever; () if all are done.
         results: what the ranks returned, in rank order, where functions ran.
     """
 
@@ -154,7 +154,8 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
           rank 0 waits in Recv for rank 1 to send
           rank 1 waits in Recv for rank 0 to send
     """
-    ends: Any = defaultdict(deque)  # (sender, receiver, receives) -> what is not matched yet
+    # A key is (sender, receiver, receives); its queue holds the calls that no other one matches.
+    ends: Any = defaultdict(deque)
     begun, clocks = [0] * len(programs), [0] * len(programs)
     holds: list[list[Any]] = [[] for _ in programs]  # Each rank's call still waits for these.
 
@@ -185,7 +186,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
         step += 1
         for sent, received in pairs:
             a, b, call, _, clock = sent
-            # A call that waits hands over in this step; another one has sent before.
+            # A blocked send hands its message over in this step; any other did so when called.
             moment = step - 1 if sent in holds[a] else clock
             messages.append(Message(a, b, call.nbytes, step, moment, call.text))
             for rank, part in ((a, sent), (b, received)):

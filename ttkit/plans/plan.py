@@ -22,7 +22,7 @@ from ttkit.plans.topology import Topology
 from ttkit.plans.validate import validate
 
 Array = np.ndarray
-# For each chip, what it holds of each chunk.
+# The keys are chips and then chunks; the values are what the chip holds of the chunk.
 Holdings = dict[int, dict[int, Any]]
 
 GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point", "shift")
@@ -226,7 +226,7 @@ class Plan:
             yield {chip: dict(chunks) for chip, chunks in state.items()}
 
     def validate(self) -> Plan:
-        """Return this plan if it does what it is for.
+        """Return this plan if it is correct.
 
         Raises:
             TTKitError: a cable that is not there, a chunk that is not held, a part that is added
@@ -267,7 +267,7 @@ class Plan:
             rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
             fail(f"{self!r}.run", rule, "another dim, or pad first")
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
-        # The number of a chunk among the parts of a shard.
+        # A sum's chunk is the shard's part with its owner's number; else a shard is one part.
         number = [self.group_of[chip][1] if self.adds else 0 for chip in chips]
         held = self.before(lambda chip, c: parts[chip][number[c]])
         for _ in self._play(held, operator.add):
@@ -333,7 +333,7 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beside its own shard, chunks to be added included."""
+        """The most that any chip holds beyond its local shard, chunks to be added included."""
         held = {chip: set(chunks) for chip, chunks in self._starts()}
         extra, peak = dict.fromkeys(held, 0), 0
         for step in self.steps:

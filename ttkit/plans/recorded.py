@@ -17,16 +17,17 @@ class Record(NamedTuple):
 
     collective: str
     mesh: Any
-    shard_bytes: int  # of the operand on each chip, tile padding included
+    shard_bytes: int  # The size of each chip's shard includes tile padding.
     axis: int | None
-    algorithm: str | None  # "line", or None: a ring where the cables close it
+    algorithm: str | None  # It is "line", or None for a ring where cables close it.
     links: int | None
-    # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
+    # The coordinates are a broadcast's sender, or a point_to_point's sender and receiver.
     ends: tuple[Any, ...] = ()
-    backwards: bool = False  # of a shift
+    backwards: bool = False  # Only a shift uses this.
 
 
-latest: deque[Record] = deque(maxlen=64)  # of the collectives that have run; the last one counts
+# These are the collectives that ran last, the newest at the end.
+latest: deque[Record] = deque(maxlen=64)
 
 
 def plan_of(what: Record) -> Plan:

@@ -23,7 +23,7 @@ from ttkit.words import counted
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _WRITTEN = re.compile(r"(\d{,9})([FBIW])(\d{1,9})")
-# One number for all stages, or one for each.
+# A caller gives one number for all stages, or one for each.
 Each = float | Sequence[float]
 
 
@@ -74,7 +74,7 @@ class Action(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a part of the model is: the stage, and which of its chunks."""
+    """Where a part of the model runs: the stage, and which of its chunks."""
 
     stage: int
     chunk: int
@@ -101,7 +101,7 @@ class Task(NamedTuple):
 
 
 def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
-    """Return one number for each stage, from such or from one for all."""
+    """Return one number for each stage, given one for all stages or one for each."""
     numbers = (int, float, np.number)
     values = (value,) * schedule.stages if isinstance(value, numbers) else tuple(value)
     if len(values) != schedule.stages or min(values) < 0:
@@ -110,7 +110,7 @@ def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     return values
 
 
-# By how many micro-batches an action changes the activations that its stage holds.
+# An action changes the activations that its stage holds by so many micro-batches.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 
@@ -150,7 +150,7 @@ class Schedule:
         if not isinstance(self.actions, Sequence) or len(self.actions) != self.stages:
             rule = f"actions are {counted(self.stages, 'list')}, one for each stage"
             fail(repr(self), f"{rule}, this is {self.actions!r}", 'actions=["F0 B0", ...]')
-        given: Any = self.actions  # A stage's may be a text.
+        given: Any = self.actions  # A stage's actions may be one string.
         words = (row.split() if isinstance(row, str) else row for row in given)
         rows = tuple(tuple(map(Action.read, row)) for row in words)
         object.__setattr__(self, "actions", rows)
@@ -196,7 +196,7 @@ class Schedule:
         here, last = action.chunk * self.stages + stage, self.chunks * self.stages - 1
 
         def message(what: str, source: int, destination: int) -> Message | None:
-            """From one part of the model to another, by their numbers."""
+            """Return the message between two parts of the model, or None if there is none."""
             if action.kind == "W" or not (0 <= source <= last and 0 <= destination <= last):
                 return None
             ends = [Place(n % self.stages, n // self.stages) for n in (source, destination)]
@@ -303,7 +303,7 @@ class Timetable:
         """For each stage the fraction of the time in which it does nothing: 0 to 1."""
         time = self.time_s
         work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
-        # A sum of fractions may pass the whole.
+        # Rounding may make the work exceed the time by a little.
         return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)
 
     @property
@@ -322,7 +322,7 @@ class Timetable:
 def timetable(
     schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None
 ) -> Timetable:
-    """Return what `Schedule.timeline` gives; as far as it comes where a schedule does not work.
+    """Return what `Schedule.timeline` gives; if a schedule deadlocks, its slots up to there.
 
     Args:
         weight_s: seconds of the backward that are W's; half of it by default.
@@ -409,7 +409,7 @@ def _check_waiting(schedule: Schedule) -> None:
         stage: (action, message)
         for stage, row in enumerate(slots)
         for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
-        if message  # The order on each stage is right: what is stuck waits for a message.
+        if message  # Each stage's own order is already checked.
     }
     if not stuck:
         return

@@ -17,7 +17,7 @@ Transfer = Any
 def validate(plan: Plan) -> None:
     """Raise at the first thing that is wrong in a plan, naming chip, chunk and step."""
     bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
-    # For each chip and chunk, whose contributions are in it: a bit for each chip.
+    # `parts` says whose contributions are in a chunk on a chip, with one bit for each chip.
     parts = plan.before(lambda chip, c: bit[chip]) if plan.adds else {}
     held = {chip: set(chunks) for chip, chunks in plan.before(lambda chip, c: True).items()}
     for number, step in enumerate(plan.steps, 1):

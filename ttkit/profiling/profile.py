@@ -33,14 +33,14 @@ from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, Timeline, lan
 from ttkit.visualize.tables import Report
 from ttkit.words import short
 
-ALL_CALLS = tuple(  # columns; "<" aligns to the left
+ALL_CALLS = tuple(  # These are column titles; "<" aligns a column to the left.
     "#|<operation|<chips|<operands, a chip|<result, a chip|flops, a chip|read, a chip|"
     "written, a chip|on links|time, modelled|<bound by".split("|")
 )
 BY_OPERATION = tuple(
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-ANY = -1  # a chip that took no part in a call waits for all that did
+ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
 
 
 class Profile:
@@ -50,7 +50,7 @@ class Profile:
     there. A collective begins when the last of its chips is ready. See `overlapped`, too.
     """
 
-    _model = ""  # what the title says of it
+    _model = ""  # `overlapped` sets this; the title then names it.
 
     def __init__(self, tape: Tape | None = None, fidelity: str | None = None):
         self._reader = Reader(tape or Tape(), fidelity)
@@ -61,7 +61,7 @@ class Profile:
         return self._reader.records
 
     def overlapped(self) -> Profile:
-        """Return the same calls, modelled with communication beside compute.
+        """Return the same calls, modelled with communication overlapped with compute.
 
         Each chip has two queues: one for collectives, one for all else. A call begins when its
         queue is free and its operands are there, so the all-reduce of a gradient can run under the
@@ -83,8 +83,8 @@ class Profile:
 
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
         """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
-        free: dict[tuple[str, int], float] = {}  # when a queue of a chip has nothing to do
-        ends: list[dict[int, float]] = [{}]  # of each call, by chip
+        free: dict[tuple[str, int], float] = {}  # It says when a queue of a chip is next free.
+        ends: list[dict[int, float]] = [{}]  # It says when each call ends on each chip.
         for record in self.records:
             queue, start = record.kind if self._model else "", {}
             for chip in record.chips:
@@ -107,7 +107,7 @@ class Profile:
 
     @property
     def exposed_s(self) -> float:
-        """Modelled seconds in which a chip communicates and computes nothing, where most.
+        """Modelled seconds in which a chip communicates without computing, on the chip with most.
 
         All communication is exposed but what `overlapped` hides.
         """
@@ -170,7 +170,7 @@ class Profile:
         return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
-        time = short(self.time_s, "s")  # reads the records, and so the meshes
+        time = short(self.time_s, "s")  # This reads the records, which fills `meshes` below.
         chips = [mesh.system.chip.name for mesh in self._reader.meshes]
         chip = f", {chips[-1]}s at their published peaks" if chips else ""
         return f"{what}: {time} modelled end to end{self._model}{chip}"

@@ -16,12 +16,12 @@ from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
 HOST = "host"
-# The kinds of operations that do not compute.
+# Operations of these kinds do not compute.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 class Shard(NamedTuple):
-    """What each chip holds of a tensor."""
+    """The shape and type of each chip's shard of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -41,12 +41,12 @@ class Record:
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
         mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.
-        operands, results: on each of the chips.
-        flops: on each of the chips, of the values alone; the time is that of whole tiles.
-        fidelity: passes of the matrix engine.
-        bytes_read, bytes_written: of each chip's DRAM.
-        bytes_on_links: over all cables, once for each hop.
-        time_s: modelled.
+        operands, results: the shards on each of the chips.
+        flops: those of the values on each chip; the time counts whole tiles instead.
+        fidelity: the math fidelity, which says how many passes the matrix engine makes.
+        bytes_read, bytes_written: the traffic of each chip's DRAM.
+        bytes_on_links: the bytes over all cables, counted once for each hop.
+        time_s: the modelled time.
         bound: what limits the time: "compute", "memory", "links", or "" where there is none.
         after: the calls that it waits for, by number, the profile's first call being 1.
     """
@@ -77,9 +77,9 @@ class Reader:
 
     def __init__(self, tape: Tape, fidelity: str | None = None):
         self.tape, self.fidelity = tape, fidelity
-        self.meshes: list[Any] = []  # in the order of their first calls
+        self.meshes: list[Any] = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
-        self._seen = 0  # events that have been read
+        self._seen = 0  # So many events have been read.
         self._order = Order()
 
     @property
@@ -106,17 +106,18 @@ class Reader:
         dtypes = [t.dtype.name for t in operands]
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, time_s, bound_by = 0, 0, 0, 0, 0.0, ""
-        socket = given.get("mesh_socket")  # of a send, which has no result
+        socket = given.get("mesh_socket")  # A send has a socket and no result.
         sent = getattr(socket, "shift", None) is not None and not results
         idle = not sent and nothing_done(operation, operands, results)
         if not idle:
-            outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]  # not read
+            # An operand that is also a result is written only, so its bytes are not read.
+            outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
             read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
-            if operation.moves == "part":  # of the table or tensor as much as it writes
+            if operation.moves == "part":  # It reads as much of its last operand as it writes.
                 others = operands[:-1] if operation.name == "embedding" else []
                 read = min(read, written + stored_bytes(others))
             count = operation.count_flops(event)
-            if kind == COMMUNICATION and read:  # an empty tensor has no plan
+            if kind == COMMUNICATION and read:  # An empty tensor has no plan.
                 plans = [plan_of(collective) for collective in event.sent]
                 on_links = sum(plan.total_bytes for plan in plans)
                 time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
@@ -128,10 +129,10 @@ class Reader:
         number = next(i for i, mesh in enumerate(self.meshes, 1) if mesh is like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
         unchanged = idle and same and socket is None
-        # copy_host_to_device_tensor returns nothing and writes its second operand
+        # A call without results, such as copy_host_to_device_tensor, writes its second operand.
         made = [] if unchanged else results or operands[1:]
         reads, writes = list(map(Keys.of, operands)), list(map(Keys.of, made))
-        if socket is not None:  # a send writes its queue, a receive reads it
+        if socket is not None:  # A send writes the socket's queue, and a receive reads it.
             (reads if results else writes).append(Keys(id(socket._queue)))
         after = self._order.enter(len(self._records) + 1, reads, writes)
         self._records.append(
@@ -182,7 +183,7 @@ def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
 
 # ---------------------------------------------------------------- what a call waits for
 class Keys(NamedTuple):
-    """By what a tensor is known in several events: itself, its memory, its array.
+    """Ids by which a tensor is recognized in several events: its own, its memory's, its array's.
 
     The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array of
     one tensor into another. The weak references of a tape stay, so their ids do not come again.
@@ -200,18 +201,18 @@ class Keys(NamedTuple):
 
 
 class Order:
-    """Which calls a call waits for: those that made what it reads, or read what it writes."""
+    """The calls that each call waits for: those that made what it reads or read what it writes."""
 
     def __init__(self) -> None:
-        # by key: the call that made the values (0: before the tape), then those that read them
+        # Each key has the call that made the values (0 if before the tape), then its readers.
         self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
 
     def enter(self, number: int, reads: list[Keys], writes: list[Keys]) -> tuple[int, ...]:
         """Return the numbers of the calls that a call waits for, in order.
 
         Args:
-            reads: what it reads.
-            writes: what it makes or writes; what it reads, too, is overwritten.
+            reads: the tensors that it reads.
+            writes: the tensors that it makes or writes; one that is also read is overwritten.
         """
         waits, written = set(), {keys.tensor for keys in writes}
         for keys in reads:
@@ -225,7 +226,7 @@ class Order:
             for key in (keys.tensor, keys.memory):
                 if key:
                     self._calls[key][:] = [number]
-            # an array may be an operand's, which another call has made
+            # A result may share an operand's array, which keeps the call that made it.
             if keys.array and not self._calls[keys.array][0]:
                 self._calls[keys.array][:] = [number]
         return tuple(sorted(waits - {0}))
@@ -243,7 +244,7 @@ def time_text(record: Record, time_s: float) -> str:
 
 
 def bound_text(record: Record) -> str:
-    """Return what limits a call, of products with the passes of the matrix engine."""
+    """Return what limits a call, with the math fidelity if that is compute."""
     return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
 
 
@@ -254,7 +255,7 @@ def chips_text(chips: Sequence[int]) -> str:
 
 def shapes_text(shards: Sequence[Shard]) -> str:
     """Return shapes and types; a type that all share stands once, at the end."""
-    # no spaces in a shape, so that lines break between shapes
+    # A shape has no spaces, so that lines break only between shapes.
     shapes = [f"[{','.join(map(str, s.shape))}]" for s in shards]
     kinds = list(dict.fromkeys(s.dtype for s in shards))
     if len(kinds) == 1:

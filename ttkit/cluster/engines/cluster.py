@@ -32,7 +32,7 @@ from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 
 START_S = 60.0
-# Messages of ipyparallel's own that are not the cause of an end.
+# These lines are ipyparallel's own messages and never say why a process ended.
 NOISE = re.compile(rb"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
 
 
@@ -76,18 +76,18 @@ class Cluster:
         self.name = f"Cluster({config!r})"
         self.bindings = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
-        # The host of each rank: "" for this one.
+        # `hosts` has the host of each rank, "" for this one.
         self._words, self.hosts = start.hosts_of(config, self.n)
         self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
-        # How long `run` and %%px wait; None: as long as it takes.
+        # `run` and %%px wait so many seconds; None means without a limit.
         self.timeout_s: float | None = None
-        self.last_error = [""] * self.n  # One for each rank.
-        self.pids: dict[int, int] = {}  # The process of each rank, on its host.
+        self.last_error = [""] * self.n  # Each rank has one, "" if none.
+        self.pids: dict[int, int] = {}  # A process id counts on the host of its rank.
         self.latest: results.Answers = {}  # What the ranks answer to the last `run` or %%px.
         self._processes: Supervised | None = None
         self._client: Any = None
         self._show: Callable[[str], None] = print
-        self._renew = False  # Then the next call starts new engines.
+        self._renew = False  # If it is set, the next call starts new engines.
 
     # ---- start and stop
 
@@ -247,7 +247,7 @@ class Cluster:
         return status_of(self)
 
     def report(self, rank: int) -> Report:
-        """Return what a rank reported last of itself."""
+        """Return the last report of a rank."""
         return self._client.reports.get(rank, Report()) if self._client else Report()
 
     def busy(self) -> list[int]:

@@ -34,14 +34,14 @@ REPORT = "ttkit_report"  # The messages have this type.
 
 @dataclass(frozen=True)
 class Report:
-    """One rank at one moment; what is not known is empty or None.
+    """The state of a rank at one moment; a field that is not known is empty or None.
 
     Args:
         host: its name.
         meshes: the shapes of the open meshes.
-        process_bytes: of the host's memory, in use by the process.
-        line: the user's line that runs.
-        doing: how far its training is, in words; "" where none goes on.
+        process_bytes: the host memory that the process uses.
+        line: the line of the user's code that runs.
+        doing: the progress of its training in words; "" if it trains nothing.
     """
 
     host: str = ""
@@ -55,9 +55,9 @@ class Report:
         """Return this process's report, without importing the simulator."""
         import psutil
 
-        # In whole MB, so that it changes only when it matters.
+        # Whole MB change seldom, and each change sends a report.
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
-        # While another thread imports a module, it has not all of its names.
+        # A module that another thread is still importing may lack these names, hence the defaults.
         lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh.mesh"), "opened_meshes", ()))
         return cls(
@@ -73,7 +73,7 @@ def keep_reporting(kernel: Any) -> None:
     """Report to the notebook while a line runs and when something has changed, to the end."""
     last = None
     while True:
-        # A mesh or a tensor may come while we count; half a second later we count again.
+        # A mesh or a tensor may appear during the count, which is repeated half a second later.
         with contextlib.suppress(RuntimeError):
             now = Report.now()
             if now != last or now.line:
@@ -141,7 +141,8 @@ def main() -> None:
     text = sys.stdin.readline() if rank == 0 else ""
     world = _initialize_mpi(rank)
     os.environ["IPP_CONNECTION_INFO"] = world.bcast(text)
-    # The first one of a communicator holds Python's lock while it waits, and nothing is reported.
+    # The first all-reduce of a communicator holds Python's lock while it waits, and would block
+    # the reports. So it happens at the start.
     world.allreduce(0)
     from ipyparallel.engine import app
 

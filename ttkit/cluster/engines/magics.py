@@ -37,7 +37,7 @@ def activate(cluster: Cluster) -> None:
     running = [each for each in _started if each is not cluster and each.state != "stopped"]
     for other in running:
         if other.config == cluster.config:
-            # The cell that starts it was run again, and nobody else can reach the old one.
+            # The cell that starts this cluster was run again, so the user has lost the old one.
             other.stop()
             print(f"{other.name}, started before, is stopped: this one takes its place")
     _started[:] = [each for each in running if each.state != "stopped"] + [cluster]

@@ -29,16 +29,16 @@ CARD = (
 
 @dataclass(frozen=True)
 class Card:
-    """One rank.
+    """What a notebook shows of one rank.
 
     Args:
         state: "busy", "idle", or the cluster's, where it does not run.
-        cards: the numbers of those that it owns; "" for all.
-        chips: the ids of theirs; none where the numbers are not this machine's.
-        pid: None before it has started.
-        last_error: that it raised.
-        prints: its last lines.
-        report: the last one.
+        cards: the numbers of the cards that it owns; "" for all.
+        chips: the device ids of these cards; () if this machine does not have them.
+        pid: its process id; None before it has started.
+        last_error: the last error that it raised.
+        prints: the last lines that it printed.
+        report: its last report.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class Card:
         return ("cards " if "," in self.cards else "card ") + self.cards + chips
 
     def facts(self) -> list[str]:
-        """Return what is known; only what no run changes where outputs are compared."""
+        """Return the known facts; only those that every run shares if outputs are compared."""
         report, found = self.report, [self.owns]
         if shows_progress():
             for shape in report.meshes:
@@ -132,7 +132,7 @@ def status_of(cluster: Cluster) -> Status:
     for binding in cluster.bindings.rank_bindings:
         rank, own = binding.rank, cluster.bindings.visible_devices(binding)
         answer = cluster.latest.get(rank)
-        # The last lines that it has printed for an answer that may not be there yet.
+        # While a rank works, its prints are in the metadata of the answer that it still owes.
         printed = str(answer.metadata["stdout"] or "") if answer and rank in busy else ""
         running = state == "running"
         cards.append(

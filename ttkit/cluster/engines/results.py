@@ -26,7 +26,7 @@ from ttkit.words import numbered
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
 PATIENCE_S = 3.0  # The others get so long after the first rank has raised.
-# mpirun gives its reason so long after ipyparallel has reported that an engine is gone (0.6 s).
+# ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
 NOTICE_S = 3.0
 INTERRUPT_S = 1.5  # A rank has so long to leave its line, and to report it.
 RAISED_S = 10.0  # One that has left its line has so long to answer.
@@ -75,7 +75,7 @@ class Client(ipyparallel.Client):
         """Take an answer that cannot be read here as an error of the rank that sent it."""
         try:
             super()._handle_apply_reply(msg)
-        except Exception as error:  # An answer is read by code of its own kind.
+        except Exception as error:  # Unpickling an answer may raise anything.
             future = self._futures.get(msg["parent_header"]["msg_id"])
             if future is None or future.done():
                 raise
@@ -83,7 +83,7 @@ class Client(ipyparallel.Client):
 
 
 def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterable[int]) -> Answers:
-    """Send each rank something to do.
+    """Send each rank a task.
 
     Args:
         send: given ipyparallel's view of one rank; returns an AsyncResult.
@@ -93,10 +93,10 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterabl
     """
     reports = cluster.client.reports
     for rank, report in list(reports.items()):
-        reports[rank] = replace(report, line=None, doing="")  # They are of what was asked before.
+        reports[rank] = replace(report, line=None, doing="")  # The line is of an earlier call.
     try:
         return {rank: send(cluster.view(rank)) for rank in ranks}
-    # An engine is no longer registered, or the sockets are closed.
+    # These mean that an engine is no longer registered, or that the sockets are closed.
     except (IndexError, OSError) as error:
         _await_failure(cluster, asked)
         fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
@@ -107,8 +107,8 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterabl
 def connect(cluster: Cluster, until: float) -> dict[int, int]:
     """Wait for an answer and output of every rank; return the process id of each.
 
-    Registered is not yet connected: ZeroMQ drops what is sent, or printed, before the other end is
-    connected, and the cell that did it would wait forever. So it is sent until it is answered.
+    A registered engine may not be connected yet. ZeroMQ drops what is sent or printed before the
+    other end is connected, and a cell would wait forever. So one sends until it is answered.
     """
     pids: dict[int, int] = {}
     while rest := [rank for rank in range(cluster.n) if rank not in pids]:
@@ -217,7 +217,7 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
 
 
 def stop_training(cluster: Cluster) -> bool:
-    """Stop a training over the ranks after its step; return whether one goes on.
+    """Stop the training that runs on the ranks after its step; return whether there is one.
 
     One rank is interrupted: after each step the ranks tell each other (ttkit.train.parallel.ranks).
     """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ttkit.words import numbered
 
-# A frame as Python writes it.
+# This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
 TYPED = ("<stdin>", "<python-input-", "<doctest ")  # These lines of the user are in no file.
 INSTALLED = {"site-packages", "dist-packages"}

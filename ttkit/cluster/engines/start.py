@@ -29,9 +29,9 @@ from ttkit.errors import TTKitError, fail, is_strict
 from ttkit.hardware import SYSTEMS, current_machine, current_system
 from ttkit.hardware.systems import narrow
 
-# An engine is registered at the next beat: ipyparallel's 3000 ms double the start.
+# An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
 HEARTBEAT_MS = 250
-# What ranks on other hosts get of the environment here.
+# Ranks on other hosts get these variables of the environment here.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
 CONTROLLER_OPTIONS = (
     "--IPController.use_threads=True",
@@ -123,7 +123,7 @@ def check_fit(bindings: Bindings) -> None:
             continue
         mesh = read_descriptor(path).mesh(binding.mesh_id)
         if mesh.num_hosts > 1:
-            # It fails where the descriptor has no such host rank.
+            # This raises if the descriptor has no such host rank.
             mesh.part_of(binding.mesh_host_rank or 0)
         elif is_simulated():
             visible, machine = bindings.visible_devices(binding), current_machine()
@@ -173,7 +173,7 @@ def commands(
     """
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    if not words:  # The name of this host may have no address.
+    if not words:  # This host's name may not resolve.
         controller.append(f"--IPController.location={address}")
     engine = [*_for_ttnn(), *python_command("engines.engine")]
     if words:  # mpirun's environment does not go to other hosts by itself.
@@ -205,7 +205,7 @@ def environment(
         }
     way |= {
         LOCAL_FOLDER: str(folder),
-        # A rank that waits leaves the core to one that works.
+        # A rank that waits inside MPI gives up its core to a rank that computes.
         "OMPI_MCA_mpi_yield_when_idle": "1",
         **blas_threads(max(Counter(hosts).values())),
         "TTKIT_SYSTEM": system.name,

@@ -63,7 +63,7 @@ class RankBinding(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     rank: int = Field(ge=0)
-    mesh_id: int | None = Field(ge=0)  # None only for ranks of plain MPI, which have no mesh
+    mesh_id: int | None = Field(ge=0)  # It is None only for plain MPI ranks, which have no mesh.
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
     mesh_graph_desc_path: Annotated[OwnDescriptor | None, BeforeValidator(_nothing)] = None
@@ -128,7 +128,7 @@ class TTRunConfig(Bindings):
         return sorted(bindings, key=lambda binding: binding.rank)
 
 
-# What to do about pydantic's kinds of fault, by their first word.
+# The keys are the first words of pydantic's error types, the values what to do about them.
 CURES = {
     "int": "write a whole number, such as 0",
     "greater": "count ranks and meshes from 0, sizes from 1",
@@ -164,7 +164,7 @@ def _finding(document: Document, fault: Any) -> Finding:
     if "cure" in context:
         cure = context["cure"]
     elif kind == "string_type":
-        # YAML reads on, off and nothing as switches; programs read 1, 0 and "".
+        # YAML turns on, off and an empty value into True, False and None; programs expect 1, 0, "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"

@@ -19,7 +19,7 @@ from ttkit.errors import TTKitError
 from ttkit.files import Document, Finding, Where, did_you_mean, read_text, read_yaml
 from ttkit.words import counted, numbered
 
-# Names of the design document and of older files -> today's.
+# The keys are names in the design document and in older files, the values today's names.
 RENAMED = {
     "host_rank_id": "mesh_host_rank",
     "mesh_graph_path": "mesh_graph_desc_path",
@@ -98,7 +98,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         return findings + [old_descriptor(path, path, 1), *check_file(path)[1]]
     hosts = list[str]()
     if hosts_file:
-        with contextlib.suppress(TTKitError):  # It is a finding of that file.
+        with contextlib.suppress(TTKitError):  # Linting that file reports it.
             hosts = _hosts_in_rank_order(hosts_file)
     return findings + lint_bindings(document, hosts, hosts_file)
 
@@ -181,7 +181,7 @@ class _Rules:
         self.document, self.bindings, self.hosts = document, bindings, hosts
         self.ranks = bindings.rank_bindings
         self.findings: list[Finding] = []
-        # Where each rank stands in the file.
+        # `at` says where each rank stands in the file, for the line of a finding.
         listed = enumerate(document.value["rank_bindings"])
         self.at: dict[int, Where] = {int(item["rank"]): (*RANKS, index) for index, item in listed}
 
@@ -192,7 +192,7 @@ class _Rules:
         self.error(where, rule, cure, "warning")
 
     def hosts_of_meshes(self) -> None:
-        """Each rank is another host of its mesh."""
+        """Check that the ranks of a mesh have different host ranks."""
         ranks_of = Counter(binding.mesh_id for binding in self.ranks)
         taken: dict[tuple[object, ...], int] = {}
         for binding in self.ranks:
@@ -209,13 +209,13 @@ class _Rules:
                 self.error(self.at[rank], rule, f"{cure} another mesh_id otherwise")
 
     def shared_variables(self) -> None:
-        """Variables that no file should set for all ranks."""
+        """Check that no variable of one rank is set for all ranks."""
         if len(self.ranks) > 1 and DEVICES in self.bindings.global_env:
             cure = "move it to env_overrides of each rank"
             self.error(("global_env", DEVICES), f"all ranks get the same {DEVICES}", cure)
 
     def slots(self, name: str) -> None:
-        """As many slots as ranks."""
+        """Check that there are as many slots as ranks."""
         ranks, slots = len(self.ranks), len(self.hosts)
         if slots and ranks > slots:
             cure = f"raise slots= there to {ranks} in all, or add hosts"
@@ -226,10 +226,10 @@ class _Rules:
             self.warning(RANKS, rule, "lower slots= there, or add bindings")
 
     def visible_devices(self) -> None:
-        """Two ranks of one host must not open the same PCIe device."""
+        """Check that no two ranks of one host open the same PCIe device."""
         hosts = self.hosts or [""] * len(self.ranks)
         if len(hosts) < len(self.ranks):
-            return  # Which rank goes where is not known; `slots` reports it.
+            return  # Hosts of some ranks are unknown; `slots` reports it.
         users: dict[tuple[str, str], int] = {}
         for binding in self.ranks:
             rank, host = binding.rank, hosts[binding.rank]

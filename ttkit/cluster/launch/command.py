@@ -30,9 +30,9 @@ from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
 from ttkit.errors import fail
 from ttkit.files import find_file
 
-# Variables of the shell that begin so reach the ranks, ...
+# The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
-# ... except those that belong to one rank: they come from the bindings, or not at all.
+# The shell's values of these are one rank's, so they come from the bindings or not at all.
 BLOCKED = {
     "TT_MESH_ID",
     "TT_MESH_HOST_RANK",
@@ -46,25 +46,25 @@ BLOCKED = {
     "TT_METAL_CLUSTER_ID",
     "TT_VISIBLE_DEVICES",
 }
-# Those of them that name devices: the shell's apply to ranks that no bindings describe.
+# Ranks without bindings take these from the shell: the variables that name devices.
 DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
 FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
-# What lets Open MPI 5 run as root, in a container and with more ranks than cores, and start without
-# searching for InfiniBand (1.1 s to 0.1 s a rank). They are mpirun's, not the ranks'; the shell's
-# own values win.
+# These let Open MPI 5 run as root, in a container and with more ranks than cores, and start without
+# a search for InfiniBand (0.1 s a rank instead of 1.1 s). mpirun gets them, the ranks do not, and
+# the shell's own values win.
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,sm,tcp",
-    # A rank that is killed closes its connections, and mpirun blames the rank that notices and
-    # aborts, unless that waits a second.
+    # When a rank is killed, a rank that loses its connection aborts, and mpirun would blame that
+    # one. A second of delay lets mpirun see the killed rank first.
     "OMPI_MCA_mpi_abort_delay": "1",
 }
-# Where no hosts are named. Where they are, their slots count: with this policy mpirun 5.0.11 puts
-# every rank on the first host.
+# Without hosts, ranks may exceed the cores. With hosts their slots must count, since this policy
+# makes mpirun 5.0.11 put every rank on the first host.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# Where they are: ssh asks for no password, and a silent host is given up after 10 + 4 * 5 seconds.
+# With hosts, ssh never asks for a password, and a silent host is given up after 10 + 4 * 5 s.
 ACROSS_HOSTS = {
     "PRTE_MCA_plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
     "PRTE_MCA_oob_tcp_keepalive_time": "10",
@@ -99,7 +99,7 @@ def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
         >>> mpi_variables(command)["PRTE_MCA_plm_ssh_args"]
         '-o BatchMode=yes -o ConnectTimeout=10'
     """
-    # What follows -np is the program's, too.
+    # Words after -np may belong to the program, so they are not searched.
     options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)
     if not any(word.partition("=")[0] in HOST_OPTIONS for word in options):
         return MPI_ENVIRONMENT | CROWDED
@@ -111,7 +111,7 @@ def mpirun_environment(
 ) -> dict[str, str]:
     """Return mpirun's own environment: what it needs, `more`, and the shell's, which wins.
 
-    Without what belongs to one rank.
+    It has no variables that belong to one rank.
     """
     shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
     # Open MPI does not start without HOME.
@@ -194,7 +194,7 @@ def mpirun_command(
     if any(host.slots > 1 for host in hosts_of_rankfile(rankfile)) and OVERSUBSCRIBE not in words:
         words.insert(0, OVERSUBSCRIBE)
     if OVERSUBSCRIBE in words and "mpi_yield_when_idle" not in words:
-        # A rank that waits leaves the core to one that works.
+        # A rank that waits inside MPI gives up its core to a rank that computes.
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
     bound = rankfile or any(word.partition("=")[0] == "--bind-to" for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
@@ -224,7 +224,7 @@ def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], tuple[RankSlot, 
     at = words.index("--rankfile")
     path = find_file(words[at + 1], "MPI rankfile")
     entries = read_rankfile(path)
-    # mpirun 5 reads an absolute path wrongly.
+    # mpirun 5 misreads an absolute path, so it gets a relative one.
     words[at : at + 2] = ["--map-by", f"rankfile:file={os.path.relpath(path)}"]
     if not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
         in_file_order = sorted(entries, key=lambda entry: entry.line)

@@ -36,7 +36,7 @@ Verdict = tuple[str, str, str]  # It is (state, finding, cure).
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that was checked.
+    """The result of one check.
 
     Args:
         state: "ok", "warn" (it runs, but perhaps not as intended) or "red" (it will not run).
@@ -51,11 +51,11 @@ class Line:
 
 @dataclass
 class Examined:
-    """What was learned of one host.
+    """The answer of one host.
 
     Args:
-        here: whether it is this one.
-        output: of ssh, where there is no answer.
+        here: whether it is this host.
+        output: what ssh wrote, for a host without an answer.
     """
 
     here: bool
@@ -75,7 +75,7 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
     """
     names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
     here = ssh.here(names)
-    # This host is asked, too, where it takes no part: "".
+    # This host is the reference, so it is asked even if it takes no part; it is then named "".
     reference = next((name for name in names if here[name]), "")
     asked = list(dict.fromkeys([reference, *names]))
     source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
@@ -100,17 +100,17 @@ def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]
     found = {}
     for name in names:
         if not here[name]:
-            with contextlib.suppress(TTKitError):  # That is a finding of ssh.
+            with contextlib.suppress(TTKitError):  # The check of ssh reports it.
                 found[name] = ssh.address_of(name)
     own = ssh.own_address(next(iter(found.values()))) if found else ""
     return {name: own for name in names if here[name] and own} | found
 
 
 def lines(examined: Mapping[str, Examined], own: Answer, folder: str = ".") -> list[Line]:
-    """Return the checks in their order, each for the hosts in theirs.
+    """Return the checks in a fixed order, and in each check the hosts in the given order.
 
     Args:
-        own: what this host has, which the others must have too.
+        own: the answer of this host, which the others must match.
         folder: where the ranks start.
     """
     answers = {host: each.answer for host, each in examined.items() if each.answer}
@@ -154,7 +154,7 @@ def _reached(host: str, found: Examined) -> Verdict:
 
 
 def _network(answers: Mapping[str, Answer], host: str) -> Verdict | None:
-    # A host that does not answer is ssh's finding.
+    # The check of ssh reports a host that does not answer, so it is left out here.
     if lost := [other for other in answers[host].get("lost", ()) if other in answers]:
         rule = f"cannot open a TCP connection to {', '.join(lost)}"
         cure = "let every host open every TCP port of the others (firewall), "
@@ -165,7 +165,7 @@ def _network(answers: Mapping[str, Answer], host: str) -> Verdict | None:
 def _python(found: str, own: str) -> Verdict:
     if found == own:
         return "ok", f"Python {found}", ""
-    # The packages of another minor version do not fit.
+    # Packages installed for one minor version do not work with another.
     alike = found.split(".")[:2] == own.split(".")[:2]
     return "warn" if alike else "red", f"Python {found}, here {own}", f"the same version: {INSTALL}"
 

@@ -24,7 +24,7 @@ from ttkit.errors import fail
 
 # The ranks may save and end after Ctrl-C; a step of a training takes some seconds.
 INTERRUPTED_S = 30.0
-# mpirun passes this one on to every rank, on every host; in_rank makes an interrupt of it.
+# mpirun passes this signal on to every rank on every host; in_rank turns it into an interrupt.
 PASSED_ON = signal.SIGUSR1
 HOOK = Path(__file__).parent / "in_rank"
 

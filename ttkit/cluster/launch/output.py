@@ -16,9 +16,9 @@ from ttkit.cluster.processes import Ended
 from ttkit.words import numbered
 
 LAST_LINES = 12  # So many lines of a rank that failed are repeated at the end.
-# mpirun --tag-output puts it before a line.
+# mpirun --tag-output puts this tag before each line, to name its rank.
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
-RULER = b"-" * 60  # mpirun frames its own messages with two such lines
+RULER = b"-" * 60  # mpirun frames its own messages with two such lines.
 
 # Open MPI reports the rank that failed first with these words: its number, how it ended (where that
 # is empty, with mpirun's own code), and its host.
@@ -38,7 +38,7 @@ FAILURES = [
     ),
 ]
 TRACEBACK = "Traceback (most recent call last):"
-# The host that mpirun cannot reach: its network is gone, or ssh never came through.
+# This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
 
@@ -115,7 +115,7 @@ class Output:
 
     @property
     def _messages(self) -> str:
-        # Where a log is cut inside a message, its rest counts as outside.
+        # A log may be cut inside a message, whose rest is then among the other lines.
         return "".join([*self.framed, *(f"{line}\n" for line in self.others)])
 
     def exit_code(self, code: int) -> int:

@@ -77,7 +77,7 @@ def version_of_ttkit(folder):
 def mpi(named):
     """Return the path of mpirun, as named or on PATH, and the first line of its version."""
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
-    os.environ.setdefault("HOME", os.path.expanduser("~"))  # Open MPI does not start without one
+    os.environ.setdefault("HOME", os.path.expanduser("~"))  # Open MPI needs HOME to start.
     status, out = output([path, "--version"], 10) if path else (None, "")
     return {
         "path": path,

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 CONNECT_S = 5
 AT_ONCE = 32  # So many hosts are asked at the same time.
-# The Python of this environment, at the same path there; any other where it is missing.
+# The other host runs the Python at the same path as here, or python3 if there is none.
 EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
-# Never ask for a password; give up a host that does not answer, at the start or in the middle
-# (after 3 * 5 s).
+# ssh must never ask for a password, and must give up a host that does not answer, at the start or
+# later (after 3 * 5 s).
 OPTIONS = (
     "-o",
     "BatchMode=yes",
@@ -36,7 +36,7 @@ OPTIONS = (
     "-o",
     "ServerAliveCountMax=3",
 )
-# Messages of ssh when it fails -> what to do.
+# The keys are messages of ssh when it fails, the values what to do.
 CURES = {
     "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
     "Host key verification failed": "ssh {host} once by hand, and accept its key",

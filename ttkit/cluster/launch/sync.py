@@ -142,7 +142,7 @@ def _changes(output: str) -> Iterable[tuple[str, str]]:
         flags, _, name = line.partition(" ")
         if flags == "*deleting":
             yield "delete", name.strip()
-        # A folder is made with its files; a leading '.' changes only its times.
+        # Only files and links count. A folder comes with its files; '.' marks a change of times.
         elif flags[1:2] in ("f", "L") and flags[0] in "<c":
             yield "new" if "+++" in flags else "changed", name
 

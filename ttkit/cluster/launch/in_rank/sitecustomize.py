@@ -30,7 +30,7 @@ def end_all_ranks(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
         if interrupted:
-            # At the first failure mpirun would stop the ranks that are still saving.
+            # A failure would make mpirun stop the ranks that are still saving, so this is none.
             raise SystemExit(0)
         return
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
@@ -39,7 +39,7 @@ def end_all_ranks(kind, error, trace):
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (AttributeError, OSError, ValueError):  # It is closed, or there is none.
+        except (AttributeError, OSError, ValueError):  # The stream is closed or None.
             pass
     os._exit(1)
 
