@@ -74,7 +74,7 @@ def test_a_wrong_argument_in_a_notebook_gets_a_clear_error(shown, show):
 
 def test_importing_is_cheap():
     code = (
-        "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', 'numpy', "
+        "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', "
         "'torch', 'ipywidgets'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -41,19 +41,9 @@ def slices(tensor):
             False,
             [["[0:4, :]", None, None, None], ["[4:8, :]", None, None, None]],
         ),
-        # On devices ttnn takes the shards for those of the first places.
-        ("S0 R", (2, 1), None, True, [["[0:4, :]", "[0:4, :]", None, None], [None] * 4]),
         # An offset is forgotten: the places' own coordinates count, past the end the slice starts
         # at 0.
         ("R S1", (1, 2), (1, 1), False, [[None] * 4, [None, "[:, 0:8]", "[:, 0:8]", None]]),
-        ("R S1", (1, 2), (1, 1), True, [["[:, 0:8]", "[:, 8:16]", None, None], [None] * 4]),
-        (
-            "R S1",
-            (2, 2),
-            None,
-            True,
-            [["[:, 0:0]", "[:, 0:0]", "[:, 0:8]", "[:, 0:8]"], [None] * 4],
-        ),
         # Three axes over two: right on the host, of no size on devices.
         (
             "S0 S1 R",
@@ -82,39 +72,6 @@ def test_ttnn_prints_parts_of_meshes_in_its_own_way(
         dtype=ttnn.bfloat16,
     )
     assert slices(tensor) == printed
-
-
-@pytest.mark.parametrize(
-    "source, dtype, layout, everywhere",
-    [
-        ("float32", "bfloat16", "ROW_MAJOR_LAYOUT", True),
-        ("float32", "float32", "TILE_LAYOUT", True),
-        ("float32", "float32", "ROW_MAJOR_LAYOUT", False),
-        ("float32", "bfloat8_b", "TILE_LAYOUT", False),
-        ("int32", "int32", "TILE_LAYOUT", False),
-        ("float16", "bfloat16", "ROW_MAJOR_LAYOUT", False),
-        ("float16", "bfloat16", "TILE_LAYOUT", True),
-    ],
-)
-def test_a_conversion_on_the_device_names_every_device(
-    mesh, place, source, dtype, layout, everywhere
-):
-    tensor = place(
-        np.zeros((8, 16), source),
-        "S0 R",
-        (2, 1),
-        dtype=getattr(ttnn, dtype),
-        layout=getattr(ttnn, layout),
-    )
-    named = [tuple(c) for c in tensor.tensor_topology().mesh_coords()]
-    assert [tuple(c) for c in tensor.device_coords()] == [(0, 0), (1, 0)] and len(
-        ttnn.get_device_tensors(tensor)
-    ) == 2
-    assert named == (
-        [(r, c) for r in range(2) for c in range(4)] if everywhere else [(0, 0), (1, 0)]
-    )
-    host = tensor.cpu()
-    assert [tuple(c) for c in host.tensor_topology().mesh_coords()] == named
 
 
 def test_a_notebook_counts_a_negative_dimension_from_the_end(monkeypatch, place):

@@ -22,7 +22,7 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# On the data-parallel axis the kind of collective tells what it sends, whatever the phase.
+# On the data-parallel axis the kind of collective reports what it sends, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
