@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttkit import TTKitError, cli
+from ttkit import TTKitError
+from ttkit import __main__ as cli
 from ttkit.cluster.files.hosts import (
     Host,
     RankSlot,

@@ -6,7 +6,8 @@ import shutil
 import pytest
 from cluster import cases
 
-from ttkit import TTKitError, cli
+from ttkit import TTKitError
+from ttkit import __main__ as cli
 from ttkit.cluster import Finding, find_config, lint_path, read_bindings, read_descriptor
 from ttkit.cluster.files.lint import findings_table
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import ttkit
-from ttkit import TTKitError, cli
+from ttkit import TTKitError
+from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.search import parameters_of, plan_layouts

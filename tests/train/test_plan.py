@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ttkit
-from ttkit import TTKitError, cli
+from ttkit import TTKitError
+from ttkit import __main__ as cli
 from ttkit.train import AutoContext, DistributedConfig, read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig

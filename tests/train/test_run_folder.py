@@ -13,7 +13,8 @@ import pytest
 from train.tiny import losses, trainer
 from train.tiny import trainer as tiny_trainer
 
-from ttkit import TTKitError, cli
+from ttkit import TTKitError
+from ttkit import __main__ as cli
 from ttkit.train import AutoContext
 from ttkit.train.run import checkpoint
 from ttkit.train.run.run_folder import LOG, History, Record

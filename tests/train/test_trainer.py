@@ -17,7 +17,8 @@ import pytest
 import safetensors.numpy
 from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
-from ttkit import TTKitError, cli, ttnn
+from ttkit import TTKitError, ttnn
+from ttkit import __main__ as cli
 from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer
 from ttkit.train.config.settings import DeviceConfig, SchedulerConfig
