@@ -25,7 +25,7 @@ def later_keys(length: int, copies: int, layout: Any) -> Value:
 
     Args:
         copies: heads that share keys and lie one below the other.
-        layout: the `MeshLayout` of the scores.
+        layout: the `Layout` of the scores.
     """
 
     def hidden() -> np.ndarray:
