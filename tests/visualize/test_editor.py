@@ -92,7 +92,7 @@ def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, caps
     assert "bubble 25.0% of the time" in capsys.readouterr().out
     shown = []
     monkeypatch.setattr(editor_module, "in_notebook", lambda: True)
-    monkeypatch.setattr("ttkit.visualize.widgets.live.live", lambda *given: shown.append(given))
+    monkeypatch.setattr("ttkit.visualize.widgets.live", lambda *given: shown.append(given))
     mine = editor()
     mine.show()
     widget, words, still = shown[0]

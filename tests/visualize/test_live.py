@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from ttkit.visualize.widgets import live
+from ttkit.visualize import widgets as live
 
 
 def made(monkeypatch, act, **how):

@@ -9,7 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from visualize.test_training import record, run
+from visualize.test_plans import record, run
 
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.run.run_folder import Record

@@ -34,10 +34,9 @@ from ttkit.visualize.drawing import (
     tone,
     width_of,
 )
-from ttkit.visualize.lanes.schedule import FILLS, schedule_picture, shade
+from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture, shade
 from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid, system_grid
-from ttkit.visualize.plan import draw_plan, draw_step, step_cells
-from ttkit.visualize.steps import step_pictures
+from ttkit.visualize.plan import draw_plan, draw_step, step_cells, step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
 NARROW = 585  # px of a picture in JupyterLab 800 px wide, its side panel closed
@@ -199,10 +198,10 @@ def test_eight_chips_fit_a_narrow_page(shape):
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 4), (2, 4), (1, 8)])
-def test_steps_that_can_be_clicked(shape):
+def test_steps_with_names(shape):
     plan = all_gather(topology("t3000", shape), 4096)
     for picture in step_pictures(plan, "abcdefgh"):
-        check_layout(step_cells(picture, clickable=True))
+        check_layout(step_cells(picture))
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
@@ -216,14 +215,12 @@ def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
 
 def test_words_in_the_bars_of_all_chunks_can_be_read():
     for chunks in (1, 2, 3, 4, 8):
-        shades = [[shade(kind, chunk, chunks) for chunk in range(chunks)] for kind in FILLS]
+        shades = [[shade(kind, chunk, chunks) for chunk in range(chunks)] for kind in LOOKS]
         assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row) and all(
             len(set(row)) == chunks for row in shades
         )
-    assert (
-        min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(FILLS.values(), 2))
-        > 0.06
-    )
+    fills = [look.fill for look in LOOKS.values()]
+    assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(fills, 2)) > 0.06
 
 
 def test_a_cable_between_any_two_places_is_drawn_once():

@@ -47,8 +47,3 @@ def test_many_cards_and_many_ranks_fit_the_page():
         sizes = re.findall(r'font-size="([\d.]+)"', drawing.svg())
         assert drawing.width <= 760 and min(map(float, sizes)) >= 11
     assert ">cards 0-31</text>" in draw_ranks(many, "galaxy")._repr_html_()
-
-
-def test_what_is_no_cluster_is_refused():
-    with pytest.raises(TypeError, match="not a cluster"):
-        ttkit.visualize_ranks(3.5)

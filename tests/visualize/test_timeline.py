@@ -61,7 +61,7 @@ def test_bars_are_to_scale_and_not_told_by_colour_alone():
         (1, 0, 8, fills[COMPUTE]),
     ]
     assert all(f">{name}<" in page for name in ("linear", "all_gather", "exp", "chip 0", "chip 1"))
-    assert len({look.lines for look in LOOKS.values()}) == 3
+    assert len({look.gap for look in LOOKS.values()}) == 3
 
 
 def test_two_rows_where_a_chip_does_both_at_once():

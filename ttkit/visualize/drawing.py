@@ -133,19 +133,11 @@ class Drawing:
         if path:
             self.add("path", d=path, fill=fill, stroke=edge, stroke_width=width)
 
-    def hatch(
-        self,
-        boxes: Iterable[Rectangle],
-        lines: str = "/",
-        *,
-        gap: float = 6,
-        colour: str = INK,
-    ) -> None:
-        """Draw lines over boxes, so that they need no colour of their own.
+    def hatch(self, boxes: Iterable[Rectangle], gap: float = 6, colour: str = INK) -> None:
+        """Draw slanted lines over boxes, so that they need no colour of their own.
 
         Args:
-            lines: "/" rise, "-" lie, "|" stand; "" draws none.
-            gap: from line to line.
+            gap: from line to line; 0 draws none.
 
         Example:
             >>> page = Drawing(20, 20, "a hatched box")
@@ -153,14 +145,7 @@ class Drawing:
             >>> page.svg().count("M")
             3
         """
-        path = ""
-        for x, y, w, h in boxes if lines else ():
-            if lines == "/":
-                path += _slanted((x, y, w, h), gap)
-            elif lines == "-":
-                path += "".join(f"M{x:.4g} {y + k:.4g}h{w:.4g}" for k in range(5, int(h), 6))
-            else:
-                path += "".join(f"M{x + k:.4g} {y:.4g}v{h:.4g}" for k in range(2, int(w) + 1, 4))
+        path = "".join(_slanted(area, gap) for area in boxes) if gap else ""
         if path:
             look = {"stroke": colour, "pointer_events": "none"}
             self.add("path", d=path, fill="none", stroke_width=0.9, **look)
@@ -194,9 +179,9 @@ class Drawing:
         *,
         colour: str = "var(--ink)",
         width: float = 2,
-        head: float = 8,
     ) -> None:
         """Draw an arrow whose tip is at `end`, straight or along an arc as in `line`."""
+        head = 4 * width
         (x1, y1), (x2, y2) = start, end
         dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
         length = math.hypot(dx, dy) or 1
@@ -228,6 +213,12 @@ class Drawing:
             look |= {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
         for i, line in enumerate([text] if isinstance(text, str) else text):
             self.add("text", line, x=x, y=y + i * step, font_size=size, **look)
+
+    def badge(self, x: float, y: float, text: str, hover: str = "", **look: Any) -> None:
+        """Write a few bold letters in a box around a point; `look` is that of the box."""
+        wide = max(13, width_of(text, 11, bold=True) + 4)
+        self.box(x - wide / 2, y - 7, wide, 14, round=0, hover=hover, **look)
+        self.words(x, y + 4, text, size=11, colour=INK, bold=True)
 
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""

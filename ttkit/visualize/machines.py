@@ -12,7 +12,7 @@ from typing import Any
 from ttkit.hardware.systems import grid_links
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
-from ttkit.visualize.mesh import LONGEST, gap_of
+from ttkit.visualize.mesh import LONGEST
 from ttkit.words import counted
 
 LARGEST = 256  # A mesh of more chips is not drawn chip by chip.
@@ -32,16 +32,15 @@ def described(descriptor: Any) -> str:
     lines = []
     for mesh in descriptor.meshes:
         lines.append(heading(mesh))
-        if mesh.num_devices > LARGEST or descriptor.total_devices > 4 * LARGEST:
+        if mesh.num_devices > LARGEST:
             continue
-        chips, (rows, columns) = _chips(mesh), mesh.device_dims
-        for r in range(rows):
-            row = (chips[r, c] for c in range(columns))
-            several = mesh.num_hosts > 1
-            texts = (
-                f"  {f'host {host} ' if several else ''}device {device}" for host, device in row
-            )
-            lines.append("".join(texts))
+        columns = mesh.device_dims[1]
+        names = [
+            f"  {f'host {host} ' if mesh.num_hosts > 1 else ''}device {device}"
+            for host, device in _chips(mesh).values()
+        ]
+        rows = range(0, len(names), columns)
+        lines += ["".join(names[start : start + columns]) for start in rows]
     for connection in descriptor.connections:
         a, b = connection.meshes
         lines.append(f"mesh {a} - mesh {b}: {connection.channels} links, {connection.policy}")
@@ -77,8 +76,7 @@ def instance_grid(mesh: Any) -> Grid:
 
     links = ((index(a), index(b)) for a, b, _ in grid_links(mesh.device_dims, mesh.rings))
     devices = tuple(device for _, device in _chips(mesh).values())
-    shown = mesh.channels if mesh.channels <= 4 else 1
-    grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), shown)
+    grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), mesh.channels)
     grid = grid.folded(LONGEST)
     if mesh.num_hosts == 1 or grid.fold:
         return grid
@@ -98,14 +96,12 @@ def draw_instance(mesh: Any, others: list[int]) -> Figure:
     for (host, device), label in zip(_chips(mesh).values(), grid.labels):
         lines, fill = ([label, f"host {host}"], tone(host)) if several else ([label], "var(--chip)")
         cells.append(Cell(f"device {device}", lines, fill))
-    drawing = Cells(grid, cells, frame=f"mesh {mesh.mesh_id}", gap=gap_of(grid))
     which = ", its host rank" if several else ""
     which += "; dotted: one host" if grid.cards else ""
-    links = f"{mesh.channels} ethernet links" if mesh.channels > 4 else "one ethernet link"
-    notes = [f"Each chip: its device id, its coordinate{which}; a line is {links}."]
+    notes = [f"Each chip: its device id, its coordinate{which}; a line is one ethernet link."]
     if others:
         notes.append(f"Like it: mesh {', '.join(map(str, others))}.")
-    return Figure(grid.title, [drawing], notes)
+    return Figure(grid.title, [Cells(grid, cells, frame=f"mesh {mesh.mesh_id}")], notes)
 
 
 def draw_graph(descriptor: Any) -> Figure:
@@ -116,7 +112,7 @@ def draw_graph(descriptor: Any) -> Figure:
         a, b = sorted(map(ids.index, connection.meshes))
         joined[a, b] += connection.channels
     number = "1 mesh" if len(ids) == 1 else f"{len(ids)} meshes"
-    hosts = f"{descriptor.total_hosts} hosts"
+    hosts = counted(descriptor.total_hosts, "host")
     title = f"{number}, {descriptor.total_devices} chips, {hosts}"
     fold = len(ids) if len(ids) <= 3 else math.ceil(math.sqrt(len(ids)))
     grid = Grid(title, (len(ids),), tuple(ids), tuple(joined), 1, fold=fold)
@@ -125,17 +121,16 @@ def draw_graph(descriptor: Any) -> Figure:
         about = f"{mesh.size_text}, {counted(mesh.num_hosts, 'host')}"
         cells.append(Cell(f"mesh {mesh.mesh_id}", [about], tone(mesh.mesh_id)))
     drawing = Cells(grid, cells, frame="", gap=(30, 36))
-    for pair, links in joined.items() if len(joined) <= 40 else ():
+    for pair, links in joined.items():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
         # The number stands beside a vertical line, above any other.
         at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)
         drawing.words(*at, str(links), size=11, halo=True)
-    if joined:
-        note = "A number on a line: ethernet links between the two meshes."
-    else:
+    note = "A number on a line: ethernet links between the two meshes."
+    if not joined:
         note = "No links between the meshes: they cannot send to one another."
-    return Figure(title, [drawing], [note], text=title)
+    return Figure(title, [drawing], [note])
 
 
 # ---------------------------------------------------------------- ranks
@@ -210,6 +205,4 @@ def _cell(box: RankBox) -> Cell:
     if columns == 1:  # Cards with one chip each stand beside one another, up to four in a row.
         columns = min(4, len(box.chips))
     chips = [Box([str(chip)], fill=tone(box.number)) for chip in box.chips]
-    return Cell(
-        f"rank {box.number}", lines, hover=str(box), boxes=chips, columns=columns, box=(34, 26)
-    )
+    return Cell(f"rank {box.number}", lines, boxes=chips, columns=columns, box=(34, 26))

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.cells import GAPS, Box, Cell, Cells, Coordinate, Grid, Size
+from ttkit.visualize.cells import Box, Cell, Cells, Coordinate, Grid
 from ttkit.visualize.drawing import Figure, tone
 
 UNKNOWN = -1  # The host rank of a chip on a card is not known.
 LONGEST = 8  # A line of more chips is folded into several rows.
-NARROW = (6.0, GAPS[1])  # With these gaps eight chips in a row fit a page of 800 px.
 
 
 def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
@@ -28,10 +27,9 @@ def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
 
 def chips_of(mesh: Any) -> tuple[int, ...]:
     """Return the device ids row by row; chips of other ranks have numbers of this process."""
-    known = getattr(mesh, "chips", None)
-    return tuple(
-        known or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
-    )
+    if hasattr(mesh, "chips"):
+        return tuple(mesh.chips)
+    return tuple(-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
 
 
 def hosts_of(mesh: Any) -> tuple[int | None, ...]:
@@ -70,11 +68,6 @@ def system_grid(system: Any) -> Grid:
     return grid_of(title, system.shape, tuple(itertools.chain(*system.ids)), system)
 
 
-def gap_of(grid: Grid) -> Size:
-    """Return the gaps between chips that suit the number of columns."""
-    return GAPS if grid.drawn[1] <= 4 else NARROW
-
-
 # ---------------------------------------------------------------- drawn
 def draw_mesh(mesh: Any) -> Figure:
     """Draw an open mesh."""
@@ -89,18 +82,16 @@ def draw_chips(grid: Grid, hosts: Sequence[int | None] = ()) -> Figure:
     """
     hosts = hosts or (None,) * len(grid.devices)
     cells = []
-    for index, (device, host, label) in enumerate(zip(grid.devices, hosts, grid.labels)):
-        linked = [grid.labels[a + b - index] for a, b in grid.pairs if index in (a, b)]
-        hover = f"{label} is linked to {', '.join(linked)}" if linked else ""
+    for device, host, label in zip(grid.devices, hosts, grid.labels):
         if host is None:
-            cells.append(Cell(f"device {device}", [label], hover=hover))
+            cells.append(Cell(f"device {device}", [label]))
         else:
             name = "other rank" if host == UNKNOWN else f"on host {host}"
-            cells.append(Cell(name, [label], "none", hover, dashed=True))
+            cells.append(Cell(name, [label], "none", dashed=True))
     notes = link_notes(grid)
     if any(host is not None for host in hosts):
         notes.append("Dashed chips are driven by other ranks.")
-    return Figure(grid.title, [Cells(grid, cells, gap=gap_of(grid))], [" ".join(notes)])
+    return Figure(grid.title, [Cells(grid, cells)], [" ".join(notes)])
 
 
 def link_notes(grid: Grid) -> list[str]:
@@ -132,4 +123,4 @@ def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Cel
     ids = itertools.chain(*system.ids)
     boxes = [Box([str(chip)], fill=tone(group)) if chip in chips else Box() for chip in ids]
     machine = Cell("", boxes=boxes, columns=system.shape[1], box=(24, 20))
-    return Cells(Grid(title, (1, 1), (0,)), [machine], frame=None)
+    return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")

@@ -19,8 +19,7 @@ from ttkit.words import short
 # WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
 WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-# In points: a row of the legend has ROW, a label takes LABEL and LETTER more for each letter.
-ROW, LABEL, LETTER = 390, 34, 5
+LEGEND = 3  # A legend above a chart has so many columns.
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
@@ -31,7 +30,6 @@ DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most so many.
 BESIDE = 40  # The words beside a bar break after so many letters.
-NOT_KNOWN = math.nan  # NaN makes the difference of two reports "not known", too.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",
@@ -110,19 +108,9 @@ def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     labels = ax.get_legend_handles_labels()[1]
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
-    if not labels:
-        ax.set_title(title)
-    else:
-        rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
-        columns = math.ceil(len(labels) / rows)
-        ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
-
-
-def leave_empty(ax: Any, text: str) -> None:
-    """Write into an empty Axes why it is empty."""
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
-    ax.set(xticks=[], yticks=[])
+    ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
+    if labels:
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,9 +158,6 @@ class Curves(Chart):
         entitle(ax, self.title)
         ax.set_xlabel(self.over)
         ax.grid(axis="y")
-        if not any(self.curves.values()):
-            leave_empty(ax, "nothing yet")
-            return
         for i, (name, points) in enumerate(self.curves.items()):
             dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
             # Lower curves are wider, so that they stay visible below the upper ones.
@@ -181,7 +166,8 @@ class Curves(Chart):
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())
             ax.plot(x, y, label=name, linewidth=width, **look)
-        ax.legend()
+        if self.curves:
+            ax.legend()
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -205,17 +191,7 @@ class MemoryReport(Chart):
         """What is left on each chip: {device: bytes}."""
         return {device: self.total - nbytes for device, nbytes in self.used.items()}
 
-    @property
-    def known(self) -> bool:
-        """Whether the numbers are known: the simulator counts bytes, a card does not."""
-        return not math.isnan(self.total)
-
     def __repr__(self) -> str:
-        if not self.known:
-            return (
-                f"DRAM of {self.mesh}: bytes in use are not known on a card; "
-                "ttnn.dump_device_memory_state(device) writes reports"
-            )
         lines = [
             f"DRAM of {self.mesh}: {self.total:,} bytes a chip",
             f"{'device':>8} {'used':>16} {'free':>16}",
@@ -227,25 +203,21 @@ class MemoryReport(Chart):
     @property
     def title(self) -> str:  # type: ignore[override]
         """What the chart shows."""
-        return f"DRAM in use on {self.mesh}{'' if self.known else ': not known on a card'}"
+        return f"DRAM in use on {self.mesh}"
 
     @property
     def height(self) -> float:
         """The height of the figure, in inches."""
-        return self._bars.height if self.known else 0.4
+        return self._bars.height
 
     def draw(self, ax: Any) -> None:
         """Draw a bar for each chip, and a line at the whole memory."""
-        if self.known:
-            self._bars.draw(ax)
-        else:
-            entitle(ax, self.title)
-            ax.set_axis_off()
+        self._bars.draw(ax)
 
     @property
-    def _bars(self) -> Stacks:
-        used = {f"device {id}": [nbytes] for id, nbytes in self.used.items()}
-        return Stacks(self.title, used, ["in use"], unit="B", room=self.total)
+    def _bars(self) -> MemoryBars:
+        used = {f"device {id}": {"in use": nbytes} for id, nbytes in self.used.items()}
+        return MemoryBars(self.title, used, self.total)
 
 
 def memory(mesh: Any) -> MemoryReport:
@@ -261,7 +233,7 @@ def memory(mesh: Any) -> MemoryReport:
     """
     ids = mesh.get_device_ids()
     if not backend.is_simulated():
-        return MemoryReport(repr(mesh), NOT_KNOWN, dict.fromkeys(ids, NOT_KNOWN))
+        return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
     from ttkit.sim.tensor.memory import bytes_in_use
 
     used, total = bytes_in_use(), mesh.system.chip.dram_bytes
@@ -276,7 +248,7 @@ class Stacks(Chart):
         rows: name of a bar -> the sizes of its parts.
         parts: the names of the parts.
         hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
-        unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
+        unit: of the sizes, in words; "B" shows them as 3.93 MB, and the sum of each bar.
         room: the limit, such as a chip's memory, drawn as a line; 0 for none.
 
     Example:
@@ -314,7 +286,12 @@ class Stacks(Chart):
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
         from matplotlib.ticker import EngFormatter
 
-        names, left = list(self.rows), [0.0] * len(self.rows)
+        left = [0.0] * len(self.rows)
+        bytes_of = self.unit == "B"
+        names = [
+            f"{name}: {self._text(sum(sizes))}" if bytes_of else name
+            for name, sizes in self.rows.items()
+        ]
         for i, part in enumerate(self.parts):
             sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
@@ -325,25 +302,14 @@ class Stacks(Chart):
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
-        if self.unit == "B":
+        if bytes_of:
             ax.xaxis.set_major_formatter(EngFormatter("B"))
-            self._write_sums(ax, left)
         else:
             ax.set_xlabel(self.unit)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
         entitle(ax, self.title)
-
-    def _write_sums(self, ax: Any, sums: Sequence[float]) -> None:
-        """Write each bar's sum at its end, or to the right of the memory limit's line where this
-        would cross the text.
-        """
-        for row, size in enumerate(sums):
-            at = max(size, self.room * (size < self.room < 1.2 * size))
-            how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
-            ax.annotate(self._text(size), (at, row), (4, 0), **how)
-        ax.set_xlim(0, 1.12 * max([*sums, self.room]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -353,7 +319,7 @@ class Bars(Chart):
     Args:
         bars: (name, length, words).
         foot: sentences below the axis.
-        ticks: (length, words) of the marks of a logarithmic axis; without any the axis is linear.
+        unit: of the lengths, which stand on a logarithmic axis then.
 
     Example:
         >>> Bars("sent", [("0 to 1", 4096, "4 KiB")])
@@ -364,7 +330,7 @@ class Bars(Chart):
     title: str
     bars: Sequence[tuple[str, float, str]]
     foot: Sequence[str] = ()
-    ticks: Sequence[tuple[float, str]] = ()
+    unit: str = ""
 
     def __repr__(self) -> str:
         lines = [f"{name}: {words}" for name, _, words in self.bars]
@@ -378,21 +344,22 @@ class Bars(Chart):
 
     def draw(self, ax: Any) -> None:
         """Draw the bars, their names and their words."""
+        from matplotlib.ticker import EngFormatter
+
         names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
         drawn = ax.barh(names, sizes, 0.7, color=BLUE)
         ax.bar_label(drawn, [fill(text, BESIDE) for text in words], padding=5)
         ax.invert_yaxis()
         ax.margins(y=0.01)
         ax.tick_params(axis="y", length=0)
-        if self.ticks:
+        ax.set_xlim(0, 1.5 * max(sizes, default=1))
+        if self.unit:
             ax.set_xscale("log")
-            places, labels = zip(*self.ticks)
-            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.4)
-            ax.set_xticks(places, labels)
+            ax.set_xlim(min(sizes) / 10, max(sizes) * 1e3)
+            ax.xaxis.set_major_formatter(EngFormatter(self.unit))
             ax.minorticks_off()
-            ax.grid(axis="x")
         else:
-            ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
+            ax.set_xticks([])
         ax.set_xlabel("\n".join(self.foot), loc="left")
         entitle(ax, self.title)
 

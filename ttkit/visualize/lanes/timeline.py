@@ -15,8 +15,8 @@ from ttkit.words import short
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 LOOKS = {
     COMPUTE: Look(COMPUTE, tone(1)),
-    COMMUNICATION: Look("communication, hidden", tone(3), "-"),
-    EXPOSED: Look("communication, exposed", ALARM, "/"),
+    COMMUNICATION: Look("communication, hidden", tone(3), 12),
+    EXPOSED: Look("communication, exposed", ALARM, 6),
 }
 COLUMN = 18  # A line of a lane's name has at most so many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.

@@ -12,9 +12,9 @@ from html import escape
 from typing import Any
 
 from ttkit.errors import Interrupted
-from ttkit.visualize.charts.training import loss_curves, words
+from ttkit.visualize.charts.plans import loss_curves, words
 from ttkit.visualize.drawing import Drawing, on_page
-from ttkit.visualize.widgets.live import buttons, show_widget
+from ttkit.visualize.widgets import buttons, show_widget
 from ttkit.words import in_notebook, shows_progress
 
 RECENT = 10  # The speed shown is that of so many last steps.
