@@ -149,20 +149,6 @@ def test_the_page_does_what_its_buttons_say():
     assert "Step 1" in builder.act("anew") and builder.plan.steps == ()
 
 
-def acts(page):
-    return set(re.findall('data-act="([^"]*)"', page))
-
-
-def test_a_button_that_would_do_nothing_is_none():
-    builder = square()
-    steps = {"next", "undo", "anew"}
-    assert not acts(builder.page()) & {*steps, "chunk obvious"}
-    a, b, *_ = SQUARE.chips
-    assert acts(builder.act(f"send {a} {b}")) >= steps
-    assert "next" not in acts(builder.act("next")) and "undo" in acts(builder.page())
-    assert "chunk obvious" in acts(builder.act("chunk 3"))
-
-
 def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatch):
     square().show()
     assert "steps: 0; best known 2" in capsys.readouterr().out

@@ -45,7 +45,10 @@ def test_the_bars_are_the_front():
     ]
     machine = SimpleNamespace(room=10.8e9)
     chart = pareto(SimpleNamespace(fitting=fitting, machine=machine, title="layouts"))
-    assert [name for name, *_ in chart.bars] == ["B", "A", "E"]
-    assert repr(chart).splitlines()[1] == "  B: 1 GB, 5 tokens/s"
+    assert repr(chart).splitlines()[1:] == [
+        "  B: 1 GB, 5 tokens/s",
+        "  A: 2 GB, 10 tokens/s",
+        "  E: 4 GB, 12 tokens/s",
+    ]
     nothing = pareto(SimpleNamespace(fitting=[], machine=machine, title="layouts"))
     assert "<img" in chart._repr_html_() and "<img" in nothing._repr_html_()

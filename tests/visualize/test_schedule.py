@@ -35,13 +35,13 @@ def run_of(schedule, zero=1000.0, late=0.0):
 
 
 def drawn(picture):
-    """[(lane, what, start, end)] of the boxes that say something under the mouse."""
+    """[(lane, what, start, end)] of the boxes that say what and when under the mouse."""
     page = picture._repr_html_()
     rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"[^>]*><title>(\w+): ([^<]*)'
     scale = WIDTH / picture.end_s
     found = []
     for x, y, w, name, about in re.findall(rect, page):
-        if "never starts" not in about:
+        if about:
             start = (float(x) - LEFT) / scale
             lane = round((float(y) - HEAD - 2) / LANE)
             found.append((lane, name, start, start + float(w) / scale))

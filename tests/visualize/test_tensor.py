@@ -52,7 +52,7 @@ def test_text_on_a_terminal(capsys):
         "[PlacementShard(0)]" in text
         and "MeshDevice(rows=2, cols=4)" in text
         and "SystemMesh Global Shape" in text
-        and "DRAM of" in text
+        and "DRAM in use on" in text
     )
 
 

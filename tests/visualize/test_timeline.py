@@ -20,8 +20,8 @@ LANE = Lane(
 
 
 def bars(page):
-    """[(top, start, end, fill)] of the bars that say something under the mouse, in seconds."""
-    rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" rx="0" fill="([^"]+)"[^>]*><title>'
+    """[(top, start, end, fill)] of the bars, in seconds."""
+    rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" rx="0" fill="([^"]+)" stroke="#1c2430"'
     found = [(float(y), float(x), float(w), fill) for x, y, w, fill in re.findall(rect, page)]
     end = max(x + w for _, x, w, _ in found)
     scale = 8 / (end - LEFT)

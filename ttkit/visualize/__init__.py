@@ -142,14 +142,13 @@ def visualize_ranks(cluster: Any) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.machines import boxes_of, draw_ranks
+    from ttkit.visualize.machines import draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
 
         cluster = Cluster(cluster)
-    system = current_system()
-    _show(draw_ranks(boxes_of(cluster, system), system.name))
+    _show(draw_ranks(cluster, current_system()))
 
 
 def visualize_matmul(

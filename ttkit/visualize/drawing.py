@@ -46,7 +46,7 @@ _RULES = (
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
-    "padding:3px 9px}.NAME .ttkit-button[aria-disabled=true]{color:var(--soft);cursor:default}"
+    "padding:3px 9px}"
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
     ".NAME table{border:0;color:var(--ink);font-size:12px}"
     ".NAME td,.NAME th{padding:2px 14px 2px 0}"
@@ -230,11 +230,6 @@ class Drawing:
     def least(self) -> str:
         """The `look` that keeps the smallest words readable on a narrow page."""
         return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
-
-    def standalone(self) -> str:
-        """Return an SVG file that carries its own style and a background."""
-        page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
-        return self.svg(f' class="{CLASS}"').replace("</title>", f"</title>{page}", 1)
 
 
 def _slanted(area: Rectangle, gap: float) -> str:

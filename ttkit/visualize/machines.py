@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ttkit.hardware.systems import grid_links
-from ttkit.visualize.cells import Box, Cell, Cells, Grid
+from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
-from ttkit.visualize.mesh import LONGEST
+from ttkit.visualize.mesh import LONGEST, draw_share
 from ttkit.words import counted
 
 LARGEST = 256  # A mesh of more chips is not drawn chip by chip.
@@ -134,75 +133,28 @@ def draw_graph(descriptor: Any) -> Figure:
 
 
 # ---------------------------------------------------------------- ranks
-@dataclass(frozen=True)
-class RankBox:
-    """One rank: its number, its host, its part of the machine.
+def draw_ranks(cluster: Any, system: Any) -> Figure:
+    """Draw the machine of each rank of a cluster, started or not, with the chips that it owns.
 
     Args:
-        host: "" for this computer.
-        cards: number of each card -> ids of its chips on that host's machine.
-        place: its mesh, and its part of it, in words.
+        system: what each host is.
     """
-
-    number: int
-    host: str
-    cards: dict[int, tuple[int, ...]]
-    place: str = ""
-
-    @property
-    def chips(self) -> list[int]:
-        """The ids of its chips, card by card."""
-        return list(itertools.chain(*self.cards.values()))
-
-    @property
-    def cards_text(self) -> str:
-        """Its cards in words."""
-        return f"{'card' if len(self.cards) == 1 else 'cards'} {ranges(self.cards)}"
-
-    def __str__(self) -> str:
-        host = f" on {self.host}" if self.host else ""
-        chips = f"{counted(len(self.chips), 'chip')}: {ranges(self.chips)}"
-        place = f", {self.place}" if self.place else ""
-        return f"rank {self.number}{host}: {self.cards_text} ({chips}){place}"
-
-
-def boxes_of(cluster: Any, system: Any) -> list[RankBox]:
-    """Return the ranks of a cluster, started or not, each host being such a system."""
-    bindings, boxes = cluster.bindings, []
+    drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:
         given = bindings.visible_devices(binding)
-        names = given.split(",") if given else map(str, range(len(system.cards)))
-        cards = {int(name): system.cards[int(name)] for name in names}
-        part = binding.mesh_host_rank
-        place = "" if binding.mesh_id is None else f"mesh {binding.mesh_id}"
-        place += "" if part is None else f", part {part}"
-        boxes.append(RankBox(binding.rank, cluster.hosts[binding.rank], cards, place))
-    return boxes
-
-
-def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
-    """Draw each host with its processes, and in each process the chips that it owns."""
-    hosts: dict[str, list[RankBox]] = {}
-    for box in boxes:
-        hosts.setdefault(box.host, []).append(box)
-    drawings = []
-    for host, there in hosts.items():
-        name = f"host {host}" if host else "this computer"
-        grid = Grid(name, (1, min(4, len(there))), tuple(range(len(there))))
-        frame = system if len(hosts) > 1 else f"{name}: {system}"
-        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12))
-        drawings.append(drawing)
-    shared = "" if len(hosts) == 1 else f" on {len(hosts)} hosts"
-    title = f"{len(boxes)} ranks{shared}: each is a process with its own memory and its own cards"
-    text = "\n".join([title, *(f"  {box}" for box in boxes)])
-    note = "A number in a chip is its id on that host's machine; a row of chips is a card."
-    return Figure(title, drawings, [note], text=text)
-
-
-def _cell(box: RankBox) -> Cell:
-    lines = [box.place or "a Python process", box.cards_text]
-    columns = max(map(len, box.cards.values()), default=1)
-    if columns == 1:  # Cards with one chip each stand beside one another, up to four in a row.
-        columns = min(4, len(box.chips))
-    chips = [Box([str(chip)], fill=tone(box.number)) for chip in box.chips]
-    return Cell(f"rank {box.number}", lines, boxes=chips, columns=columns, box=(34, 26))
+        cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
+        chips = [chip for card in cards for chip in system.cards[card]]
+        host, part = cluster.hosts[binding.rank], binding.mesh_host_rank
+        about = f"rank {binding.rank}{f' on {host}' if host else ''}: "
+        about += f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)} "
+        about += f"({counted(len(chips), 'chip')}: {ranges(chips)})"
+        about += "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
+        about += "" if part is None else f", part {part}"
+        drawings.append(draw_share(system, chips, about, binding.rank))
+    hosts = len(set(cluster.hosts))
+    shared = "" if hosts == 1 else f" on {hosts} hosts"
+    title = f"{counted(len(drawings), 'rank')}{shared}: "
+    title += "each is a process with its own memory and its own cards"
+    text = "\n  ".join([title, *(drawing.title for drawing in drawings)])
+    note = f"A number is the id of a chip on its host, which is a {system.name}."
+    return Figure(title, drawings, [note], text)

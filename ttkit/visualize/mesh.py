@@ -112,14 +112,13 @@ def link_notes(grid: Grid) -> list[str]:
     return notes
 
 
-def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Cells:
+def draw_share(system: Any, chips: Sequence[int], title: str, group: int) -> Cells:
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
-        whose: the owner of the chips, in words.
+        title: whose they are, in words.
         group: the number of the colour.
     """
-    title = f"{whose}: chips {', '.join(map(str, chips))} of {system.num_devices}"
     ids = itertools.chain(*system.ids)
     boxes = [Box([str(chip)], fill=tone(group)) if chip in chips else Box() for chip in ids]
     machine = Cell("", boxes=boxes, columns=system.shape[1], box=(24, 20))

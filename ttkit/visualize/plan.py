@@ -398,14 +398,13 @@ def chosen(pictures: list[StepPicture]) -> list[int]:
     Example:
         >>> from ttkit.plans import all_gather, topology
         >>> chosen(step_pictures(all_gather(topology("galaxy_torus", (1, 32)), 1024)))
-        [0, 1, 2, 5, 8, 11, 15, 16]
+        [0, 1, 2, 3, 8, 15, 16]
     """
     last = len(pictures) - 1
     if last <= MOST:
         return list(range(last + 1))
-    middle = (2 + (last - 3) * i // 4 for i in (1, 2, 3))
     wrong = (picture.number for picture in pictures if picture.wrong)
-    return sorted({0, 1, 2, *middle, last - 1, last, *wrong})
+    return sorted({0, 1, 2, 3, last // 2, last - 1, last, *wrong})
 
 
 def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:

@@ -203,13 +203,10 @@ class Report:
             found = []
             for heading, cell in zip(self.columns, cells, strict=True):
                 side = "left" if heading.startswith("<") else "right"
-                whole = ";white-space:nowrap" * (side == "right" and cell not in heads)
-                found.append(f'<{tag} style="text-align:{side}{whole}">{escape(cell)}</{tag}>')
+                found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
-        look = "text-align:left;font-weight:600"
-        if len(self.title) <= 60:  # A short title stays on one line even if the table is narrower.
-            look += ";white-space:nowrap"
+        look = "text-align:left;font-weight:600;white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
         body = "".join(line(row, "td") for row in self.rows)

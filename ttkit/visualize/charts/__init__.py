@@ -29,7 +29,7 @@ COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most so many.
-BESIDE = 40  # The words beside a bar break after so many letters.
+BESIDE = 45  # The name of a bar breaks after so many letters.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",
@@ -113,7 +113,7 @@ def entitle(ax: Any, title: str) -> None:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
 
@@ -172,126 +172,63 @@ class Curves(Chart):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-# ---------------------------------------------------------------- memory
-@dataclass(frozen=True, repr=False)
-class MemoryReport(Chart):
-    """DRAM of the chips of a mesh, in bytes; NaN on a card.
-
-    Args:
-        total: of each chip.
-        used: {device: bytes}.
-    """
-
-    mesh: str
-    total: float
-    used: dict[int, float]
-
-    @property
-    def free(self) -> dict[int, float]:
-        """What is left on each chip: {device: bytes}."""
-        return {device: self.total - nbytes for device, nbytes in self.used.items()}
-
-    def __repr__(self) -> str:
-        lines = [
-            f"DRAM of {self.mesh}: {self.total:,} bytes a chip",
-            f"{'device':>8} {'used':>16} {'free':>16}",
-        ]
-        for device, free in self.free.items():
-            lines.append(f"{device:>8} {self.used[device]:>16,} {free:>16,}")
-        return "\n".join(lines)
-
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """What the chart shows."""
-        return f"DRAM in use on {self.mesh}"
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return self._bars.height
-
-    def draw(self, ax: Any) -> None:
-        """Draw a bar for each chip, and a line at the whole memory."""
-        self._bars.draw(ax)
-
-    @property
-    def _bars(self) -> MemoryBars:
-        used = {f"device {id}": {"in use": nbytes} for id, nbytes in self.used.items()}
-        return MemoryBars(self.title, used, self.total)
-
-
-def memory(mesh: Any) -> MemoryReport:
-    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
-
-    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
-
-    Example:
-        >>> from ttkit import ttnn
-        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        ...     memory(mesh).used
-        {4: 0, 0: 0}
-    """
-    ids = mesh.get_device_ids()
-    if not backend.is_simulated():
-        return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
-    from ttkit.sim.tensor.memory import bytes_in_use
-
-    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
-    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Stacks(Chart):
     """Stacked bars, such as the kept and dropped tokens of each expert.
 
     Args:
         rows: name of a bar -> the sizes of its parts.
-        parts: the names of the parts.
+        parts: the names of the parts; without names the bar's own name has its size in words.
         hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
         unit: of the sizes, in words; "B" shows them as 3.93 MB, and the sum of each bar.
         room: the limit, such as a chip's memory, drawn as a line; 0 for none.
+        log: draw on a logarithmic axis.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
         tokens
           expert 0: 4 kept
           expert 1: 5 kept, 3 dropped
+        >>> Stacks("sent", {"0 to 1: 4 KiB": [4096]})
+        sent
+          0 to 1: 4 KiB
     """
 
     title: str
     rows: Mapping[str, Sequence[float]]
-    parts: Sequence[str]
+    parts: Sequence[str] = ("",)
     hatched: Sequence[str] = ()
     unit: str = ""
     room: float = 0
+    log: bool = False
 
     def __repr__(self) -> str:
         lines = [self.title]
         for name, sizes in self.rows.items():
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
-            total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
-            lines.append(f"{name}: {total}{', '.join(held) or 'none'}")
+            about = f": {', '.join(held) or 'none'}" if any(self.parts) else ""
+            lines.append(self._name(name) + about)
         lines += [f"room: {self._text(self.room)}"] if self.room else []
         return "\n  ".join(lines)
 
     def _text(self, size: float) -> str:
         return short(size, "B") if self.unit == "B" else f"{size:.4g}"
 
+    def _name(self, name: str) -> str:
+        return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
+
     @property
     def height(self) -> float:
         """The height of the figure, in inches."""
-        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows)
+        lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
+        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
     def draw(self, ax: Any) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
         from matplotlib.ticker import EngFormatter
 
         left = [0.0] * len(self.rows)
-        bytes_of = self.unit == "B"
-        names = [
-            f"{name}: {self._text(sum(sizes))}" if bytes_of else name
-            for name, sizes in self.rows.items()
-        ]
+        names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
@@ -302,65 +239,17 @@ class Stacks(Chart):
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
-        if bytes_of:
-            ax.xaxis.set_major_formatter(EngFormatter("B"))
+        if self.log:
+            ax.set_xscale("log")
+            ax.set_xlim(min(left) / 10)
+            ax.minorticks_off()
+        if self.unit in ("B", "s"):
+            ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:
             ax.set_xlabel(self.unit)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
-        entitle(ax, self.title)
-
-
-@dataclass(frozen=True, repr=False)
-class Bars(Chart):
-    """Bars with words beside them, the first on top.
-
-    Args:
-        bars: (name, length, words).
-        foot: sentences below the axis.
-        unit: of the lengths, which stand on a logarithmic axis then.
-
-    Example:
-        >>> Bars("sent", [("0 to 1", 4096, "4 KiB")])
-        sent
-          0 to 1: 4 KiB
-    """
-
-    title: str
-    bars: Sequence[tuple[str, float, str]]
-    foot: Sequence[str] = ()
-    unit: str = ""
-
-    def __repr__(self) -> str:
-        lines = [f"{name}: {words}" for name, _, words in self.bars]
-        return "\n  ".join([self.title, *lines, *self.foot])
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        lines = sum(fill(words, BESIDE).count("\n") for _, _, words in self.bars)
-        return 1.0 + 0.26 * len(self.bars) + 0.15 * (len(self.foot) + lines)
-
-    def draw(self, ax: Any) -> None:
-        """Draw the bars, their names and their words."""
-        from matplotlib.ticker import EngFormatter
-
-        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
-        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, [fill(text, BESIDE) for text in words], padding=5)
-        ax.invert_yaxis()
-        ax.margins(y=0.01)
-        ax.tick_params(axis="y", length=0)
-        ax.set_xlim(0, 1.5 * max(sizes, default=1))
-        if self.unit:
-            ax.set_xscale("log")
-            ax.set_xlim(min(sizes) / 10, max(sizes) * 1e3)
-            ax.xaxis.set_major_formatter(EngFormatter(self.unit))
-            ax.minorticks_off()
-        else:
-            ax.set_xticks([])
-        ax.set_xlabel("\n".join(self.foot), loc="left")
         entitle(ax, self.title)
 
 
@@ -383,3 +272,42 @@ class MemoryBars(Stacks):
         kinds = tuple(dict.fromkeys(itertools.chain(*held.values())))
         rows = {case: [sizes.get(kind, 0) for kind in kinds] for case, sizes in held.items()}
         super().__init__(title, rows, kinds, unit="B", room=room)
+
+
+class MemoryReport(MemoryBars):
+    """DRAM of the chips of a mesh, in bytes; NaN on a card.
+
+    Args:
+        total: of each chip.
+        used: {device: bytes}.
+    """
+
+    def __init__(self, mesh: str, total: float, used: Mapping[int, float]):
+        bars = {f"device {device}": {"in use": nbytes} for device, nbytes in used.items()}
+        super().__init__(f"DRAM in use on {mesh}", bars, total)
+        self.total, self.used = total, used
+
+    @property
+    def free(self) -> dict[int, float]:
+        """What is left on each chip: {device: bytes}."""
+        return {device: self.total - nbytes for device, nbytes in self.used.items()}
+
+
+def memory(mesh: Any) -> MemoryReport:
+    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
+
+    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        ...     memory(mesh).used
+        {4: 0, 0: 0}
+    """
+    ids = mesh.get_device_ids()
+    if not backend.is_simulated():
+        return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
+    from ttkit.sim.tensor.memory import bytes_in_use
+
+    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
+    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})

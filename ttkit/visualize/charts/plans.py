@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ttkit.visualize.charts import Bars, Curves
+from ttkit.visualize.charts import Curves, Stacks
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
@@ -163,7 +163,7 @@ class Page:
         return "\n\n".join([*map(repr, self.reports), self.text])
 
 
-def pareto(layouts: Any) -> Bars:
+def pareto(layouts: Any) -> Stacks:
     """Return the Pareto front of the layouts that fit: those that no other beats in both memory
     and speed, the smallest first.
     """
@@ -171,9 +171,9 @@ def pareto(layouts: Any) -> Bars:
     for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
         if not front or each.tokens_per_s > front[-1].tokens_per_s:
             front.append(each)
-    bars = []
+    bars = {}
     for each in front:
-        size = f"{each.memory.total / 1e9:.3g} GB, {each.tokens_per_s:,.0f} tokens/s"
-        bars.append((str(each.layout), each.tokens_per_s, size))
-    foot = [f"tokens/s, modelled; {layouts.machine.room / 1e9:.3g} GB of a chip may be used"]
-    return Bars(layouts.title, bars, foot)
+        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
+        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
+    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
+    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")

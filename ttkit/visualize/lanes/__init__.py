@@ -39,8 +39,7 @@ class Bar(NamedTuple):
 
     Attributes:
         kind: a key of the looks.
-        text: what stands in the bar where it fits.
-        hover: what the bar says under the mouse.
+        text: what stands in the bar where it fits, and with its times under the mouse.
         fill: in place of its look's.
         drag: names the bar on a `touchable` page, where it can be moved onto another one.
     """
@@ -49,7 +48,6 @@ class Bar(NamedTuple):
     end: float
     kind: str
     text: str = ""
-    hover: str = ""
     fill: str = ""
     drag: str = ""
 
@@ -132,7 +130,10 @@ def draw_lanes(
             _shapes(drawing, areas, lane.bars, used)
             continue
         for bar, area in zip(lane.bars, areas):
-            _box(drawing, area, bar, fill=bar.fill or used[bar.kind].fill, edge=INK)
+            times = " to ".join(_time(time, unit) for time in (bar.start, bar.end))
+            hover = f"{bar.text}: {times}" if bar.text else ""
+            fill = bar.fill or used[bar.kind].fill
+            _box(drawing, area, bar, hover=hover, fill=fill, edge=INK)
             if not _fits(bar, scale):
                 drawing.hatch([area], used[bar.kind].gap)
         for bar, area in zip(lane.bars, areas):  # A bar may lie over another, never over a text.
@@ -172,7 +173,7 @@ def _box(drawing: Drawing, area: Rectangle, bar: Bar, **look: Any) -> None:
         label = f"{bar.text}: left and right arrow keys move it"
         look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
         look |= {"tabindex": "0", "role": "button", "aria_label": label}
-    drawing.box(*area, round=0, stroke_width=0.7, hover=bar.hover, **look)
+    drawing.box(*area, round=0, stroke_width=0.7, **look)
 
 
 def _text(drawing: Drawing, area: Rectangle, text: str, colour: str) -> None:
@@ -218,7 +219,12 @@ def _axis(drawing: Drawing, top: float, scale: float, end: float, words: str, un
     for i in range(int(end / step * (1 + 1e-9)) + 1):
         time, x = i * step, LEFT + i * step * scale
         drawing.line((x, top - 4), (x, top), colour="var(--edge)", width=1)
-        text = short(time, unit) if unit else f"{time:g}"
         anchor = "end" if x > LEFT + WIDTH - 15 else "middle"
-        drawing.words(x, top + 14, text, size=SIZE, anchor=anchor, colour="var(--soft)")
+        drawing.words(
+            x, top + 14, _time(time, unit), size=SIZE, anchor=anchor, colour="var(--soft)"
+        )
     drawing.words(LEFT, top + 30, words, size=SIZE, anchor="start", colour="var(--soft)")
+
+
+def _time(time: float, unit: str) -> str:
+    return short(time, unit) if unit else f"{time:g}"

@@ -14,7 +14,6 @@ from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.schedule import KINDS, Slot, timetable
 from ttkit.visualize.drawing import Figure, tone
 from ttkit.visualize.lanes import Bar, Lane, Look, draw_lanes
-from ttkit.words import short
 
 # Each kind has a colour, and the gap between the lines of its hatching.
 FILLS = {"F": (tone(1), 0), "B": (tone(2), 6), "I": (tone(5), 12), "W": (tone(3), 3)}
@@ -117,18 +116,12 @@ class SchedulePicture:
         lanes = []
         for number, (name, slots, about) in enumerate(self.rows):
             stage = number // 2 if self.measured else number
-            bars: list[Bar] = []
-            never: list[Bar] = []
+            bars = []
             for action, start, end in slots:
-                times = " to ".join(
-                    short(t, self.unit) if self.unit else f"{t:g}" for t in (start, end)
-                )
                 fill = shade(action.kind, action.chunk, self.schedule.chunks)
-                hover = f"{_named(action, name)}, {times}"
-                bars.append(Bar(start, end, action.kind, str(action), hover, fill))
-            for action in () if name == "measured" else self.schedule.actions[stage][len(slots) :]:
-                hover = f"{_named(action, name)}: never starts{'' if never else ': waits here'}"
-                never.append(Bar(0, 0, action.kind, str(action), hover))
+                bars.append(Bar(start, end, action.kind, str(action), fill))
+            late = () if name == "measured" else self.schedule.actions[stage][len(slots) :]
+            never = [Bar(0, 0, action.kind, str(action)) for action in late]
             if touchable:
                 bars, never = (
                     [bar._replace(drag=f"{stage} {bar.text}") for bar in row]
@@ -143,11 +136,6 @@ class SchedulePicture:
 
     def _repr_html_(self) -> str:
         return self.figure()._repr_html_()
-
-
-def _named(action: Action, lane: str) -> str:
-    chunk = f" in chunk {action.chunk}" if action.chunk else ""
-    return f"{action}: {KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk}, {lane}"
 
 
 def shade(kind: str, chunk: int, chunks: int) -> str:

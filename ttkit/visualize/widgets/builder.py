@@ -173,13 +173,11 @@ class PlanBuilder:
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
         obvious = self._chunk is None
-        sends = _button("" if obvious else "chunk obvious", "the obvious one", obvious)
+        sends = _button("chunk obvious", "the obvious one", obvious)
         for chunk in range(len(self._empty.sizes)):
             sends += _button(f"chunk {chunk}", f"{chunk}", chunk == self._chunk)
-        begun, any_step = bool(self._steps[-1]), self._steps != [[]]
-        steps = _button("next" if begun else "", "Next step")
-        steps += _button("undo" if any_step else "", "Undo")
-        steps += _button("anew" if any_step else "", "Start anew")
+        steps = _button("next", "Next step") + _button("undo", "Undo")
+        steps += _button("anew", "Start anew")
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
@@ -212,10 +210,8 @@ class PlanBuilder:
 
 
 def _button(act: str, text: str, pressed: bool = False) -> str:
-    """Return a button; one without an act is disabled."""
-    use = f'tabindex="0" data-act="{act}"' if act else 'aria-disabled="true"'
     state = f'class="ttkit-button" role="button" aria-pressed="{str(pressed).lower()}"'
-    return f"<span {state} {use}>{escape(text)}</span>"
+    return f'<span {state} tabindex="0" data-act="{act}">{escape(text)}</span>'
 
 
 def _buttons(drawing: Cells, step: StepPicture) -> None:
@@ -224,7 +220,7 @@ def _buttons(drawing: Cells, step: StepPicture) -> None:
     for source, destination in sorted(step.plan.topology.pairs):
         (x1, y1), (x2, y2), (right, up) = course = way(drawing, step, source, destination)
         if (source, destination) not in used:
-            drawing.arrow(*course, colour="var(--edge)", width=1.2)
+            drawing.arrow(*course, colour="var(--edge)", width=1.5)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
         out = HIT / 2 - 10  # The two ways of a cable do not share a pixel.
         out = -out if step.forward(source, destination) else out

@@ -39,8 +39,6 @@ class ScheduleEditor:
             TTKitError: there is no such stage, action or place.
         """
         asked = f"move({stage!r}, {str(action)!r}, {place!r})"
-        if stage not in range(self.schedule.stages):
-            fail(asked, f"the stages have the numbers 0 to {self.schedule.stages - 1}")
         row = list(self.schedule.actions[stage])
         moved = Action.read(action) if isinstance(action, str) else action
         if moved not in row:
