@@ -12,7 +12,7 @@ import ttkit
 import ttkit.visualize
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
+from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH, draw_lanes
 from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
@@ -189,3 +189,34 @@ def test_pictures_that_are_compared_share_an_axis():
     grey = [f'width="{540 * picture.end_s / 24:g}" height="30"' for picture in (long, short)]
     assert grey[0] in long._repr_html_() and grey[1] in short._repr_html_()
     assert grey[0] not in short._repr_html_()  # nobody waits after the end
+
+
+# ---------------------------------------------------------------- how its boxes look
+def page_of(schedule):
+    return schedule_picture(schedule)._repr_html_()
+
+
+def test_boxes_have_letters_where_they_fit_and_kinds_are_hatched_where_not():
+    wide, narrow = page_of(one_f_one_b(3, 4)), page_of(one_at_a_time(4, 8))
+    assert wide.count(">B0<") == 3 and '<path d="M' not in wide
+    assert ">B0<" not in narrow
+    hatches = re.findall(r'<path d="M[^"]*" fill="none"', narrow)
+    assert len(hatches) == 4 * 8 + 1  # each backward, and the legend
+    assert page_of(gpipe(4, 8)).count(">F7<") == 4
+    mixed = page_of(gpipe(4, 12))  # a backward has room for its letters, a forward has not
+    assert mixed.count(">B0<") == 4 and ">F0<" not in mixed
+
+
+def test_what_never_starts_is_dashed_and_stands_behind_the_rest():
+    picture = schedule_picture(Schedule("stuck", 2, 2, ["F0 B0 F1 B1", "F0 F1 B0 B1"]))
+    page = picture._repr_html_()
+    late = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*dasharray', page)]
+    assert len(late) == 6 and [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
+    assert min(late) > LEFT + WIDTH / 2 and max(late) < LEFT + WIDTH
+
+
+def test_very_many_boxes_are_few_shapes():
+    page = page_of(gpipe(16, 64))
+    assert "<title>F0:" not in page and len(page) < 400_000
+    words = {"title": "nothing", "idle": "idle", "axis": "time"}
+    assert "<svg" in draw_lanes([], {}, 0, **words).svg()

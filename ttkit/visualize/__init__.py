@@ -177,7 +177,6 @@ def visualize_matmul(
 
     Raises:
         TTKitError: an unknown cut, sizes that do not divide, an all_reduce of unlike blocks.
-        RuntimeError: what ttnn refuses to multiply, in its words.
 
     Example:
         >>> visualize_matmul(cut="rows", chips=2)

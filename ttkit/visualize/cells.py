@@ -28,7 +28,7 @@ LINK_STEP, CURVE_STEP = 5, 3
 OUTLINE = 8  # The outline of a card is at most so many px away from its chips.
 SHEET = 15  # Sheets that lie over one another are shifted by so many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
-EMPTY, PAPER = "var(--empty)", "#ffffff"
+EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
 # A new box glides from the chip that sent it; a box that is added to another one glides and
 # disappears.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit import backend
 from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
@@ -156,9 +155,6 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     Args:
         result: the tensor x @ w; if the chips of each block hold equal values, the partial sums
             were added.
-
-    Raises:
-        RuntimeError: what ttnn refuses to multiply, in its words.
     """
     left, right = placed(x), placed(w)
     parts: list[Part] = []
@@ -168,10 +164,6 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
         name = f"device {a.device}" if a.device is not None else f"chip {len(parts)}"
         rows = _folded(a.ranges[:-1], left.whole[:-1])
         parts.append(Part(name, (rows, a.ranges[-1]), b.ranges[-2:]))
-    for part in parts:
-        if part.x[1][1] - part.x[1][0] != part.w[0][1] - part.w[0][0]:
-            # The matmul itself raises and explains why the shapes do not fit.
-            backend.load().matmul(x, w)
     shape = (math.prod(left.whole[:-1]), left.whole[-1], right.whole[-1])
     found = Product(shape, tuple(parts), reduced)
     return replace(found, reduced=reduced or _added(found, result))

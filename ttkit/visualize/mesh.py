@@ -11,7 +11,6 @@ from ttkit import backend
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate, Grid
 from ttkit.visualize.drawing import Figure, tone
 
-UNKNOWN = -1  # The host rank of a chip on a card is not known.
 LONGEST = 8  # A line of more chips is folded into several rows.
 
 
@@ -30,13 +29,6 @@ def chips_of(mesh: Any) -> tuple[int, ...]:
     if hasattr(mesh, "chips"):
         return tuple(mesh.chips)
     return tuple(-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
-
-
-def hosts_of(mesh: Any) -> tuple[int | None, ...]:
-    """Return the host rank of each chip of another rank, UNKNOWN on a card, else None."""
-    ids = ids_at(mesh)
-    owner_of = mesh.grid.owner_of if hasattr(mesh, "grid") else lambda place: UNKNOWN
-    return tuple(owner_of(place) if id is None else None for place, id in ids.items())
 
 
 # ---------------------------------------------------------------- where chips stand
@@ -70,26 +62,23 @@ def system_grid(system: Any) -> Grid:
 
 # ---------------------------------------------------------------- drawn
 def draw_mesh(mesh: Any) -> Figure:
-    """Draw an open mesh."""
-    return draw_chips(mesh_grid(mesh), hosts_of(mesh))
+    """Draw an open mesh; chips that other ranks drive are dashed."""
+    return draw_chips(mesh_grid(mesh), [id is None for id in ids_at(mesh).values()])
 
 
-def draw_chips(grid: Grid, hosts: Sequence[int | None] = ()) -> Figure:
+def draw_chips(grid: Grid, others: Sequence[bool] = ()) -> Figure:
     """Draw a mesh: ids, coordinates, links and cards.
 
     Args:
-        hosts: for each chip of another rank its host rank, else None; () if all chips are ours.
+        others: whether another rank drives each chip; () if all chips are ours.
     """
-    hosts = hosts or (None,) * len(grid.devices)
-    cells = []
-    for device, host, label in zip(grid.devices, hosts, grid.labels):
-        if host is None:
-            cells.append(Cell(f"device {device}", [label]))
+    cells, notes = [], link_notes(grid)
+    for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
+        if any(others[i : i + 1]):
+            cells.append(Cell("other rank", [label], "none", dashed=True))
         else:
-            name = "other rank" if host == UNKNOWN else f"on host {host}"
-            cells.append(Cell(name, [label], "none", dashed=True))
-    notes = link_notes(grid)
-    if any(host is not None for host in hosts):
+            cells.append(Cell(f"device {device}", [label]))
+    if any(others):
         notes.append("Dashed chips are driven by other ranks.")
     return Figure(grid.title, [Cells(grid, cells)], [" ".join(notes)])
 

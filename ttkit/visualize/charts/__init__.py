@@ -106,9 +106,14 @@ class Chart:
 
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
+    from matplotlib.transforms import blended_transform_factory
+
     labels = ax.get_legend_handles_labels()[1]
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
-    ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
+    text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
+    # Long names of bars move the Axes to the right; the title begins at the figure's left.
+    text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
+    text.set_x(0.01)
     if labels:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
 
@@ -283,7 +288,7 @@ class MemoryReport(MemoryBars):
     """
 
     def __init__(self, mesh: str, total: float, used: Mapping[int, float]):
-        bars = {f"device {device}": {"in use": nbytes} for device, nbytes in used.items()}
+        bars = {f"device {device}": {"": nbytes} for device, nbytes in used.items()}
         super().__init__(f"DRAM in use on {mesh}", bars, total)
         self.total, self.used = total, used
 
