@@ -101,15 +101,6 @@ def test_undo_goes_back_over_steps_and_start_anew_takes_all():
     assert builder.plan.steps == () and builder.score[0][1] == "0"
 
 
-def test_a_step_without_transfers_is_not_begun_twice():
-    builder = square()
-    builder.next_step()
-    build(builder, "ab")
-    builder.next_step()
-    builder.next_step()
-    assert builder.says.startswith("Step 2:") and len(builder.plan.steps) == 1
-
-
 def test_every_way_of_every_cable_is_a_button_with_a_name():
     root = ET.fromstring(square().figure(clickable=True).drawings[0].svg())
     buttons = [part for part in root.iter() if part.get("data-act")]

@@ -43,11 +43,6 @@ def test_a_line_for_each_curve_with_its_name_and_data():
     assert [line.get_marker() for line in ax.lines] == ["", "o"]  # few points have dots
 
 
-def test_curves_over_something_else_than_steps():
-    chart = Curves("samples/s", {"modelled": [(1, 1.0), (8, 5.5)]}, over="chips")
-    assert axes(chart).get_xlabel() == "chips" and "5.5 at chips 8" in repr(chart)
-
-
 def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():
     lines = axes(Curves("loss", dict.fromkeys(NAMES, FALLING))).lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
@@ -91,11 +86,6 @@ def test_odd_curves_are_drawn(points):
 @pytest.mark.parametrize("curves", [{}, {"a": []}], ids=str)
 def test_nothing_yet(curves):
     assert not any(len(line.get_xdata()) for line in axes(Curves("loss", curves)).lines)
-
-
-def test_steps_are_whole_numbers():
-    ax = axes(Curves("loss", {"a": [(1, 2.0), (2, 1.0), (3, 0.5)], "b": []}))
-    assert all(tick == int(tick) for tick in ax.get_xticks())
 
 
 def test_a_long_run_stays_a_small_picture():

@@ -1,9 +1,8 @@
-"""What shows a run: lines in a log, a bar on a terminal, and on a notebook's page figures and a
+"""What shows a run: lines in a log, and on a notebook's page figures and a
 curve as they come, a button that interrupts, and the chart that stays.
 """
 
 import signal
-import sys
 import time
 from types import SimpleNamespace
 
@@ -38,23 +37,6 @@ def test_drivers_of_one_mesh_speak_once(capsys, options, says):
     view.update(record(1))
     view.close()
     assert bool(capsys.readouterr().out) == says
-
-
-def test_a_bar_on_a_terminal(monkeypatch, capsys):
-    for stream in (sys.stdout, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert isinstance(live_training.progress(run(world=2), 3), live_training.Lines)
-    view = live_training.progress(run(1), 3)
-    assert isinstance(view, live_training.Bar)
-    view.update(record(2))
-    assert (
-        view.bar.tasks[0].completed == 2
-        and view.bar.tasks[0].total == 3
-        and "loss 3.0000" in view.bar.tasks[0].description
-    )
-    view.close()
-    assert view.bar.finished is False and not view.bar.live.is_started
 
 
 def test_ranks_report_the_figures_of_the_run_that_goes_on(monkeypatch, capsys):

@@ -12,8 +12,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.hardware import SYSTEMS, System
-from ttkit.hardware.chips import WORMHOLE
+from ttkit.hardware import SYSTEMS
 from ttkit.plans import (
     all_gather,
     all_reduce,
@@ -31,12 +30,11 @@ from ttkit.visualize.drawing import (
     PALETTE,
     Drawing,
     Figure,
-    size_text,
     tone,
     width_of,
 )
 from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture, shade
-from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid, system_grid
+from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid
 from ttkit.visualize.plan import draw_plan, draw_step, step_cells, step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
@@ -199,13 +197,6 @@ def test_eight_chips_fit_a_narrow_page(shape):
     assert len(least) >= len(figures) and max(least) <= NARROW
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (1, 4), (2, 4), (1, 8)])
-def test_steps_with_names(shape):
-    plan = all_gather(topology("t3000", shape), 4096)
-    for picture in step_pictures(plan, "abcdefgh"):
-        check_layout(step_cells(picture))
-
-
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
     tensor = ttkit.from_numpy(
         np.zeros((6, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)
@@ -223,15 +214,6 @@ def test_words_in_the_bars_of_all_chunks_can_be_read():
         )
     fills = [look.fill for look in LOOKS.values()]
     assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(fills, 2)) > 0.06
-
-
-def test_a_cable_between_any_two_places_is_drawn_once():
-    """A machine whose ids stand out of order has cables in all directions."""
-    machine = System("mixed", WORMHOLE, ((0, 5, 2), (3, 4, 1)), 1)
-    picture = system_grid(machine)
-    drawn = {frozenset((picture.devices[a], picture.devices[b])) for a, b in picture.pairs}
-    assert drawn == {frozenset(pair) for pair in machine.links()}
-    check_layout(draw_chips(picture).drawings[0])
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -336,14 +318,3 @@ def test_a_figure_says_all_in_html_and_in_words():
     assert repr(figure) == "in words" and repr(Figure("a < b", drawings)) == "a < b"
     alone = Figure("a", drawings[1:])._repr_html_()
     assert alone.count(">two<") == 1 and "alarm" not in alone.split("</style>")[1]
-
-
-def test_sizes_in_words():
-    assert [size_text(n) for n in (0, 1023, 1024, 1536, 1 << 20, 5 << 30)] == [
-        "0 B",
-        "1023 B",
-        "1 KiB",
-        "1.5 KiB",
-        "1 MiB",
-        "5 GiB",
-    ]

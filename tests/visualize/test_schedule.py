@@ -13,7 +13,7 @@ import ttkit.visualize
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH, draw_lanes
-from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture
+from ttkit.visualize.lanes.schedule import schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3),
@@ -83,10 +83,6 @@ def test_figures_beside_the_lanes():
     assert "a forward of a stage takes 1" in page and "input gradient<" not in page
     split = schedule_picture(zb_h1(2, 2))._repr_html_()
     assert ">input gradient<" in split and ">weight gradient<" in split
-
-
-def test_kinds_have_hatchings_of_their_own():
-    assert len({look.gap for look in LOOKS.values()}) == len(LOOKS)
 
 
 @pytest.mark.parametrize("name", BUILDERS)

@@ -60,14 +60,6 @@ def test_what_cannot_be_shown_prints_no_table_and_does_not_raise(capsys, room, n
     assert not out and re.match(r"Error visualizing (tensor|mesh device): .*'int'", err)
 
 
-def test_a_deallocated_tensor(capsys, mesh):
-    tensor = ttkit.from_numpy(np.zeros((8, 4), np.float32), device=mesh)
-    ttnn.deallocate(tensor)
-    ttkit.visualize_tensor(tensor)
-    out, _ = capsys.readouterr()
-    assert "Traceback" not in out
-
-
 def test_a_report_escapes_and_keeps_words_whole():
     report = Report(
         "a < b, [red]modelled[/red]",

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.visualize.cells import WHOLE
-from ttkit.visualize.tables import colour
 from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_text
 
 
@@ -18,11 +17,6 @@ from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_t
 def back_to_the_default():
     yield
     ttkit.use_system(None)
-
-
-def test_colours_differ_up_to_32_groups():
-    for groups in range(1, 33):
-        assert len({colour(g, groups) for g in range(groups)}) == groups
 
 
 def test_chips_without_a_shard_are_said_to_be_empty():
@@ -34,26 +28,6 @@ def test_chips_without_a_shard_are_said_to_be_empty():
         )
         assert draw_tensor(tensor)._repr_html_().count("no shard") == 2
         assert [c.group for c in placed(tensor).cells] == [0, 1, 2, 3, 4, 5, None, None]
-
-
-def test_text_on_a_terminal(capsys):
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        tensor = ttkit.from_numpy(
-            np.zeros((8, 4), np.float32),
-            device=mesh,
-            mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
-        )
-        ttkit.visualize_tensor(tensor)
-        ttkit.visualize_mesh_device(mesh)
-        ttkit.visualize_system_mesh()
-        ttkit.visualize_memory(mesh)
-    text = capsys.readouterr().out
-    assert (
-        "[PlacementShard(0)]" in text
-        and "MeshDevice(rows=2, cols=4)" in text
-        and "SystemMesh Global Shape" in text
-        and "DRAM in use on" in text
-    )
 
 
 def maps(figure):

@@ -7,7 +7,6 @@ import pytest
 import ttkit
 from ttkit.visualize.lanes import LEFT, WIDTH, Bar
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, LOOKS, Lane, Timeline, lanes_of
-from ttkit.words import short
 
 LANE = Lane(
     (0,),
@@ -97,25 +96,6 @@ def test_nothing_that_takes_time():
 )
 def test_the_label_of_a_lane(chips, label):
     assert label in Lane(tuple(chips), ()).label and len(Lane(tuple(chips), ()).label) < 65
-
-
-def test_short():
-    assert [short(v, "B") for v in (0, 1, 999, 1000, 999_499, 999_500, 1.5e9)] == [
-        "0",
-        "1 B",
-        "999 B",
-        "1 kB",
-        "999 kB",
-        "1 MB",
-        "1.5 GB",
-    ]
-    assert [short(v, "s") for v in (2.0, 0.25, 1.234e-6, 3e-9, 1e-12)] == [
-        "2 s",
-        "250 ms",
-        "1.23 µs",
-        "3 ns",
-        "0.001 ns",
-    ]
 
 
 def test_timelines_that_are_compared_share_an_axis():

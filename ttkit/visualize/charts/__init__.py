@@ -111,9 +111,10 @@ def entitle(ax: Any, title: str) -> None:
     labels = ax.get_legend_handles_labels()[1]
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
     text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
-    # Long names of bars move the Axes to the right; the title begins at the figure's left.
-    text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
-    text.set_x(0.01)
+    if len(ax.figure.axes) == 1:
+        # Long names of bars move the Axes to the right; the title begins at the figure's left.
+        text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
+        text.set_x(0.01)
     if labels:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
 

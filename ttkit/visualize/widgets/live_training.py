@@ -1,11 +1,10 @@
-"""What shows a training run while it goes on: lines in a log, a bar on a terminal, or a page.
+"""What shows a training run while it goes on: lines, or a notebook's page.
 
 The page of a notebook has figures and the chart as they come, and a stop button."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from html import escape
 from typing import Any
@@ -83,26 +82,6 @@ class Lines(View):
         Lines.now = ""
 
 
-class Bar(View):
-    """A bar on a terminal."""
-
-    def __init__(self, trainer: Any, end: int):
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        super().__init__(trainer, end)
-        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        self.task = self.bar.add_task("", total=end, completed=trainer.steps)
-        self.bar.start()
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        self.bar.update(self.task, completed=record.step, description=words(record, self.end))
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.stop()
-
-
 class Page(View):
     """The figures of the last step, a bar, the chart and a stop button; then the chart stays.
 
@@ -159,5 +138,4 @@ def progress(trainer: Any, end: int) -> View:
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
         return Page(trainer, end)
-    terminal = sys.stderr.isatty() and sys.stdout.isatty()
-    return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
+    return Lines(trainer, end)
