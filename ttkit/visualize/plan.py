@@ -433,23 +433,3 @@ def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:
         caption = f"step {number} goes wrong" if pictures[number].wrong else ""
         drawings.append(step_cells(pictures[number], small=True, title=caption, glides=()))
     return Figure(title, drawings, notes, text, problem)
-
-
-def draw_moment(strips: Sequence[list[StepPicture]], number: int) -> Figure:
-    """Draw the same moment of several plans beside one another; a shorter one stays at its end.
-
-    Args:
-        strips: the pictures of each plan, as of `step_pictures`.
-    """
-    drawings = []
-    for pictures in strips:
-        plan, last = pictures[0].plan, len(pictures) - 1
-        now, (rows, columns) = pictures[min(number, last)], plan.topology.shape
-        caption = now.caption
-        if number > last:
-            now, caption = replace(now, arrows=()), f"finished after step {last}"
-        caption = f"{rows} x {columns} {plan.algorithm}: {caption}"
-        drawings.append(step_cells(now, True, caption))
-    when = f"step {number}" if number else "start"
-    title = f"{when} of {len(strips)} plans side by side"
-    return Figure(title, drawings, _notes(strips[0][0], small=True))

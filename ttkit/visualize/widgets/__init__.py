@@ -12,7 +12,7 @@ from typing import Any
 
 from ttkit.plans import Plan
 from ttkit.visualize.drawing import size_text
-from ttkit.visualize.plan import draw_moment, step_figure, step_pictures
+from ttkit.visualize.plan import step_figure, step_pictures
 
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
 # ipywidgets would cut both. A list stands beside its question, not at the far end of the row.
@@ -136,7 +136,9 @@ def live(widget: Any, words: str, still: Any) -> None:
 
 
 def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
-    """Return a widget that shows one moment of one plan or several: a slider and a button."""
+    """Return a widget that shows one moment of one plan or several: a slider and a button.
+
+    A plan of fewer steps stays at its last one."""
     import ipywidgets as widgets
 
     strips = [step_pictures(plan, names) for plan in plans]
@@ -155,8 +157,8 @@ def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
             for plan in plans
         ]
         label.value = f"sent so far: {', '.join(sent)}"
-        now = step_figure(strips[0][number]) if len(plans) == 1 else draw_moment(strips, number)
-        figure.value = now._repr_html_()
+        now = [strip[min(number, len(strip) - 1)] for strip in strips]
+        figure.value = "".join(step_figure(step)._repr_html_() for step in now)
 
     onward.on_click(press)
     slider.observe(show, "value")
