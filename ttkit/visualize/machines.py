@@ -11,7 +11,7 @@ from typing import Any
 from ttkit.hardware.systems import grid_links
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
-from ttkit.visualize.mesh import LONGEST, draw_share
+from ttkit.visualize.mesh import LONGEST, draw_chips, draw_share
 from ttkit.words import counted
 
 LARGEST = 256  # A mesh of more chips is not drawn chip by chip.
@@ -64,7 +64,12 @@ def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
     if len(descriptor.meshes) > 1 or not small:
         yield draw_graph(descriptor)
     for first, *others in small:
-        yield draw_instance(first, [mesh.mesh_id for mesh in others])
+        hosts = [host for host, _ in _chips(first).values()] if first.num_hosts > 1 else []
+        figure = draw_chips(instance_grid(first), hosts=hosts, frame=f"mesh {first.mesh_id}")
+        alike = ", ".join(str(mesh.mesh_id) for mesh in others)
+        yield replace(
+            figure, notes=[*figure.notes, f"Like it: mesh {alike}."] if alike else figure.notes
+        )
 
 
 def instance_grid(mesh: Any) -> Grid:
@@ -82,25 +87,6 @@ def instance_grid(mesh: Any) -> Grid:
     parts = map(mesh.part_of, range(mesh.num_hosts))
     hosts = ((index(at), index((at[0] + h - 1, at[1] + w - 1))) for at, (h, w) in parts)
     return replace(grid, cards=tuple(hosts))
-
-
-def draw_instance(mesh: Any, others: list[int]) -> Figure:
-    """Draw one mesh chip by chip: device id on its host, coordinate, and host.
-
-    Args:
-        others: ids of meshes like it.
-    """
-    grid, several = instance_grid(mesh), mesh.num_hosts > 1
-    cells = []
-    for (host, device), label in zip(_chips(mesh).values(), grid.labels):
-        lines, fill = ([label, f"host {host}"], tone(host)) if several else ([label], "var(--chip)")
-        cells.append(Cell(f"device {device}", lines, fill))
-    which = ", its host rank" if several else ""
-    which += "; dotted: one host" if grid.cards else ""
-    notes = [f"Each chip: its device id, its coordinate{which}; a line is one ethernet link."]
-    if others:
-        notes.append(f"Like it: mesh {', '.join(map(str, others))}.")
-    return Figure(grid.title, [Cells(grid, cells, frame=f"mesh {mesh.mesh_id}")], notes)
 
 
 def draw_graph(descriptor: Any) -> Figure:

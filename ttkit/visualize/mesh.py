@@ -66,24 +66,29 @@ def draw_mesh(mesh: Any) -> Figure:
     return draw_chips(mesh_grid(mesh), [id is None for id in ids_at(mesh).values()])
 
 
-def draw_chips(grid: Grid, others: Sequence[bool] = ()) -> Figure:
+def draw_chips(
+    grid: Grid, others: Sequence[bool] = (), hosts: Sequence[int] = (), frame: str = "host"
+) -> Figure:
     """Draw a mesh: ids, coordinates, links and cards.
 
     Args:
         others: whether another rank drives each chip; () if all chips are ours.
+        hosts: the host of each chip, where they are several; their outlines are the grid's cards.
     """
-    cells, notes = [], link_notes(grid)
+    cells, notes = [], link_notes(grid, "host" if hosts else "card")
     for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
         if any(others[i : i + 1]):
             cells.append(Cell("other rank", [label], "none", dashed=True))
+        elif hosts:
+            cells.append(Cell(f"device {device}", [label, f"host {hosts[i]}"], tone(hosts[i])))
         else:
             cells.append(Cell(f"device {device}", [label]))
     if any(others):
         notes.append("Dashed chips are driven by other ranks.")
-    return Figure(grid.title, [Cells(grid, cells)], [" ".join(notes)])
+    return Figure(grid.title, [Cells(grid, cells, frame=frame)], [" ".join(notes)])
 
 
-def link_notes(grid: Grid) -> list[str]:
+def link_notes(grid: Grid, outline: str) -> list[str]:
     """Return the legend of the lines of a picture, in sentences."""
     if grid.links is None:
         return ["Which chips are linked is not known here, so no links are drawn."]
@@ -97,7 +102,7 @@ def link_notes(grid: Grid) -> list[str]:
     if grid.fold:
         notes.append(f"The line is folded: {grid.fold} chips there, {grid.fold} back.")
     if grid.cards:
-        notes.append("Dotted: one card.")
+        notes.append(f"Dotted: one {outline}.")
     return notes
 
 
