@@ -66,10 +66,10 @@ def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
     for first, *others in small:
         hosts = [host for host, _ in _chips(first).values()] if first.num_hosts > 1 else []
         figure = draw_chips(instance_grid(first), hosts=hosts, frame=f"mesh {first.mesh_id}")
-        alike = ", ".join(str(mesh.mesh_id) for mesh in others)
-        yield replace(
-            figure, notes=[*figure.notes, f"Like it: mesh {alike}."] if alike else figure.notes
-        )
+        if others:
+            alike = ", ".join(str(mesh.mesh_id) for mesh in others)
+            figure = replace(figure, notes=[*figure.notes, f"Like it: mesh {alike}."])
+        yield figure
 
 
 def instance_grid(mesh: Any) -> Grid:
