@@ -44,6 +44,18 @@ class Serving(Choices):
         fits = least.memory.weights < self.machine.room
         return "a shorter sequence" if fits else "a system with more DRAM"
 
+    def figures_of(self, each: InferencePlan) -> dict[str, Any]:
+        """Return the figures of a layout that fits."""
+        return {
+            "layout": f"DP{each.dp} TP{each.tp}",
+            "memory": each.memory,
+            "decode_s": each.decode_s,
+            "time_to_first_token_s": each.time_to_first_token_s,
+            "tokens_per_s_per_user": each.tokens_per_s_per_user,
+            "tokens_per_s": each.tokens_per_s * self.machine.hosts,
+            "warning": each.warning,
+        }
+
     def reports(self) -> list[Any]:
         """Return the tables: what fits, and why the others were refused."""
         from ttkit.visualize.tables import Report
