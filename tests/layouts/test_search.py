@@ -11,11 +11,10 @@ import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
+from ttkit.layouts.costs import CHIPS, HOSTS, products_s
+from ttkit.layouts.dry_run import Stage
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.search import parameters_of, plan_layouts
-from ttkit.layouts.step import Stage
-from ttkit.layouts.times import products_s
-from ttkit.layouts.traffic import CHIPS, HOSTS
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig

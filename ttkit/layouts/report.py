@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ttkit.errors import fail
+from ttkit.layouts.costs import Times, Traffic
+from ttkit.layouts.dry_run import Job
 from ttkit.layouts.places import Machine, Place
-from ttkit.layouts.step import Job
-from ttkit.layouts.times import Times
-from ttkit.layouts.traffic import Traffic
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
