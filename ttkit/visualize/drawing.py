@@ -159,12 +159,13 @@ class Drawing:
         colour: str = "var(--link)",
         width: float = 1.6,
         dash: str = "",
+        **more: Any,
     ) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-        The arc rises by three quarters of `lift`."""
+        The arc rises by three quarters of `lift`; `more` are further attributes, as of `add`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
-        look = {"stroke": colour, "stroke_width": f"{width:g}", "stroke_dasharray": dash}
+        look = {"stroke": colour, "stroke_width": width, "stroke_dasharray": dash, **more}
         if any(lift):
             path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
             self.add("path", d=path, fill="none", **look)
