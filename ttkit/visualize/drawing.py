@@ -39,6 +39,7 @@ _RULES = (
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
+    ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
