@@ -2,6 +2,7 @@
 says in its own words.
 """
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
@@ -10,7 +11,7 @@ import pytest
 import ttkit.visualize.widgets.builder
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer, topology
-from ttkit.visualize.widgets.builder import PlanBuilder
+from ttkit.visualize.widgets.builder import HIT, PlanBuilder
 
 SQUARE, ROW = topology("t3000", (2, 2)), topology("t3000", (1, 4))
 
@@ -110,12 +111,9 @@ def test_every_way_of_every_cable_is_a_button_with_a_name():
         assert re.fullmatch(
             r"send from [a-d] \(device \d\) to [a-d] \(device \d\)", button.get("aria-label")
         )
-        assert min(float(button.get("width")), float(button.get("height"))) >= 24
-    spots = [[float(b.get(k)) for k in ("x", "y", "width", "height")] for b in buttons]
-    for i, (x, y, w, h) in enumerate(spots):
-        for X, Y, W, H in spots[i + 1 :]:
-            overlap = min(x + w, X + W) - max(x, X), min(y + h, Y + H) - max(y, Y)
-            assert min(overlap) <= 8, "two ways of a cable share most of their place"
+    for a, b in itertools.combinations(buttons, 2):  # two ways of a cable share no place
+        apart = [abs(float(a.get(k)) - float(b.get(k))) for k in ("x1", "y1", "x2", "y2")]
+        assert max(apart) >= float(a.get("stroke-width")) == HIT
 
 
 def test_only_what_was_added_last_glides():

@@ -5,6 +5,7 @@ the boxes are what the chips hold.
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -93,19 +94,12 @@ def test_what_is_drawn_is_what_the_plan_does(plan, data):
             for chunk in chunks:
                 wanted = (len(chunks[chunk]), plan.group_size) if plan.adds else (1, 1)
                 assert (picture.parts(chip, chunk), whole_of(plan)) == wanted
-        if number:
-            assert all(
-                (a.source, a.destination) in plan.topology.pairs and not a.wrong
-                for a in picture.arrows
-            )
-            assert all(
-                (t.source, t.destination) == (a.source, a.destination)
-                for a in picture.arrows
-                for t in a.transfers
-            )
-            assert Counter(t for a in picture.arrows for t in a.transfers) == Counter(
-                plan.steps[number - 1]
-            )
+        for arrow in picture.arrows:
+            ends = arrow.source, arrow.destination
+            assert ends in plan.topology.pairs and not arrow.wrong
+            assert all((t.source, t.destination) == ends for t in arrow.transfers)
+        sent = Counter(t for arrow in picture.arrows for t in arrow.transfers)
+        assert sent == Counter(plan.steps[number - 1] if number else ())
     one = data.draw(st.sampled_from(pictures))
     for small in (False, True):
         assert arrows_drawn(step_cells(one, small)) == len(one.arrows)
@@ -129,16 +123,7 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
     steps[number][at] = Transfer(
         data.draw(chip), data.draw(chip), data.draw(chunk), old.bytes, data.draw(st.booleans())
     )
-    bad = Plan(
-        plan.collective,
-        plan.topology,
-        steps,
-        plan.shard_bytes,
-        plan.axis,
-        plan.links,
-        plan.root,
-        plan.destination,
-    )
+    bad = replace(plan, steps=tuple(map(tuple, steps)))
     problem, where = problem_of(bad)
     pictures = step_pictures(bad)
     assert len(pictures) == len(steps) + 1

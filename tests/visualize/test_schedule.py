@@ -12,7 +12,7 @@ import ttkit
 import ttkit.visualize
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH, draw_lanes
+from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
 from ttkit.visualize.lanes.schedule import schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
@@ -209,10 +209,3 @@ def test_what_never_starts_is_dashed_and_stands_behind_the_rest():
     late = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*dasharray', page)]
     assert len(late) == 6 and [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
     assert min(late) > LEFT + WIDTH / 2 and max(late) < LEFT + WIDTH
-
-
-def test_very_many_boxes_are_few_shapes():
-    page = page_of(gpipe(16, 64))
-    assert "<title>F0:" not in page and len(page) < 400_000
-    words = {"title": "nothing", "idle": "idle", "axis": "time"}
-    assert "<svg" in draw_lanes([], {}, 0, **words).svg()

@@ -39,6 +39,7 @@ _RULES = (
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
+    ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
@@ -159,12 +160,13 @@ class Drawing:
         colour: str = "var(--link)",
         width: float = 1.6,
         dash: str = "",
+        **more: Any,
     ) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-        The arc rises by three quarters of `lift`."""
+        The arc rises by three quarters of `lift`; `more` are further attributes, as of `add`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
-        look = {"stroke": colour, "stroke_width": f"{width:g}", "stroke_dasharray": dash}
+        look = {"stroke": colour, "stroke_width": width, "stroke_dasharray": dash, **more}
         if any(lift):
             path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
             self.add("path", d=path, fill="none", **look)

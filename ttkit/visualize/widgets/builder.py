@@ -16,7 +16,7 @@ from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
-HIT = 26  # A click hits an arrow within a band of so many px.
+HIT = 18  # A click hits an arrow within a band of so many px, as far apart as two ways.
 
 
 class PlanBuilder:
@@ -218,19 +218,10 @@ def _buttons(drawing: Cells, step: StepPicture) -> None:
     """Lay something to click over each way of each cable, with an arrow where none is drawn."""
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
-        (x1, y1), (x2, y2), (right, up) = course = way(drawing, step, source, destination)
+        course = way(drawing, step, source, destination)
         if (source, destination) not in used:
             drawing.arrow(*course, colour="var(--edge)", width=1.5)
-        x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
-        out = HIT / 2 - 10  # The two ways of a cable do not share a pixel.
-        out = -out if step.forward(source, destination) else out
-        w, h = abs(x2 - x1), float(HIT)
-        if abs(x2 - x1) <= abs(y2 - y1):
-            x, w, h = x + out, float(HIT), abs(y2 - y1)
-        else:
-            y += out
         name = f"send from {step.name(source)} to {step.name(destination)}"
-        look: dict[str, Any] = {"fill": "transparent", "edge": "none", "style": "cursor:pointer"}
-        look |= {"role": "button", "tabindex": 0, "aria_label": name}
-        act = f"send {source} {destination}"
-        drawing.box(x - w / 2, y - h / 2, w, h, round=0, hover=name, data_act=act, **look)
+        look: dict[str, Any] = {"role": "button", "tabindex": 0, "aria_label": name}
+        look |= {"hover": name, "data_act": f"send {source} {destination}"}
+        drawing.line(*course, colour="transparent", width=HIT, style="cursor:pointer", **look)
