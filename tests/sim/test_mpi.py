@@ -121,14 +121,6 @@ def test_sockets_of_one_process():
                 lambda: ttnn.create_socket_pair(first, second, ttnn.SocketConfig([], memory)),
                 "Socket connection config cannot be empty.",
             ),
-            (
-                lambda: ttnn.create_socket_pair(
-                    first,
-                    second,
-                    ttnn.SocketConfig([ttnn.SocketConnection(cores[0], cores[1])] * 2, memory),
-                ),
-                "Cannot reuse sender cores in a single socket.",
-            ),
         ]:
             with pytest.raises(ttkit.TTKitError) as error:
                 call()

@@ -81,12 +81,11 @@ def two():
     for number, ends in enumerate(
         [
             {"sender_rank": 0, "receiver_rank": 1},
-            {"sender_mesh_id": 0, "receiver_mesh_id": 1},
             {"sender_rank": 1, "receiver_rank": 0},
         ]
     ):
         socket = ttnn.MeshSocket(mesh, joined(every, **ends))
-        sends = RANK == (1 if number == 2 else 0)
+        sends = RANK == (1 if number == 1 else 0)
         assert socket.get_socket_endpoint_type() is (
             ttnn.SocketEndpoint.SENDER if sends else ttnn.SocketEndpoint.RECEIVER
         )
