@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttkit import ttnn
-from ttkit.sim.mesh.cores import cores_of
+from ttkit.sim.tensor.sharding import cores_of
 
 rectangle = st.tuples(*[st.integers(0, 6)] * 4).map(
     lambda n: ttnn.CoreRange((min(n[0], n[1]), min(n[2], n[3])), (max(n[0], n[1]), max(n[2], n[3])))

@@ -14,9 +14,9 @@ import numpy as np
 from ttkit.hardware import current_system
 from ttkit.sim import tape as calls
 from ttkit.sim.hints import Record, global_semaphore
-from ttkit.sim.mesh.cores import CoreCoord
-from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting
+from ttkit.sim.mesh import MeshDevice, fabric_setting
 from ttkit.sim.ranks.sockets import MeshSocket
+from ttkit.sim.tensor.sharding import CoreCoord
 
 Call = dict[str, Any]
 

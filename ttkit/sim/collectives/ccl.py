@@ -19,11 +19,11 @@ from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import FabricConfig, Topology
-from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.enums import FabricConfig, Layout, Topology
+from ttkit.sim.tensor.grid import TensorTopology, is_inside
 from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integer
+from ttkit.sim.tensor.types import MeshCoordinate, integer
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -38,10 +38,10 @@ class Call:
     tensor: Tensor
     cluster_axis: int | None = None
     dim: Any = None
-    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
     topology: Topology | None = None
     num_links: Any = None
     output: Tensor | None = None
+    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
@@ -191,6 +191,40 @@ def result_fits(call: Call) -> None:
     would_fit(call.tensor, tuple(shape))
 
 
+def one_line(call: Call) -> None:
+    """Without a cluster axis the mesh must be a line; the collective runs along it."""
+    if call.cluster_axis is not None:
+        return
+    shape = call.mesh._shape
+    if min(shape) > 1:
+        rule = f"{call.name} op is only supported for a linear tensor topology shape"
+        fail(call.asked, rule, "cluster_axis=0 or 1")
+    call.axes = [shape.index(max(shape))]
+
+
+def whole_tiles(call: Call) -> None:
+    tensor, dim = call.tensor, call.dim
+    size = tensor.shard_shape[dim] // call.chips
+    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
+        side = "width" if dim == call.rank - 1 else "height"
+        rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
+
+
+def ends_inside(call: Call) -> None:
+    for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
+        if not is_inside(tuple(coordinate), call.mesh._shape):
+            rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
+            fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
+
+
+def one_hop(call: Call) -> None:
+    sender, receiver = call.ends
+    if sum(a != b for a, b in zip(sender, receiver, strict=True)) > 1:
+        rule = f"Routing coordinates {sender!r} and {receiver!r} invalid for 1D fabric"
+        fail(call.asked, rule, "two hops: along the row, then along the column")
+
+
 # ---------------------------------------------------------------- specs
 @dataclass(frozen=True)
 class Collective:
@@ -221,7 +255,16 @@ def along(name: str, call: Call, *how: Any) -> Any:
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
+BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
+BELOW += " out of range. {dim} not in [{least}, {rank})"
+EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
 IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
+
+
+def _sent(call: Call) -> Any:
+    way = ccl_numpy if call.tensor.grid.local else ccl_mpi
+    return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
+
 
 COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
@@ -244,11 +287,32 @@ COLLECTIVES: dict[str, Collective] = {
         "all_reduce",
         sums=True,
     ),
+    "all_broadcast": Collective(
+        (fabric_is_on, neighbours),
+        lambda call: along("each", call),
+        quirks.gather,
+        "all_gather",  # It sends the same transfers, but the shards are not joined.
+    ),
+    "broadcast": Collective(
+        (one_line, ends_inside, neighbours, fabric_is_on),
+        lambda call: along("one_of", call, call.ends[0][call.axes[0]]),
+        quirks.gather,
+        "broadcast",
+    ),
+    "mesh_partition": Collective(
+        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
+        lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
+        quirks.partition,
+        "",
+    ),
+    "point_to_point": Collective(
+        (ends_inside, fabric_is_on, one_hop), _sent, quirks.unchanged, "point_to_point"
+    ),
 }
 
 
 def run(call: Call) -> Any:
-    """Check, plan, move, label."""
+    """Check, plan, move, label; return the tensor, or the list of tensors."""
     spec = COLLECTIVES[call.name]
     place(call)
     for check in spec.checks:
@@ -298,9 +362,8 @@ def all_gather(
 
     Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
     """
-    call = Call("all_gather", input_tensor, cluster_axis, dim, older=older)
-    call.topology, call.num_links, call.output = topology, num_links, output_tensor
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links, output_tensor
+    return run(Call("all_gather", input_tensor, cluster_axis, dim, *path, older=older))
 
 
 @operation("reduce_scatter", "collective")
@@ -322,9 +385,8 @@ def reduce_scatter(
 
     Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
     """
-    call = Call("reduce_scatter", input_tensor, cluster_axis, dim, older=older)
-    call.topology, call.num_links, call.output = topology, num_links, output_tensor
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links, output_tensor
+    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, *path, older=older))
 
 
 @operation("all_reduce", "collective")
@@ -341,6 +403,68 @@ def all_reduce(
     Raises:
         TTKitError: no fabric, no such axis, a host tensor.
     """
-    call = Call("all_reduce", input_tensor, cluster_axis, older=older)
-    call.topology, call.num_links = topology, num_links
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links
+    return run(Call("all_reduce", input_tensor, cluster_axis, None, *path, older=older))
+
+
+@operation("all_broadcast", "collective")
+def all_broadcast(
+    input_tensor: Tensor,
+    *,
+    cluster_axis: int | None = None,
+    num_links: int | None = 1,
+    topology: Topology | None = Topology.Linear,
+    use_l1_small_for_semaphores: bool = False,
+    **older: Any,
+) -> list[Tensor]:
+    """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
+
+    Each is a tensor that every chip has.
+    """
+    path = topology, num_links
+    return run(Call("all_broadcast", input_tensor, cluster_axis, None, *path, older=older))
+
+
+@operation("broadcast", "collective")
+def broadcast(
+    input_tensor: Tensor,
+    sender_coord: MeshCoordinate,
+    *,
+    num_links: int | None = None,
+    topology: Topology = Topology.Linear,
+    cluster_axis: int | None = None,
+    **older: Any,
+) -> Tensor:
+    """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
+    path, ends = (topology, num_links), (sender_coord,)
+    return run(Call("broadcast", input_tensor, cluster_axis, None, *path, ends=ends, older=older))
+
+
+@operation("mesh_partition", "arrange", moves="part")
+def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+    """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
+    """
+    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
+
+
+@operation("point_to_point", "collective")
+def point_to_point(
+    input_tensor: Tensor,
+    sender_coord: MeshCoordinate,
+    receiver_coord: MeshCoordinate,
+    *,
+    topology: Topology = Topology.Linear,
+    output_tensor: Tensor | None = None,
+    intermediate_tensor: Tensor | None = None,
+    **older: Any,
+) -> Tensor:
+    """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
+
+    Raises:
+        TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
+    """
+    path, ends = (topology, None, output_tensor), (sender_coord, receiver_coord)
+    return run(Call("point_to_point", input_tensor, None, None, *path, ends=ends, older=older))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import OPERATIONS, checked
 from ttkit.sim.tape import Event, Tape, running, tensors_in
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.mesh.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.ops.filling import full
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape
@@ -17,9 +16,11 @@ from ttkit.sim.tensor.grid import TensorTopology
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
+    CoreRangeSet,
     MemoryConfig,
     ShardOrientation,
     ShardSpec,
+    num_cores_to_corerangeset,
     plane,
     shards_of,
 )

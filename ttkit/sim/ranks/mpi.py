@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim.ranks.part_of_mesh import binding, local_block
+from ttkit.sim.ranks import binding, local_block
 
 if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
@@ -94,9 +94,9 @@ class World:
                 # rank then keeps its own.
                 if taken is None or rank == self.rank:
                     self.rank_of[mesh_id, host_rank] = rank
-        # Both communicators are duplicates, so that neither the mpi4py messages of the user's
-        # program nor its bytes ever mix with the kit's messages.
-        self.comm, self.user = self.comm.Dup(), self.comm.Dup()
+        # The communicator is a duplicate, so that mpi4py messages of the user's program never mix
+        # with the kit's messages.
+        self.comm = self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of this rank's mesh."""
@@ -133,7 +133,7 @@ class World:
         """Raise where an earlier wait was given up; called before a message is begun."""
         if self._broken:
             rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
-            cure = "restart all ranks, or call ttkit.sim.ranks.mpi.start_over() on each"
+            cure = "restart all ranks"
             fail(str(asked), rule, cure, CollectiveMismatch)
 
     def wait(
@@ -241,16 +241,6 @@ def world() -> World:
     if not _world:
         _world.append(World())
     return _world[0]
-
-
-def start_over() -> None:
-    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait.
-
-    Meshes and tensors stay.
-    """
-    if _world:
-        _world.pop()
-        world()
 
 
 def me() -> int:

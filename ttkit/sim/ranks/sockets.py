@@ -12,15 +12,14 @@ import numpy as np
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.recorded import Record, latest
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.cores import CoreCoord
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import checked, on_mesh, operation
-from ttkit.sim.ranks import mpi
-from ttkit.sim.ranks.part_of_mesh import world_size
+from ttkit.sim.ranks import mpi, world_size
 from ttkit.sim.tensor.enums import BufferType, _Enum
 from ttkit.sim.tensor.grid import Coordinate, is_inside
 from ttkit.sim.tensor.memory import bytes_of
+from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import MeshCoordinate
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked
 from ttkit.sim.ranks import ccl_mpi
 from ttkit.sim.tensor.grid import (

@@ -38,13 +38,6 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     return elements * BYTES[dtype]
 
 
-def element_size(dtype: DataType, /) -> int:
-    """Return the bytes of an element; numbers of a block float share an exponent."""
-    if dtype in TILE_BYTES:
-        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
-    return bytes_of((1,), dtype)
-
-
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
 

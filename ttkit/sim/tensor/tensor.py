@@ -12,8 +12,8 @@ from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
 from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology
-from ttkit.sim.tensor.memory import Allocation, bytes_of, element_size, padded
-from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, Tile, check_fits
+from ttkit.sim.tensor.memory import Allocation, bytes_of, padded
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
@@ -29,7 +29,6 @@ class TensorSpec(NamedTuple):
     dtype: DataType
     layout: Layout
     memory_config: MemoryConfig
-    tile: Tile = Tile((32, 32))
 
 
 class Tensor:
@@ -101,11 +100,6 @@ class Tensor:
         return Shape._of(self.padded)
 
     @property
-    def tile(self) -> Tile:
-        """The shape of a tile."""
-        return self.spec.tile
-
-    @property
     def spec(self) -> TensorSpec:
         """What `allocate_tensor_on_device` and `from_torch` take."""
         return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
@@ -132,10 +126,6 @@ class Tensor:
     def tensor_topology(self) -> TensorTopology:
         """Placements and distribution shape, as ttnn keeps them."""
         return self.topology
-
-    def update_tensor_topology(self, topology: TensorTopology) -> None:
-        """Replace the topology; the values do not move."""
-        self.topology = topology
 
     def device(self) -> MeshDevice | None:
         """The mesh of the tensor, or None on the host."""
@@ -177,10 +167,6 @@ class Tensor:
     def volume(self) -> int:
         """Elements of one shard, padding included."""
         return math.prod(self.padded)
-
-    def element_size(self) -> int:
-        """Bytes of an element."""
-        return element_size(self.dtype)
 
     def logical_volume(self) -> int:
         """Elements of one shard."""
