@@ -87,8 +87,7 @@ class Writer:
             given = {name: getattr(value, name) for name in value.fields}
             fields = {name: self._written(each) for name, each in given.items() if each is not None}
             return {"config": type(value).__name__, "fields": fields}
-        config = value.unwrap() if hasattr(value, "unwrap") else value
-        return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
+        return {"value": repr(value.config()) if hasattr(value, "config") else repr(value)}
 
 
 @contextmanager

@@ -72,8 +72,6 @@ Check = Callable[[Call], None]
 
 # ---------------------------------------------------------------- checks, with ttnn's phrases
 # A check raises, or sets something of the call: the axis, the dimension.
-# These run among the chips that the tensor covers; the others among all of the mesh.
-AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 
 def place(call: Call) -> None:
@@ -116,8 +114,7 @@ def fabric_is_on(call: Call) -> None:
 
 def covers_mesh(call: Call) -> None:
     grid = call.tensor.grid
-    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
-    if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
+    if grid is not call.mesh.grid:
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
         fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
@@ -295,7 +292,7 @@ COLLECTIVES: dict[str, Collective] = {
     ),
     "broadcast": Collective(
         (one_line, ends_inside, neighbours, fabric_is_on),
-        lambda call: along("one_of", call, call.ends[0][call.axes[0]]),
+        lambda call: along("each", call)[call.ends[0][call.axes[0]]],
         quirks.gather,
         "broadcast",
     ),

@@ -199,7 +199,7 @@ def allocate_tensor_on_device(
     """
     if isinstance(shape, TensorSpec):
         mesh_device = mesh_device or dtype
-        shape, dtype, layout, memory_config, _ = shape
+        shape, dtype, layout, memory_config = shape
     made = full(shape, 0, dtype, layout, mesh_device, memory_config)
     over, coords = mesh_device.shape, mesh_device.grid.covers
     made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)

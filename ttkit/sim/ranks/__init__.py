@@ -82,18 +82,10 @@ def launched() -> bool:
 
 
 def binding() -> tuple[int, int] | None:
-    """Mesh id and host rank that this process was given; None for a process on its own.
-
-    Raises:
-        TTKitError: a value that is no whole number.
-    """
+    """Mesh id and host rank that this process was given; None for a process on its own."""
     given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
     if world_size() == 1 or not given[0]:
         return None
-    if not all(value.isdigit() for value in given if value):
-        rule = "both must be whole numbers"
-        cure = "TT_MESH_ID=0 TT_MESH_HOST_RANK=1"
-        fail(f"TT_MESH_ID={given[0]} TT_MESH_HOST_RANK={given[1]}", rule, cure)
     return int(given[0]), int(given[1] or 0)
 
 

@@ -182,17 +182,10 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
 # ---------------------------------------------------------------- from one to one
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
     """Do `ccl_numpy.sent`."""
-    grid, here = tensor.grid, mpi.world()
-    values = np.array(base.full_array()).reshape((grid.size, *tensor.shard_shape))
-    ends: Any = [grid.owner_of(sender), grid.owner_of(receiver)]
-    source, target = ranks = here.ranks(ends)
-    if here.rank in ranks:
-        shard = np.empty(tensor.shard_shape, values.dtype)
-        if here.rank == source:
-            flat = tensor.full_array().reshape(values.shape)
-            shard = np.ascontiguousarray(flat[grid.coords.index(sender)])
-        if source != target:
-            here.run(here.group(ranks), "Bcast", (shard, 0), "point_to_point", ranks)
-        if here.rank == target:
-            values[grid.coords.index(receiver)] = shard
-    return values.reshape(grid.shape + tensor.shard_shape)
+    grid, every = tensor.grid, np.array(base.full_array())
+    values, chips = _collected(tensor, mpi.members(grid))
+    if receiver in grid.coords:
+        own = every.reshape((grid.size, *tensor.shard_shape))
+        shards = values.reshape((chips.size, *tensor.shard_shape))
+        own[grid.coords.index(receiver)] = shards[chips.coords.index(sender)]
+    return every

@@ -49,12 +49,11 @@ class TensorTopology:
         return [MeshCoordinate(c) for c in self._coords]
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, TensorTopology) or self._hash != other._hash:
-            return False
-        ours = (self._shape, self._placements, self._coords)
-        return ours == (other._shape, other._placements, other._coords)
+        return self is other or (
+            isinstance(other, TensorTopology)
+            and self._placements == other._placements
+            and (self._shape, self._coords) == (other._shape, other._coords)
+        )
 
     def __hash__(self) -> int:
         return self._hash

@@ -133,16 +133,10 @@ class Tensor:
 
     def device_coords(self) -> list[MeshCoordinate]:
         """The coordinates of the chips that have a shard."""
-        if self.mesh is None:
-            rule = "StorageType::HOST doesn't support device_coords"
-            fail("device_coords", rule, "ttnn.to_device(tensor, mesh)")
         return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> DistributedHostBuffer:
         """The host shards over the mesh that they were made for."""
-        if self.mesh is not None:
-            rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
-            fail("host_buffer", rule, "tensor.cpu()")
         return DistributedHostBuffer(self.grid)
 
     def memory_config(self) -> MemoryConfig:

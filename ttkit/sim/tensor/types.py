@@ -126,15 +126,9 @@ class MeshCoordinateRange:
 
     def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
         what = "MeshCoordinateRange"
-        if isinstance(start, MeshShape) and end is None:
-            start, end = (
-                MeshCoordinate([0] * start.dims()),
-                MeshCoordinate([max(n - 1, 0) for n in start]),
-            )
-        if not isinstance(start, MeshCoordinate) or not isinstance(end, MeshCoordinate):
-            rule = "incompatible function arguments"
-            cure = "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)"
-            fail(what, rule, cure, TypeError)
+        if end is None:
+            end = MeshCoordinate([max(n - 1, 0) for n in start])
+            start = MeshCoordinate([0] * start.dims())
         if start.dims() != end.dims():
             rule = "Start and end dimensions of a coordinate range do not match:"
             rule += f" {start.dims()} and {end.dims()}"
