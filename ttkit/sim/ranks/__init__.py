@@ -109,12 +109,6 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
     return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, mesh.rings)
 
 
-def owner_in(mesh_id: int, coordinate: Coordinate) -> int:
-    """The host rank that drives a chip of any mesh of the descriptor."""
-    descriptor = _descriptor()
-    return 0 if descriptor is None else int(descriptor.mesh(mesh_id).host_of(coordinate))
-
-
 def _descriptor() -> Any:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
     if not path:

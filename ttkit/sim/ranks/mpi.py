@@ -98,15 +98,12 @@ class World:
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of this rank's mesh."""
         mesh_id = (binding() or (0, 0))[0]
-        return [self.rank_at(mesh_id, h) for h in host_ranks]
-
-    def rank_at(self, mesh_id: int, host_rank: int) -> int:
-        """The rank that drives a part of a mesh."""
-        if (mesh_id, host_rank) not in self.rank_of:
-            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
-            rule += f" were started, for {sorted(self.rank_of)}"
-            fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
-        return self.rank_of[mesh_id, host_rank]
+        for host_rank in host_ranks:
+            if (mesh_id, host_rank) not in self.rank_of:
+                rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
+                rule += f" were started, for {sorted(self.rank_of)}"
+                fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
+        return [self.rank_of[mesh_id, host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A communicator of some ranks, in that order; all of them must ask."""

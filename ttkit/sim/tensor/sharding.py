@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, TensorMemoryLayout, _Enum
-from ttkit.sim.tensor.memory import TILE_BYTES, bytes_of
+from ttkit.sim.tensor.enums import BufferType, Layout, TensorMemoryLayout, _Enum
 from ttkit.sim.tensor.types import Shape, integer, integers
 
 
@@ -243,19 +242,12 @@ class Tile:
     """The shape of a tile.
 
     Example:
-        >>> Tile((16, 32)).get_tile_size(DataType.BFLOAT16)
-        1024
+        >>> Tile((16, 32))
+        Tile with shape: [16, 32]
     """
 
     def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
         self.tile_shape = list(integers(tile_shape, "Tile", 0))
-
-    def get_tile_size(self, dtype: DataType) -> int:
-        """Bytes of a tile."""
-        elements = math.prod(self.tile_shape)
-        if dtype in TILE_BYTES:
-            return TILE_BYTES[dtype] * elements // 1024
-        return bytes_of((elements,), dtype)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tile) and self.tile_shape == other.tile_shape
