@@ -279,8 +279,8 @@ def init_distributed_context() -> None:
 
 
 def distributed_context_is_initialized() -> bool:
-    """True after `init_distributed_context`, and in every process that MPI started."""
-    return _alone[0] or ranks.launched()
+    """True after `init_distributed_context`, and in each of several processes that MPI started."""
+    return _alone[0] or ranks.world_size() > 1
 
 
 def distributed_context_get_rank() -> Rank:

@@ -15,7 +15,6 @@ from ttkit.hardware import System, current_machine, current_system
 Coordinate = tuple[int, ...]
 # Open MPI and MPICH set these variables for each rank.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,6 @@ class Block:
 def world_size() -> int:
     """How many ranks MPI started; 1 where it did not start this process."""
     return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
-
-
-def launched() -> bool:
-    """True where MPI started this process."""
-    return any(os.environ.get(name) for name in (*SIZES, *NUMBERS))
 
 
 def binding() -> tuple[int, int] | None:

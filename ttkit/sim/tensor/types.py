@@ -222,25 +222,23 @@ class _Config:
 
     _list = ""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        what, first = type(self).__name__, self._list
-        listed = first in kwargs or (args and isinstance(args[0], (list, tuple)))
-        names = [first] if listed else ["row_dim", "col_dim"]
-        names += ["mesh_shape_override", "mesh_offset_override"]
-        form = f"{what}({first}, mesh_shape_override, mesh_offset_override)"
-        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
+    def __init__(self, *args: Any, **given: Any):
+        what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
+        listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
+        names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
+        given |= dict(zip(names, args, strict=False))
+        if len(args) > len(names) or set(given) - set(names):
+            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
             fail(what, "incompatible function arguments", form, TypeError)
-        given = dict(zip(names, args, strict=False)) | kwargs
-        self._shape, self._offset = (given.get(name) for name in names[-2:])
+        *entries, self._shape, self._offset = map(given.get, names)
         for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        entries = given[first] if listed else (given.get("row_dim"), given.get("col_dim"))
-        self._entries: list[Any] = self._checked(entries)
+        self._entries: list[Any] = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries: Any) -> list[Any]:
-        raise NotImplementedError
+        return list(integers(entries, type(self).__name__))
 
     def __repr__(self) -> str:
         override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
@@ -282,9 +280,6 @@ class MeshComposerConfig(_Config):
     """
 
     _list = "dims"
-
-    def _checked(self, entries: Any) -> list[Any]:
-        return list(integers(entries, "MeshComposerConfig"))
 
 
 # ---------------------------------------------------------------- numbers
