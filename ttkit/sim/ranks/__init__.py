@@ -31,45 +31,6 @@ class SharedSystem(System):
     host_of: Mapping[int, int] = field(default_factory=dict, hash=False, compare=False)
 
 
-@dataclass(frozen=True)
-class Block:
-    """A rank's rectangle of a mesh.
-
-    Args:
-        mesh: rows and columns of the whole mesh.
-        hosts: rows and columns of ranks.
-        host_rank: which of them; row-major.
-
-    Example:
-        >>> block = Block((2, 4), (1, 2), 1)
-        >>> block.shape, block.start, block.owner_of((1, 1))
-        ((2, 2), (0, 2), 0)
-    """
-
-    mesh: Coordinate
-    hosts: Coordinate
-    host_rank: int
-    links: int = 0
-    wraps: tuple[bool, bool] = (False, False)
-
-    @property
-    def shape(self) -> Coordinate:
-        """Rows and columns of the block."""
-        return tuple(n // h for n, h in zip(self.mesh, self.hosts, strict=True))
-
-    @property
-    def start(self) -> Coordinate:
-        """Its first chip."""
-        return tuple(
-            i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True)
-        )
-
-    def owner_of(self, coordinate: Coordinate) -> int:
-        """The host rank that drives a chip."""
-        row, column = (c // n for c, n in zip(coordinate, self.shape, strict=True))
-        return row * self.hosts[1] + column
-
-
 def world_size() -> int:
     """How many ranks MPI started; 1 where it did not start this process."""
     return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
@@ -83,24 +44,22 @@ def binding() -> tuple[int, int] | None:
     return int(given[0]), int(given[1] or 0)
 
 
-def local_block(mesh_id: int, host_rank: int) -> Block | None:
-    """Return this rank's part of a mesh by the descriptor; None where one rank drives all of it.
+def shared_mesh(mesh_id: int, host_rank: int) -> Any:
+    """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
 
     Raises:
         TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
     """
     descriptor = _descriptor()
-    if descriptor is None:
-        return None
-    mesh = descriptor.mesh(mesh_id)
-    if mesh.num_hosts == 1:
+    mesh = None if descriptor is None else descriptor.mesh(mesh_id)
+    if mesh is None or mesh.num_hosts == 1:
         return None
     if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
         rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
         rule += " single host systems."
         fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
-    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, mesh.rings)
+    return mesh
 
 
 def _descriptor() -> Any:
@@ -128,9 +87,9 @@ def machine() -> System:
     descriptor = _descriptor() if given else None
     if given is None or descriptor is None:
         return current_system()
-    block = local_block(*given)
-    if block is not None:
-        return shared(current_machine(), block)
+    mesh = shared_mesh(*given)
+    if mesh is not None:
+        return shared(current_machine(), mesh, given[1])
     from ttkit.descriptors import placed
 
     return placed(current_machine(), descriptor.mesh(given[0]))
@@ -151,36 +110,39 @@ def check_fabric(fabric: str, asked: str) -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def shared(system: System, block: Block) -> SharedSystem:
-    """Return the machine of `block.mesh` as its rank sees it.
+def shared(system: System, mesh: Any, host_rank: int) -> SharedSystem:
+    """Return the machine of a mesh of the descriptor as one of its ranks sees it.
 
     Args:
         system: the whole machine, or what this host has.
 
     Example:
+        >>> from ttkit.descriptors import MeshInstance
         >>> from ttkit.hardware import SYSTEMS
-        >>> shared(SYSTEMS["t3000"], Block((2, 4), (1, 2), 1)).ids  # devices 0 to 3 are ours
+        >>> kind = "WORMHOLE_B0", (2, 4), ("LINE", "LINE"), (1, 2), 2, "STRICT"
+        >>> shared(SYSTEMS["t3000"], MeshInstance(0, "M0", *kind), 1).ids  # 0 to 3 are ours
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
-    places, where = list(itertools.product(*map(range, block.mesh))), system.coordinate_of
-    whole, part = system.shape == block.mesh, system.shape == block.shape
+    dims, (start, block) = mesh.device_dims, mesh.part_of(host_rank)
+    places, where = list(itertools.product(*map(range, dims))), system.coordinate_of
+    whole, part = system.shape == dims, system.shape == block
     known: dict[Coordinate, int] = {c: i for i, c in enumerate(places)}
     if whole:
         known = {c: device for device, c in where.items()}
     elif part:
-        top, left = block.start
+        top, left = start
         known |= {(top + r, left + c): device - len(where) for device, (r, c) in where.items()}
     # The devices that this host rank drives get the first numbers.
-    order = sorted(places, key=lambda c: (block.owner_of(c) != block.host_rank, known[c]))
+    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known[c]))
     number = {c: i for i, c in enumerate(order)}
-    ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
+    ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
     cards: tuple[tuple[int, ...], ...] = ()
-    wraps: Any = block.wraps
+    wraps = mesh.rings
     if whole:
         cards = tuple(tuple(number[where[device]] for device in chips) for chips in system.cards)
-        wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
+        wraps = tuple(a or b for a, b in zip(wraps, system.wraps, strict=True))
     elif part:
         cards = system.cards + tuple((i,) for i in range(len(where), len(places)))
-    hosts = {i: block.owner_of(c) for c, i in number.items()}
-    links = block.links or system.links_per_pair
-    return SharedSystem(system.name, system.chip, ids, links, wraps, cards, block.host_rank, hosts)
+    hosts = {i: mesh.host_of(c) for c, i in number.items()}
+    links = mesh.channels or system.links_per_pair
+    return SharedSystem(system.name, system.chip, ids, links, wraps, cards, host_rank, hosts)

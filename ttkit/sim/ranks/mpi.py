@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim.ranks import binding, local_block
+from ttkit.sim.ranks import binding, shared_mesh
 
 if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
@@ -74,7 +74,7 @@ class World:
         # `ccl_mpi` keeps its communicators here, by their host ranks.
         self.communicators: dict[Any, Any] = {}
         given = binding()
-        shared = given is not None and local_block(*given) is not None
+        shared = given is not None and shared_mesh(*given) is not None
         mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
         self.rank_of: dict[tuple[int, int], int] = {}  # Each (mesh id, host rank) has one rank.
