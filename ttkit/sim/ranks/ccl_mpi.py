@@ -182,7 +182,7 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
 # ---------------------------------------------------------------- from one to one
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
     """Do `ccl_numpy.sent`."""
-    grid, every = tensor.grid, np.array(base.full_array())
+    grid, every = tensor.grid, np.array(base.full_array(), order="C")
     values, chips = _collected(tensor, mpi.members(grid))
     if receiver in grid.coords:
         own = every.reshape((grid.size, *tensor.shard_shape))
