@@ -50,14 +50,19 @@ def _relabelled(
     grid: Any,
     rank: int,
     axis: int | None,
-    placement: Placement,
+    dim: int | None,
+    *,
+    shards: bool = False,
     keeps: bool = False,
 ) -> TensorTopology:
-    """Return the topology with a new placement along a mesh axis, or (None) along all of them.
+    """Return the topology after a collective along a mesh axis, or (None) along all of them.
 
     Args:
+        shards: each chip keeps a shard along `dim`; else all chips of the axis have the same.
         keeps: an axis that shards another dimension stays as it is.
     """
+    dim = dim if shards else None
+    placement = REPLICATE if dim is None else PlacementShard(dim)
     mesh, shape, placements = grid.mesh_shape, old._shape, list(old._placements)
     if math.prod(shape) != math.prod(mesh):
         return TensorTopology(shape, placements, grid.covers)
@@ -68,7 +73,6 @@ def _relabelled(
             shape, placements = mesh, placements * len(mesh)
     # A dimension of a tensor may have a negative number.
     cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
-    dim = placement.dim if isinstance(placement, PlacementShard) else None
     for each in range(len(shape)) if axis is None else [axis]:
         # Two axes shard one dimension in their order, so a later one must not shard it already.
         later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :], strict=True) if n > 1]
@@ -80,25 +84,9 @@ def _relabelled(
     return TensorTopology(shape, placements, grid.covers)
 
 
-def gather(
-    old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int | None
-) -> TensorTopology:
-    """Return the topology after an all_gather, an all_reduce or a broadcast."""
-    return _relabelled(old, grid, rank, axis, REPLICATE)
-
-
-def scatter(
-    old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int
-) -> TensorTopology:
-    """Return the topology after reduce_scatter along `dim`."""
-    return _relabelled(old, grid, rank, axis, PlacementShard(dim))
-
-
-def partition(
-    old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int
-) -> TensorTopology:
-    """Return the topology after mesh_partition along `dim`."""
-    return _relabelled(old, grid, rank, axis, PlacementShard(dim), True)
+gather = _relabelled  # This also serves all_reduce and the broadcasts.
+scatter = functools.partial(_relabelled, shards=True)
+partition = functools.partial(_relabelled, shards=True, keeps=True)
 
 
 def unchanged(old: TensorTopology, *where: Any) -> TensorTopology:
