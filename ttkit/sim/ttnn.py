@@ -128,6 +128,9 @@ from ttkit.sim.tensor.enums import (
     GeluVariant,
     Layout,
     MathFidelity,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardStrategy,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -158,11 +161,7 @@ from ttkit.sim.tensor.sharding import (
     CoreRangeSet,
     MemoryConfig,
     NdShardSpec,
-    ShardDistributionStrategy,
-    ShardOrientation,
     ShardSpec,
-    ShardStrategy,
-    Tile,
     create_sharded_memory_config,
     num_cores_to_corerangeset,
     num_cores_to_corerangeset_in_subcoregrids,
@@ -179,6 +178,7 @@ from ttkit.sim.tensor.types import (
     Rank,
     Shape,
     Size,
+    Tile,
 )
 
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded

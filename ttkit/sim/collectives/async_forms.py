@@ -1,7 +1,8 @@
-"""Async collectives, and those that move parts of shards between neighbours.
+"""Collectives that cut shards anew, and the async forms of all.
 
-Each is a row of `FORMS`: a plain collective, with semaphores and with buffers of the program. Here
-nothing overlaps: a semaphore changes nothing, and a persistent output buffer gets the result.
+An async form is a row of `FORMS`: a plain collective, with semaphores and with buffers of the
+program. Here nothing overlaps: a semaphore changes nothing, and a persistent output buffer gets the
+result.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from ttkit.sim.collectives.ccl import (
     all_reduce,
     along,
     dim_in_range,
+    divides,
     fabric_is_on,
     reduce_scatter,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import gathered, scattered
+from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
 from ttkit.sim.ops import matmul, movement, shaping
 from ttkit.sim.ops.operation import operation
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType, UnaryWithParam
+from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -118,6 +120,15 @@ def minimal_matmul(
 
 
 # ---------------------------------------------------------------- parts of shards
+def whole_tiles(call: Call) -> None:
+    tensor, dim = call.tensor, call.dim
+    size = tensor.shard_shape[dim] // call.chips
+    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
+        side = "width" if dim == call.rank - 1 else "height"
+        rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
+
+
 def here(call: Call, tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
@@ -160,13 +171,32 @@ def _exchanged(call: Call) -> Any:
     return along("exchanged", call, into, cut)
 
 
+BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
+BELOW += " out of range. {dim} not in [{least}, {rank})"
+EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
 IN_RANGE = dim_in_range("ShapeBase[] index out of range. {dim} not in [{least}, {rank})")
 CUT = (fabric_is_on, IN_RANGE)
 COLLECTIVES |= {
+    "mesh_partition": Collective(
+        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
+        lambda call: partitioned(call.tensor, call.axes, call.dim),
+        quirks.partition,
+        "",
+    ),
     "all_to_all_async": Collective((fabric_is_on,), _exchanged, quirks.unchanged, "all_to_all"),
     "slice_reshard_async": Collective(CUT, _windows, quirks.unchanged, "all_to_all"),
     "neighbor_pad_async": Collective(CUT, _windows, quirks.unchanged, "all_gather"),
 }
+
+
+@operation("mesh_partition", "arrange", moves="part")
+def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+    """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
+    """
+    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
 
 
 def all_to_all(

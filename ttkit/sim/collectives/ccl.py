@@ -19,7 +19,7 @@ from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import FabricConfig, Layout, Topology
+from ttkit.sim.tensor.enums import FabricConfig, Topology
 from ttkit.sim.tensor.grid import TensorTopology, is_inside
 from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
@@ -199,26 +199,15 @@ def one_line(call: Call) -> None:
     call.axes = [shape.index(max(shape))]
 
 
-def whole_tiles(call: Call) -> None:
-    tensor, dim = call.tensor, call.dim
-    size = tensor.shard_shape[dim] // call.chips
-    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
-        side = "width" if dim == call.rank - 1 else "height"
-        rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
-        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
-
-
-def ends_inside(call: Call) -> None:
+def ends_fit(call: Call) -> None:
+    """The ends are chips of the mesh; two of them lie in one row or column."""
     for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
             fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
-
-
-def one_hop(call: Call) -> None:
-    sender, receiver = call.ends
-    if sum(a != b for a, b in zip(sender, receiver, strict=True)) > 1:
-        rule = f"Routing coordinates {sender!r} and {receiver!r} invalid for 1D fabric"
+    first, last = call.ends[0], call.ends[-1]
+    if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
+        rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
         fail(call.asked, rule, "two hops: along the row, then along the column")
 
 
@@ -252,9 +241,6 @@ def along(name: str, call: Call, *how: Any) -> Any:
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
-BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
-BELOW += " out of range. {dim} not in [{least}, {rank})"
-EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
 IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
@@ -291,19 +277,13 @@ COLLECTIVES: dict[str, Collective] = {
         "all_gather",  # It sends the same transfers, but the shards are not joined.
     ),
     "broadcast": Collective(
-        (one_line, ends_inside, neighbours, fabric_is_on),
+        (one_line, ends_fit, neighbours, fabric_is_on),
         lambda call: along("each", call)[call.ends[0][call.axes[0]]],
         quirks.gather,
         "broadcast",
     ),
-    "mesh_partition": Collective(
-        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
-        lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
-        quirks.partition,
-        "",
-    ),
     "point_to_point": Collective(
-        (ends_inside, fabric_is_on, one_hop), _sent, quirks.unchanged, "point_to_point"
+        (ends_fit, fabric_is_on), _sent, quirks.unchanged, "point_to_point"
     ),
 }
 
@@ -324,8 +304,8 @@ def run(call: Call) -> Any:
         if not grid.local:
             mpi.agree(grid, call.asked)
     values = spec.moves(call)
-    where = (call.mesh.grid, call.rank, call.cluster_axis, call.dim)
-    topology = spec.label(tensor.topology, *where)
+    at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
+    topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):
         return [moved(tensor, each, topology=topology) for each in values]
     if not spec.sums:
@@ -435,16 +415,6 @@ def broadcast(
     """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
     path, ends = (topology, num_links), (sender_coord,)
     return run(Call("broadcast", input_tensor, cluster_axis, None, *path, ends=ends, older=older))
-
-
-@operation("mesh_partition", "arrange", moves="part")
-def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
-    """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
-
-    Raises:
-        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
-    """
-    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
 
 
 @operation("point_to_point", "collective")

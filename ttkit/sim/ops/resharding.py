@@ -11,18 +11,22 @@ from ttkit.sim.arguments import check
 from ttkit.sim.ops.filling import full
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, TensorMemoryLayout
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    DataType,
+    Layout,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
     CoreRangeSet,
     MemoryConfig,
-    ShardOrientation,
     ShardSpec,
     num_cores_to_corerangeset,
-    plane,
-    shards_of,
 )
 from ttkit.sim.tensor.tensor import Tensor, TensorSpec, keep_in
 from ttkit.sim.tensor.types import PlacementReplicate

@@ -13,7 +13,7 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor
 
 ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
-OTHERS = ("eq", "ne", "lt", "le", "gt", "ge", "matmul")
+OPERATORS = ARITHMETIC | {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge", "matmul")}
 
 
 def __new__(cls: type[Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -55,9 +55,8 @@ def add_to_tensor() -> None:
         setattr(Tensor, method.__name__, method)
     for name, call in (("cpu", movement.from_device), ("__getitem__", shaping.get_item)):
         setattr(Tensor, name, call)
-    for word, name in ARITHMETIC.items():
-        call = OPERATIONS[name].call
-        setattr(Tensor, f"__{word}__", lambda a, b, f=call: f(a, b))
+    for word, name in OPERATORS.items():
+        setattr(Tensor, f"__{word}__", OPERATIONS[name].call)
+    for word in ARITHMETIC:
+        call = OPERATIONS[OPERATORS[word]].call
         setattr(Tensor, f"__r{word}__", lambda a, b, f=call: f(b, a))
-    for word in OTHERS:
-        setattr(Tensor, f"__{word}__", lambda a, b, f=OPERATIONS[word].call: f(a, b))

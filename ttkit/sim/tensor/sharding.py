@@ -6,15 +6,22 @@ Values do not depend on it, and L1 is not counted; a configuration is checked ag
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.tensor.enums import BufferType, Layout, TensorMemoryLayout, _Enum
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    Layout,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardStrategy,
+    TensorMemoryLayout,
+)
+from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.types import Shape, integer, integers
 
 
@@ -125,10 +132,6 @@ class CoreRangeSet:
         """How many rectangles."""
         return len(self.core_ranges)
 
-    def empty(self) -> bool:
-        """True without any core."""
-        return not self.core_ranges
-
     def num_cores(self) -> int:
         """How many cores."""
         return len(cores_of(self))
@@ -208,54 +211,10 @@ def num_cores_to_corerangeset_in_subcoregrids(
     return _rectangles(cores[first : first + count], row_wise)
 
 
-# ---------------------------------------------------------------- words of shards
 INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
 
 
-class ShardOrientation(_Enum):
-    """The order in which shards go to cores: row by row, or column by column."""
-
-    ROW_MAJOR = 0
-    COL_MAJOR = 1
-
-
-class ShardDistributionStrategy(_Enum):
-    """How shards of any number of dimensions go to cores."""
-
-    ROUND_ROBIN_1D = 0
-    GRID_2D = 1
-    CONTIGUOUS_1D = 2
-
-
-class ShardStrategy(enum.Enum):
-    """What `create_sharded_memory_config` cuts."""
-
-    HEIGHT = 1
-    WIDTH = 2
-    BLOCK = 3
-
-
 ROW_MAJOR, COL_MAJOR = ShardOrientation
-
-
-class Tile:
-    """The shape of a tile.
-
-    Example:
-        >>> Tile((16, 32))
-        Tile with shape: [16, 32]
-    """
-
-    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
-        self.tile_shape = list(integers(tile_shape, "Tile", 0))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Tile with shape: {self.tile_shape}"
 
 
 # ---------------------------------------------------------------- shard specifications
@@ -267,16 +226,8 @@ def _text(cores: CoreRangeSet, end: str) -> str:
     )
 
 
-class _Spec:
-    grid: CoreRangeSet
-
-    def num_cores(self) -> int:
-        """How many cores."""
-        return self.grid.num_cores()
-
-
 @dataclass(repr=False)
-class ShardSpec(_Spec):
+class ShardSpec:
     """Shards of rows (of all leading dimensions) and columns on cores.
 
     Example:
@@ -296,13 +247,17 @@ class ShardSpec(_Spec):
             rule = f"incompatible function arguments: shard_shape={self.shape}, grid={grid}"
             fail("ShardSpec", rule, "[rows, columns] on a CoreRangeSet", TypeError)
 
+    def num_cores(self) -> int:
+        """How many cores."""
+        return self.grid.num_cores()
+
     def __repr__(self) -> str:
         end = f"], shape={self.shape}, orientation=ShardOrientation::{self.orientation.name}}}"
         return "ShardSpec{grid=[" + _text(self.grid, "") + end
 
 
 @dataclass(repr=False)
-class NdShardSpec(_Spec):
+class NdShardSpec:
     """Shards of any number of dimensions on cores.
 
     Example:
@@ -319,6 +274,10 @@ class NdShardSpec(_Spec):
 
     def __post_init__(self) -> None:
         self.shard_shape = Shape(tuple(self.shard_shape))
+
+    def num_cores(self) -> int:
+        """How many cores."""
+        return self.grid.num_cores()
 
     def __repr__(self) -> str:
         cores, sizes = _text(self.grid, "}"), list(self.shard_shape)
@@ -437,17 +396,6 @@ def create_sharded_memory_config(
 
 
 # ---------------------------------------------------------------- beside its tensor
-def plane(padded: tuple[int, ...]) -> tuple[int, int]:
-    """Rows of all leading dimensions, and columns, of a stored shape."""
-    return math.prod(padded[:-1]), padded[-1]
-
-
-def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
-    """How many shards there are down and across a stored shape."""
-    height, width = plane(padded)
-    return -(-height // shard[0]), -(-width // shard[1])
-
-
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh: Any) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 
