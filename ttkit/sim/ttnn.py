@@ -35,7 +35,6 @@ from ttkit.sim.hints import (
     wait_for_event,
 )
 from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
-from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.mesh.opening import (
     GetDefaultDevice,
     SetDefaultDevice,
@@ -147,6 +146,7 @@ from ttkit.sim.tensor.enums import (
     uint16,
     uint32,
 )
+from ttkit.sim.tensor.grid import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.tensor.grid import TensorTopology
 from ttkit.sim.tensor.methods import add_to_tensor as _add_to_tensor
 from ttkit.sim.tensor.sharding import (

@@ -20,6 +20,7 @@ from ttkit.sim.tensor.enums import Arch, FabricConfig
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
+    MeshDeviceView,
     Owners,
     devices_of,
     grid_over,
@@ -139,7 +140,7 @@ class MeshDevice:
 
     def get_view(self) -> MeshDeviceView:
         """The mesh as a view: shape and which coordinates are local."""
-        return MeshDeviceView(self)
+        return MeshDeviceView(self.grid)
 
     def get_submeshes(self) -> list[MeshDevice]:
         """The submeshes made so far and not closed."""
@@ -296,25 +297,6 @@ class MeshDevice:
     load_sub_device_manager = clear_loaded_sub_device_manager = _nothing
     remove_sub_device_manager = _nothing
     set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
-
-
-class MeshDeviceView:
-    """A mesh seen as a grid of chips."""
-
-    def __init__(self, mesh: MeshDevice):
-        self._mesh = mesh
-
-    def shape(self) -> MeshShape:
-        """Rows and columns."""
-        return self._mesh.shape
-
-    def num_devices(self) -> int:
-        """How many chips."""
-        return self._mesh.get_num_devices()
-
-    def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`."""
-        return tuple(coord) in self._mesh.grid.coords
 
 
 @checked("compute_distribution_to_mesh_mapping")

@@ -124,6 +124,27 @@ class Grid:
         return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
 
 
+class MeshDeviceView:
+    """The chips of a mesh, or of a tensor's shards on the host, and which of them are local."""
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+
+    def shape(self) -> MeshShape:
+        """Rows and columns."""
+        return MeshShape(self._grid.mesh_shape)
+
+    def num_devices(self) -> int:
+        """How many chips."""
+        return len(self._grid.covers)
+
+    def is_local(self, coord: MeshCoordinate) -> bool:
+        """True where this process drives the chip at `coord`."""
+        grid, place = self._grid, tuple(coord)
+        inside = is_inside(place, grid.mesh_shape)
+        return inside and (grid.owners is None or grid.owner_of(place) == grid.owners.me)
+
+
 @lru_cache(maxsize=4096)
 def grid_over(
     mesh_shape: Coordinate,

@@ -11,7 +11,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
-from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology
+from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
 from ttkit.sim.tensor.memory import Allocation, bytes_of, padded
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
@@ -135,9 +135,9 @@ class Tensor:
         """The coordinates of the chips that have a shard."""
         return [MeshCoordinate(c) for c in self.grid.covers]
 
-    def host_buffer(self) -> DistributedHostBuffer:
+    def host_buffer(self) -> MeshDeviceView:
         """The host shards over the mesh that they were made for."""
-        return DistributedHostBuffer(self.grid)
+        return MeshDeviceView(self.grid)
 
     def memory_config(self) -> MemoryConfig:
         """Where the buffers are."""
@@ -207,23 +207,6 @@ class Tensor:
     __str__ = __repr__
 
     _repr_html_ = drawn_by("tensor.draw_tensor")
-
-
-class DistributedHostBuffer:
-    """Host shards over a mesh shape."""
-
-    def __init__(self, grid: Grid):
-        self._grid = grid
-
-    def shape(self) -> MeshShape:
-        """The mesh shape."""
-        return MeshShape(self._grid.mesh_shape)
-
-    def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host has the shard at `coord`."""
-        return (
-            self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
-        )
 
 
 def new_tensor(
