@@ -75,8 +75,7 @@ def add_up(
 ) -> Any:
     """Return `all_reduce` in another element type."""
     if math_op is not None and math_op.name != "Sum":
-        rule = f"chips add, and do not take {math_op}"
-        fail("all_reduce_async", rule, "ttnn.ReduceType.Sum")
+        fail("all_reduce_async", f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
     total = all_reduce(input_tensor, cluster_axis=cluster_axis, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 

@@ -127,8 +127,7 @@ class World:
         """Raise where an earlier wait was given up; called before a message is begun."""
         if self._broken:
             rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
-            cure = "restart all ranks"
-            fail(str(asked), rule, cure, CollectiveMismatch)
+            fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
 
     def wait(
         self,

@@ -1,4 +1,4 @@
-"""Unexpected behaviour of ttnn 0.81.1: topologies of results, host conversions, refusals.
+"""What ttnn 0.81.1 does, as it was seen: topologies of results, conversions on the host.
 
 Cases with a number (#7e2ea) are golden ones, in tests/conformance; tests/sim/test_quirks.py has the
 rest.
