@@ -72,13 +72,15 @@ class Communicator(NamedTuple):
         return made
 
 
-def _communicator(group: ProcessGroup) -> Communicator:
-    here = mpi.world()
-    if group.hosts not in here.communicators:
-        ranks = here.ranks(group.hosts)
-        comm = here.group(ranks)
-        here.communicators[group.hosts] = Communicator(ranks, comm, blocks.shared_sum(comm))
-    return here.communicators[group.hosts]  # type: ignore[no-any-return]
+communicators: dict[tuple[int, ...], Communicator] = {}  # Each is of some host ranks.
+
+
+def _communicator(hosts: tuple[int, ...]) -> Communicator:
+    if hosts not in communicators:
+        ranks = mpi.world().ranks(hosts)
+        comm = mpi.world().group(ranks)
+        communicators[hosts] = Communicator(ranks, comm, blocks.shared_sum(comm))
+    return communicators[hosts]
 
 
 def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
@@ -93,7 +95,7 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
         if sums and chips.size * values.itemsize * math.prod(
             tensor.shard_shape
         ) > EXACT_BELOW * len(group.hosts):
-            values = _added_up(tensor, axes, _communicator(group))
+            values = _added_up(tensor, axes, _communicator(group.hosts))
             if name == "summed":
                 return values
             sizes = [grid.mesh_shape[a] for a in axes]
@@ -127,7 +129,7 @@ def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
     lead, counts = len(group.blocks), group.blocks
-    parts = _communicator(group).run("Allgather", mine, counts + mine.shape, "all_gather")
+    parts = _communicator(group.hosts).run("Allgather", mine, counts + mine.shape, "all_gather")
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])

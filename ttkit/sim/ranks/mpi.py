@@ -6,6 +6,7 @@ mpi4py is imported at the first communication, never by one process on its own.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import time
 from collections.abc import Sequence
@@ -71,8 +72,6 @@ class World:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
-        # `ccl_mpi` keeps its communicators here, by their host ranks.
-        self.communicators: dict[Any, Any] = {}
         given = binding()
         shared = given is not None and shared_mesh(*given) is not None
         mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
@@ -226,19 +225,15 @@ def numbered(ranks: Sequence[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
-_world: list[World] = []
-
-
+@functools.cache
 def world() -> World:
     """All ranks; the first time, every rank must ask."""
-    if not _world:
-        _world.append(World())
-    return _world[0]
+    return World()
 
 
 def me() -> int:
     """This rank; 0 where the ranks have not found each other."""
-    return _world[0].rank if _world else 0
+    return world().rank if world.cache_info().currsize else 0
 
 
 def members(grid: Grid) -> list[int]:
