@@ -73,36 +73,32 @@ class World:
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
         given = binding()
-        shared = given is not None and shared_mesh(*given) is not None
-        mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
+        mine = "" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
-        self.rank_of: dict[tuple[int, int], int] = {}  # Each (mesh id, host rank) has one rank.
+        self.rank_of: dict[int, int] = {}  # Each host rank of this rank's mesh has one rank.
+        ours = str(given[0]) if given is not None and shared_mesh(*given) is not None else None
         for rank, text in sorted(bindings.items()):
-            if text != "none":
-                mesh_id, host_rank, of_several = map(int, text.split())
-                taken = self.rank_of.get((mesh_id, host_rank))
-                if taken is not None and of_several:
+            mesh_id, _, host_rank = text.partition(" ")
+            if mesh_id == ours:
+                taken = self.rank_of.setdefault(int(host_rank), rank)
+                if taken != rank:
                     rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
                     rule += f" TT_MESH_HOST_RANK={host_rank}"
                     cure = "a binding of its own for each rank in rank_bindings.yaml"
                     fail("start of the ranks", rule, cure)
-                # Programs that share no mesh may use the same ids, each in its own descriptor; this
-                # rank then keeps its own.
-                if taken is None or rank == self.rank:
-                    self.rank_of[mesh_id, host_rank] = rank
         # The communicator is a duplicate, so that mpi4py messages of the user's program never mix
         # with the kit's messages.
         self.comm = self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of this rank's mesh."""
-        mesh_id = (binding() or (0, 0))[0]
         for host_rank in host_ranks:
-            if (mesh_id, host_rank) not in self.rank_of:
-                rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
-                rule += f" were started, for {sorted(self.rank_of)}"
-                fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
-        return [self.rank_of[mesh_id, host_rank] for host_rank in host_ranks]
+            if host_rank not in self.rank_of:
+                rule = f"host rank {host_rank} is not running: {self.size} ranks were started, for"
+                rule += f" {sorted(self.rank_of)}"
+                cure = "one rank for each host of the descriptor"
+                fail("use a mesh that ranks share", rule, cure)
+        return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A communicator of some ranks, in that order; all of them must ask."""
