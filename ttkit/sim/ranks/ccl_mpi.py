@@ -57,9 +57,8 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
 
 
 class Communicator(NamedTuple):
-    """The ranks of a process group, their communicator of MPI and their shared memory."""
+    """The communicator of a process group's ranks, and their shared memory."""
 
-    ranks: list[int]
     comm: Any
     # This is None where the ranks share no memory, as on several hosts.
     shared: blocks.SharedSum | None
@@ -68,7 +67,7 @@ class Communicator(NamedTuple):
         """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
         mine = np.ascontiguousarray(mine)
         made = blocks.empty(shape, mine.dtype)
-        mpi.world().run(self.comm, call, (mine, made), asked, self.ranks)
+        mpi.world().run(self.comm, call, (mine, made), asked)
         return made
 
 
@@ -77,9 +76,8 @@ communicators: dict[tuple[int, ...], Communicator] = {}  # Each is of some host 
 
 def _communicator(hosts: tuple[int, ...]) -> Communicator:
     if hosts not in communicators:
-        ranks = mpi.world().ranks(hosts)
-        comm = mpi.world().group(ranks)
-        communicators[hosts] = Communicator(ranks, comm, blocks.shared_sum(comm))
+        comm = mpi.world().group(mpi.world().ranks(hosts))
+        communicators[hosts] = Communicator(comm, blocks.shared_sum(comm))
     return communicators[hosts]
 
 
@@ -143,7 +141,7 @@ def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
     if group.shared is None:
         return group.run("Allreduce", mine, mine.shape, "all_reduce")
     run = mpi.world().run
-    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce", group.ranks)
+    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce")
     total = blocks.empty(mine.shape, mine.dtype)
     group.shared.add_up(np.ascontiguousarray(mine), total, meet)
     return total
@@ -175,7 +173,7 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array())
     flat = np.empty(sum(counts), mine.dtype)
-    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
+    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather")
     # The values arrive in the order of the ranks, and must be put in mesh order.
     place = np.argsort(np.argsort(sources, kind="stable"))
     return flat.reshape((full.size,) + shard)[place].reshape(full.shape + shard), full

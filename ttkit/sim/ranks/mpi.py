@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
 
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
-CALL, BINDING, SOCKET = 30801, 30802, 30803  # MPI messages carry these tags.
+CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 # A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
 
@@ -74,7 +74,7 @@ class World:
         self._groups: dict[tuple[int, ...], Any] = {}
         given = binding()
         mine = "" if given is None else f"{given[0]} {given[1]}"
-        bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
+        bindings = self.swap(mine, range(self.size), "find the other ranks")
         self.rank_of: dict[int, int] = {}  # Each host rank of this rank's mesh has one rank.
         ours = str(given[0]) if given is not None and shared_mesh(*given) is not None else None
         for rank, text in sorted(bindings.items()):
@@ -107,14 +107,14 @@ class World:
             self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
         return self._groups[key]
 
-    def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
+    def swap(self, text: str, ranks: Sequence[int], asked: str) -> dict[int, str]:
         """Send `text` to these ranks and receive theirs: {rank: text}, this one's included."""
         self.in_step(asked)
         mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
         theirs = np.empty((len(others), TEXT), np.uint8)
-        receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
-        sends = [self.comm.Isend(mine, r, tag) for r in others]
+        receives = [self.comm.Irecv(theirs[i], r, CALL) for i, r in enumerate(others)]
+        sends = [self.comm.Isend(mine, r, CALL) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
         return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
@@ -180,15 +180,13 @@ class World:
         cure += " ttkit.rank_checks(timeout_s=...)"
         fail(asked, rule, cure, CollectiveMismatch)
 
-    def run(
-        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
-    ) -> None:
+    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
         if self._broken:
             self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), arguments)
+            self.wait([request], [-1], asked, (), arguments)
         else:
             getattr(comm, call)(*arguments)
 
