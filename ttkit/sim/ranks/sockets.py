@@ -254,11 +254,12 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             channel.queue.append((about, _shifted(array, axis, step)))
             return []
     replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
-    chips = array if replicated else input_tensor.full_array()
+    chips = np.ascontiguousarray(array) if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, pairs in mesh_socket._routes.items():
-        places = [0] if replicated else [grid.coords.index(sender) for sender, _ in pairs]
-        values = chips[places]
+        # A replicated tensor is sent once.
+        places = [grid.coords.index(sender) for sender, _ in pairs]
+        values = chips if replicated else chips[places]
         if rank == mpi.me():
             channel.queue.append((about, values))
         else:
@@ -327,6 +328,8 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
     every = len({place for places, _ in arrived for place in places}) == grid.size
     if every and all(len(v) == 1 and (v is first or np.array_equal(v, first)) for _, v in arrived):
         return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
+    if len(first) == grid.size and arrived[0][0] == list(range(grid.size)):
+        return first.reshape(grid.shape + tensor.shard_shape)
     into = np.empty(shape, first.dtype) if every else np.array(tensor.full_array()).reshape(shape)
     for places, values in arrived:
         into[places] = values
