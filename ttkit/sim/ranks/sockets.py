@@ -254,12 +254,12 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             channel.queue.append((about, _shifted(array, axis, step)))
             return []
     replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
-    chips = np.ascontiguousarray(array) if replicated else input_tensor.full_array()
+    chips = array if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, pairs in mesh_socket._routes.items():
         # A replicated tensor is sent once.
         places = [grid.coords.index(sender) for sender, _ in pairs]
-        values = chips if replicated else chips[places]
+        values = np.ascontiguousarray(chips if replicated else chips[places])
         if rank == mpi.me():
             channel.queue.append((about, values))
         else:
