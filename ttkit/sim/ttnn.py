@@ -88,19 +88,18 @@ from ttkit.sim.models import decode as _decode
 from ttkit.sim.models import experts as _experts
 from ttkit.sim.models import heads as _heads
 from ttkit.sim.models import norms as _nn
-from ttkit.sim.models import sampling as _sampling
 from ttkit.sim.ops import binary as _binary
 from ttkit.sim.ops import filling as _filling
 from ttkit.sim.ops import reductions as _reductions
 from ttkit.sim.ops.movement import (
     aggregate_tensor,
+    allocate_tensor_on_device,
     combine_device_tensors,
     distribute_tensor,
     from_host_shards,
     get_device_tensors,
 )
 from ttkit.sim.ops.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.ops.resharding import allocate_tensor_on_device
 from ttkit.sim.ranks.sockets import (
     MeshCoreCoord,
     MeshSocket,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from ttkit.hardware import SYSTEMS
 from ttkit.plans import recorded
 from ttkit.sim.mesh.mesh import MeshDevice
-from ttkit.sim.tape import Tape, running
+from ttkit.sim.tape import Tape, TapeWithoutValues, running
 from ttkit.sim.tensor.enums import FabricConfig
 
 ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
@@ -44,7 +44,7 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """
     mesh = MeshWithoutValues(shape)
     others, collectives = running[:], list(recorded.latest)
-    calls = Tape(mesh=mesh)
+    calls = TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls

@@ -13,14 +13,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import check
 from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
+from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
-from ttkit.sim.tensor.quirks import merged
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -121,27 +120,18 @@ def _binary(
         activations: of the first operand, the second, and the result.
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        on_mesh(a, b)
-        same = a.shard_shape == b.shard_shape
-        if not same:
-            check_broadcast(a.shard_shape, b.shard_shape)
+        on = Operands(a, b)
+        like, topology, (x, y) = on.like, on.topology, on.broadcast()
         given = takes.get((a.dtype, b.dtype))
         if given is None:
             _refuse_pair(name, takes, a, b)
-        if same and a.grid is b.grid:
-            like, x, y = a, a.array, b.array
-            one = a.topology is b.topology
-            topology = a.topology if one else merged(a.mesh.grid, a.topology, b.topology)
-        else:
-            like, (x, y), topology = aligned((a, b))
         layout = a.layout if a.layout is b.layout else Layout.TILE
     else:
         like, number = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
-        given, layout, topology = like.dtype, like.layout, like.topology
+        given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
         if given not in FLOATS:
             _check_number(name, takes, given, number)
-        values = like.array
         number = values.dtype.type(number)
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
@@ -155,27 +145,6 @@ def _binary(
     return result(
         like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
     )
-
-
-def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Give a division the keyword `rounding_mode`."""
-
-    def call(
-        input_tensor_a: Tensor | float,
-        input_tensor_b: Tensor | float,
-        *,
-        rounding_mode: str | None = None,
-        **how: Any,
-    ) -> Tensor:
-        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
-        if rounding_mode not in (None, "floor", "trunc"):
-            rule = "Incorrect rounding mode (expected None, 'trunc', or 'floor')"
-            fail(f"divide(rounding_mode={rounding_mode!r})", rule)
-        if rounding_mode:
-            how["activations"] = [rounding_mode, *how.get("activations", NONE)]
-        return divide(input_tensor_a, input_tensor_b, **how)
-
-    return keywords_of(divide)(call)
 
 
 def _enter(name: str, function: Function) -> None:
@@ -201,13 +170,11 @@ def _enter(name: str, function: Function) -> None:
         return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
-    if name == "divide":
-        call = _rounded(call)
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes)(in_place)
-    operation(name, dtypes=takes)(call)
+        operation(f"{name}_")(in_place)
+    operation(name)(call)
 
 
 for _name, _function in FUNCTIONS.items():
@@ -215,7 +182,7 @@ for _name, _function in FUNCTIONS.items():
 
 
 # ---------------------------------------------------------------- three operands
-@operation("clamp", dtypes=TAKES["maximum"])
+@operation("clamp")
 def clamp(
     input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Tensor:
@@ -239,11 +206,12 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     operands = (predicate, true_value, false_value)
     tensors = [t for t in operands if isinstance(t, Tensor)]
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    like, (condition, *arrays), topology = broadcast(tensors)
+    on = Operands(*tensors)
+    condition, *arrays = on.broadcast()
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
-    values = _chosen(condition != 0, yes, no, len(like.grid.shape))
+    values = _chosen(condition != 0, yes, no, on.lead)
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
-    return result(like, values, dtype=dtype, topology=topology)
+    return on.result(values, dtype, layout=on.like.layout)
 
 
 def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
@@ -266,9 +234,8 @@ def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
 
 def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
     def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        like, arrays, topology = broadcast((input_a, input_b, input_c))
-        values = function(*arrays, F(value))
-        return result(like, values, dtype=input_a.dtype, topology=topology)
+        on = Operands(input_a, input_b, input_c)
+        return on.result(function(*on.broadcast(), F(value)), layout=on.like.layout)
 
     call.__doc__ = f"Return a + value * b {what} c."
     operation(name)(call)
