@@ -171,19 +171,9 @@ REFUSED = {
         lambda p: ttnn.layer_norm(p((32, 64)), weight=p((1, 96))),
         "gamma padded widths must match",
     ),
-    "gamma rows": (
-        lambda p: ttnn.rms_norm(p((32, 64)), weight=p((64,), layout=ROWS)),
-        "gamma or beta needs to equal tile width",
-    ),
     "table type": (
         lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32))),
         "Weights tensor must have BFLOAT16 dtype",
-    ),
-    "table rank": (
-        lambda p: ttnn.embedding(
-            p((1, 32), dtype=ttnn.uint32, low=3), p((2, 8, 32), dtype=ttnn.bfloat16)
-        ),
-        r"must be 1 but got \[2\]",
     ),
     "index": (
         lambda p: ttnn.embedding(

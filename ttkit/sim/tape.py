@@ -202,7 +202,7 @@ def stored_bytes(tensors: Sequence[Any]) -> int:
 # ---------------------------------------------------------------- calls without values
 # At most this many calls are known; a search over layouts needs a few thousand.
 MOST = 1 << 15
-PLAIN = (int, str, NoneType, Enum)
+PLAIN = (int, float, str, NoneType, Enum)
 # These fields of a result are the same each time; its mesh and its memory are new.
 SAME = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
 

@@ -32,13 +32,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         shape, volume = vector.shard_shape, vector.logical_volume()
         what = "gamma" if vector is weight else "beta"
         differ = f"Input and {what} padded widths must match: {width} and {shape[-1]}"
-        rule = "the last padded dim of gamma or beta needs to equal tile width"
-        loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
-        cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
-        check(
-            (width not in (shape[-1], volume), differ, "shard them like the input's width"),
-            (loose, f"{rule}, got {list(shape)}", cure),
-        )
+        check((width not in (shape[-1], volume), differ, "shard them like the input's width"))
         if volume != width:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
         array = array.reshape(array.shape[: on.lead] + (*ones, width))
@@ -198,7 +192,7 @@ def embedding(
     on = Operands(input_tensor, weight)
     kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
     whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
-    *front, rows, width = weight.shard_shape
+    rows, width = weight.shard_shape[-2:]
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
@@ -209,7 +203,6 @@ def embedding(
     check(
         (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
         (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
-        (set(front) - {1}, f"First two dimensions for the weights must be 1 but got {front}"),
         (first < 0 or last >= rows, outside, "indices below the number of rows"),
     )
     table = table.reshape(table.shape[: on.lead] + (rows, width))

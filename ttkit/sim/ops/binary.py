@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
-Pairs = dict[tuple[DataType, DataType], DataType]
+Pairs = set[tuple[DataType, ...]]
 F = np.float32
 NONE: list[Any] = []  # This is ttnn's own default for activations, so nothing may write to it.
 
@@ -60,45 +60,38 @@ TESTS: dict[str, Function] = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
-# Each table has the element types that two operands may have together, and the result's type.
-SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
-ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
-ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
+# Each set has the element types that two operands may have together; the result has the first.
+SAME_FLOATS: Pairs = {(f, f) for f in FLOATS}
+ANY_FLOATS: Pairs = {(a, b) for a in FLOATS for b in FLOATS}
+ARITHMETIC = ANY_FLOATS | {(w, w) for w in INTEGERS}
 TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
 TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
 TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
-TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w) for w in INTEGERS[:2]})
 
-# Messages name these operations as ttnn's kernels do.
-KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
 # The first operand of these may be a number; they have a form that replaces the first operand.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
 
 
 # ---------------------------------------------------------------- types
-def _kernel(name: str) -> str:
-    name = name.removesuffix("_")
-    return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
-
-
-def _refuse_pair(name: str, takes: Pairs, a: Tensor, b: Tensor) -> NoReturn:
-    for letter, tensor, place in (("A", a, 0), ("B", b, 1)):
-        if all(tensor.dtype is not pair[place] for pair in takes):
-            rule = f"Input tensor {letter} dtype DataType::{tensor.dtype.name} is not supported for"
-            fail(None, f"{rule} {_kernel(name)}", "ttnn.typecast first")
-    rule = f"Mixed dtype is not supported for {_kernel(name)}"
-    rule += f", dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
+def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
+    """Check the element types of two operands."""
+    if given in takes:
+        return
+    for letter, place in (("A", 0), ("B", 1)):
+        if all(given[place] is not pair[place] for pair in takes):
+            rule = f"Input tensor {letter} dtype DataType::{given[place].name} is not supported for"
+            fail(None, f"{rule} ttnn.{name}", "ttnn.typecast first")
+    rule = f"Mixed dtype is not supported for ttnn.{name}"
+    rule += f", dtype A: DataType::{given[0].name}, dtype B: DataType::{given[1].name}"
     fail(None, rule, "ttnn.typecast one of them")
 
 
-def _check_number(name: str, takes: Pairs, kind: DataType, value: float) -> None:
+def _check_number(name: str, kind: DataType, value: float) -> None:
     """Check that a tensor of whole numbers takes the number, without rounding."""
-    if (kind, kind) not in takes:
-        rule = f"Input tensor A dtype DataType::{kind.name} is not supported for {_kernel(name)}"
-        fail(None, rule, "ttnn.typecast(tensor, ttnn.float32)")
     limits = np.iinfo(dtypes.numpy_dtype(kind))
     if not (float(value).is_integer() and limits.min <= value <= limits.max):
-        rule = f"{_kernel(name)} with a DataType::{kind.name} tensor cannot represent the scalar"
+        rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
         cure = "ttnn.typecast the tensor to a float type"
         fail(None, f"{rule} {value}: only a whole number within its range stays the same", cure)
 
@@ -122,16 +115,15 @@ def _binary(
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on = Operands(a, b)
         like, topology, (x, y) = on.like, on.topology, on.broadcast()
-        given = takes.get((a.dtype, b.dtype))
-        if given is None:
-            _refuse_pair(name, takes, a, b)
-        layout = a.layout if a.layout is b.layout else Layout.TILE
+        _check_types(name, takes, a.dtype, b.dtype)
+        given, layout = a.dtype, a.layout if a.layout is b.layout else Layout.TILE
     else:
         like, number = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
         given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
+        _check_types(name, takes, given, given)
         if given not in FLOATS:
-            _check_number(name, takes, given, number)
+            _check_number(name, given, number)
         number = values.dtype.type(number)
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations

@@ -15,7 +15,7 @@ from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import Shape, integer, integers
+from ttkit.sim.tensor.types import integer, integers
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
@@ -71,11 +71,9 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
         whole = reshape(pad(reshape(input_tensor, shard), ends), padded_shape)
         return get_item(whole, tuple(slice(n) for n in wanted))
     if math.prod(wanted) != have or -1 in wanted:
-        rule = "Invalid arguments to reshape"
-        if isinstance(shape, Shape):
-            rule = "Attempting to reshape between two shapes with different volumes"
-        rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
-        fail(None, f"{rule} {math.prod(wanted)}", "a shape with as many elements; one -1 at most")
+        rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} has {have}"
+        rule += f" elements, {wanted} has {math.prod(wanted)}"
+        fail(None, rule, "a shape with as many elements; one -1 at most")
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
