@@ -16,12 +16,12 @@ from ttkit.sim.ops.operation import on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
-from ttkit.sim.tensor.distribution import create_mesh_mapper, replicate_tensor_to_mesh_mapper
+from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.tensor.types import MeshMapperConfig, integer, integers
+from ttkit.sim.tensor.types import integer, integers
 
 Shape = Sequence[int]
 
@@ -157,8 +157,6 @@ def rand(
     They are the same on every device unless a mapper shards them.
     """
     asked = describe("rand", (shape,))
-    if isinstance(mesh_mapper, MeshMapperConfig):
-        mesh_mapper = create_mesh_mapper(device, mesh_mapper)
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
     values = generator.uniform(low, high, integers(shape, asked, 0)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)

@@ -187,7 +187,8 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
                 translate(error, asked)
             raise
         operands = tuple(given.values())
-        lies = getattr(operands[0], "plain_memory_config", DRAM_MEMORY_CONFIG) if given else None
+        first = operands[0] if operands else None
+        lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
             _settle(result, hint, operands)
         made = result[0] if type(result) is list and result else result
