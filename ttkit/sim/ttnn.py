@@ -89,11 +89,10 @@ from ttkit.sim.models import experts as _experts
 from ttkit.sim.models import heads as _heads
 from ttkit.sim.models import norms as _nn
 from ttkit.sim.ops import binary as _binary
-from ttkit.sim.ops import filling as _filling
 from ttkit.sim.ops import reductions as _reductions
+from ttkit.sim.ops.filling import allocate_tensor_on_device
 from ttkit.sim.ops.movement import (
     aggregate_tensor,
-    allocate_tensor_on_device,
     combine_device_tensors,
     distribute_tensor,
     from_host_shards,

@@ -12,16 +12,16 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh.mesh import MeshDevice
-from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.grid import SINGLE
+from ttkit.sim.tensor.grid import SINGLE, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.tensor.types import integer, integers
+from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.types import PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 
@@ -107,6 +107,28 @@ _enter("ones", 1.0, "ones")
 _enter("empty", 0.0, "a tensor of arbitrary values; the simulator gives zeros", "none")
 full = operation("full", "write")(_filled)
 full_like = operation("full_like", "arrange")(_filled_like)
+
+
+@checked("allocate_tensor_on_device")
+def allocate_tensor_on_device(
+    shape: Any,
+    dtype: Any = None,
+    layout: Layout | None = None,
+    mesh_device: Any = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return a tensor on every chip; its values are zeros here, and anything on a card.
+
+    Args:
+        shape: or a tensor's `spec`, and then the mesh.
+    """
+    if isinstance(shape, TensorSpec):
+        mesh_device = mesh_device or dtype
+        shape, dtype, layout, memory_config, _ = shape
+    made = full(shape, 0, dtype, layout, mesh_device, memory_config)
+    over, coords = mesh_device.shape, mesh_device.grid.covers
+    made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
+    return made
 
 
 @operation("arange", "write")

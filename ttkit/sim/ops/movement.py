@@ -12,7 +12,6 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check
 from ttkit.sim.mesh.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.mesh.mesh import MeshDevice
-from ttkit.sim.ops.filling import full
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape
 from ttkit.sim.ranks import ccl_mpi
@@ -34,8 +33,8 @@ from ttkit.sim.tensor.sharding import (
     plane,
     shards_of,
 )
-from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, keep_in, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
+from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
@@ -344,28 +343,6 @@ def sharded_to_interleaved_partial(
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
     part[:] = input_tensor.full_array().reshape(part.shape)
     return result(cache_tensor, whole, output=cache_tensor)
-
-
-@checked("allocate_tensor_on_device")
-def allocate_tensor_on_device(
-    shape: Any,
-    dtype: Any = None,
-    layout: Layout | None = None,
-    mesh_device: Any = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    """Return a tensor on every chip; its values are zeros here, and anything on a card.
-
-    Args:
-        shape: or a tensor's `spec`, and then the mesh.
-    """
-    if isinstance(shape, TensorSpec):
-        mesh_device = mesh_device or dtype
-        shape, dtype, layout, memory_config, _ = shape
-    made = full(shape, 0, dtype, layout, mesh_device, memory_config)
-    over, coords = mesh_device.shape, mesh_device.grid.covers
-    made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
-    return made
 
 
 # ---------------------------------------------------------------- device by device
