@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models.attention import NEVER, F, attend, hidden, softmax_of
 from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops

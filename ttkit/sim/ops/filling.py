@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
@@ -124,7 +124,7 @@ def allocate_tensor_on_device(
     """
     if isinstance(shape, TensorSpec):
         mesh_device = mesh_device or dtype
-        shape, dtype, layout, memory_config, _ = shape
+        shape, dtype, layout, memory_config = shape
     made = full(shape, 0, dtype, layout, mesh_device, memory_config)
     over, coords = mesh_device.shape, mesh_device.grid.covers
     made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)

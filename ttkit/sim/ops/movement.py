@@ -10,8 +10,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import check
-from ttkit.sim.mesh.cores import CoreRangeSet, num_cores_to_corerangeset
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape
 from ttkit.sim.ranks import ccl_mpi
@@ -22,16 +21,22 @@ from ttkit.sim.tensor.distribution import (
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, TensorMemoryLayout
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    DataType,
+    Layout,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
+from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
+    CoreRangeSet,
     MemoryConfig,
-    ShardOrientation,
     ShardSpec,
-    plane,
-    shards_of,
+    num_cores_to_corerangeset,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
