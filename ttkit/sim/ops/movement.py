@@ -210,6 +210,15 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     return _stored(input_a, output=input_b)
 
 
+@operation("assign", "store")
+def assign(
+    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+) -> Tensor:
+    """Return a copy, in another type where one is given; or write the values into `target`."""
+    on_mesh(input_tensor)
+    return _stored(input_tensor, dtype=dtype, output=target)
+
+
 @operation("to_memory_config", "store")
 def to_memory_config(
     tensor: Tensor,
