@@ -27,8 +27,8 @@ from ttkit.train.config.settings import (
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel import distributed
-from ttkit.train.pipeline.trainer import PipelineTrainer
 from ttkit.train.run import optimizers
+from ttkit.train.run.pipeline import PipelineTrainer
 
 ONE = Form()
 SMALL = TransformerConfig(

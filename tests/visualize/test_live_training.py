@@ -12,7 +12,7 @@ import pytest
 from visualize.test_training import record, run
 
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.run.run_folder import Record
+from ttkit.train.run.checkpoint import Record
 from ttkit.visualize.widgets import live_training
 
 

@@ -29,7 +29,7 @@ def train(words: Sequence[str]) -> int:
         return 0
     if asked.system:
         parser.error("--system is for --plan; TTKIT_SYSTEM chooses the simulated machine")
-    from ttkit.train.pipeline.trainer import PipelineTrainer
+    from ttkit.train.run.pipeline import PipelineTrainer
     from ttkit.train.run.trainer import Trainer
 
     kind = PipelineTrainer if settings.device_config.enable_pp else Trainer

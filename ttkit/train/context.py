@@ -297,7 +297,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.pipeline.mesh_sockets import SocketManager
+        from ttkit.train.parallel.p2p import SocketManager
 
         return SocketManager()
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ttkit.errors import fail
 from ttkit.hardware import System, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
@@ -242,8 +241,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
-            or a pipeline has several chunks on a stage.
+        TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the
+            mesh.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -254,13 +253,9 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device = settings.device_config
-    pipeline = settings.multihost_config.pipeline_parallel_config
-    if device.enable_pp and pipeline and pipeline.chunks_per_rank > 1:
-        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
-        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
     model, layout = settings.transformer_config, Layout.of(settings)
-    (first,), *_ = split_blocks(model, layout.pp, per_stage=settings.multihost_config.shares)
+    first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]
     on_one_mesh = layout.along(device.mesh_shape)
     plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
     layout.check(model, settings.training_config.batch_size, model.max_sequence_length)

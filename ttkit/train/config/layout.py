@@ -418,7 +418,7 @@ class Layout:
             parts = enumerate(split_blocks(settings.transformer_config, self.pp))
             stages = PipelineParallelConfig(
                 num_blocks=settings.transformer_config.num_blocks,
-                blocks_per_rank={rank: len(blocks) for rank, (blocks,) in parts},
+                blocks_per_rank={rank: len(blocks) for rank, blocks in parts},
                 schedule=self.schedule,  # type: ignore[arg-type]
             )
             multihost = MultihostConfig(

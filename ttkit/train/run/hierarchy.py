@@ -27,7 +27,7 @@ from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.parameter import Parameter
 from ttkit.train.parallel.distributed import averaged, one_copy
-from ttkit.train.pipeline.p2p import MPITransport, to_host
+from ttkit.train.parallel.p2p import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
@@ -51,10 +51,9 @@ class Exchange:
         parameters: what `model.parameters()` returns; values are not needed, but the layout has as
             many data-parallel groups as the workers'.
         num_workers: the aggregator's rank.
-        socket_type: "mpi" or "fabric".
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
+    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int):
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
@@ -67,17 +66,9 @@ class Exchange:
             role = name_of_role(rank, comm.size, num_workers)
             return f"the {message.what} of rank {rank}, {role}"
 
-        routes = [
-            (what, rank, num_workers)
-            for what in ("weight gradients", "weights")
-            for rank in range(comm.size)
-            if rank != num_workers and socket_type == "fabric"
-        ]
-        self.transport = MPITransport(comm, self.layout, routes, describe=describe)
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
-        if self.rank != num_workers:
-            self.transport.patience = 2
+        self.transport = MPITransport(comm, describe, 1 if self.rank == num_workers else 2)
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         return Message(what, number, Place(source, 0), Place(destination, 0))
@@ -156,12 +147,12 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
         ['worker', 'aggregator', 'optimizer']
     """
     tiers = world - num_workers + 1
-    if num_workers < 1 or tiers not in (2, 3):
+    if tiers not in (2, 3):
         rule = (
             f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} "
             f"(3-tier), and there are {world}"
         )
-        cure = f"ttkit run -n {max(num_workers, 1) + 2}, or num_workers: {max(world - 2, 1)}"
+        cure = f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}"
         fail("hierarchical training", rule, cure)
     role = name_of_role(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
@@ -174,7 +165,6 @@ class RemoteOptimizer(Optimizer):
     Args:
         parameters: what `model.parameters()` returns; they need no values yet.
         aggregator_rank: the rank to send to; the ranks below it are the workers.
-        socket_type: "mpi" or "fabric".
 
     Attributes:
         steps: how many updates the weights have had.
@@ -182,22 +172,24 @@ class RemoteOptimizer(Optimizer):
 
     Example::
 
-        remote = RemoteOptimizer(model.parameters(), aggregator_rank) remote.receive_weights() while
-        remote.running: remote.zero_grad() loss = ...              # of this worker's shard of batch
-        number `remote.steps` loss.backward()         # without synchronize_gradients: the
-        aggregator averages remote.step(loss)       # the number, for the log
+        remote = RemoteOptimizer(model.parameters(), aggregator_rank)
+        remote.receive_weights()
+        while remote.running:
+            remote.zero_grad()
+            loss = ...  # of this worker's shard of batch number `remote.steps`
+            loss.backward()  # without synchronize_gradients: the aggregator averages
+            remote.step(loss)  # the number, for the log
     """
 
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
         aggregator_rank: int,
-        socket_type: str = "mpi",
     ):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
-        self.exchange = Exchange(parameters, aggregator_rank, socket_type)
+        self.exchange = Exchange(parameters, aggregator_rank)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
@@ -240,7 +232,6 @@ class Aggregator:
             workers'.
         num_workers: ranks 0 to num_workers - 1.
         optimizer_rank: the rank of the optimizer.
-        socket_type: "mpi" or "fabric".
     """
 
     def __init__(
@@ -248,9 +239,8 @@ class Aggregator:
         parameters: Mapping[str, Parameter],
         num_workers: int,
         optimizer_rank: int,
-        socket_type: str = "mpi",
     ):
-        self.exchange = Exchange(parameters, num_workers, socket_type)
+        self.exchange = Exchange(parameters, num_workers)
         self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
@@ -292,9 +282,8 @@ class HierarchicalTrainer(Trainer):
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""
         super()._build()
-        multihost = self.settings.multihost_config
-        self.exchange = Exchange(self.parameters, multihost.num_workers, multihost.socket_type)
-        self.is_aggregator = self.exchange.rank == multihost.num_workers
+        self.exchange = Exchange(self.parameters, self.settings.multihost_config.num_workers)
+        self.is_aggregator = self.exchange.rank == self.exchange.num_workers
 
     def _send_weights(self, running: bool) -> None:
         exchange = self.exchange

@@ -31,10 +31,18 @@ from ttkit.train.parallel.ranks import (
     of_rank_0,
     start_mpi,
 )
-from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run import optimizers
+from ttkit.train.run.checkpoint import (
+    FREE,
+    History,
+    Record,
+    RunFolder,
+    Saved,
+    check_matches,
+    described,
+)
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
-from ttkit.train.run.run_folder import FREE, History, Record, RunFolder, Saved, described
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # A validation takes at most so many batches.
@@ -318,8 +326,7 @@ class Trainer:
         # The shapes of tensors do not show all settings, such as the number of heads.
         saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
-        shapes = {name: parameter.global_shape for name, parameter in self.parameters.items()}
-        checkpoint.check_matches(shapes, model)
+        check_matches(self.parameters, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
         state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
