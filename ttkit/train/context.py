@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.axes import enabled_axes
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, enabled, parallel_axes
 from ttkit.train.config.settings import Settings
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
@@ -100,7 +99,7 @@ class ParallelismContext:
     """
 
     def __init__(self, device: Any, config: DistributedConfig):
-        self.layout = Layout(axes=enabled_axes(device.shape, config)).on(device)
+        self.layout = Layout(axes=parallel_axes(device.shape, enabled(config))).on(device)
 
     def __repr__(self) -> str:
         shape = tuple(self.layout.device.shape)
@@ -366,7 +365,7 @@ def open_layout(settings: Settings) -> Layout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
-        TTKitError: another mesh is open, or its axes are assigned to other strategies.
+        TTKitError: another mesh is open.
     """
     context, device = AutoContext.get_instance(), settings.device_config
     layout = Layout.of(settings)
@@ -376,18 +375,10 @@ def open_layout(settings: Settings) -> Layout:
     if opened != wanted:
         rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
         fail("Trainer", rule, "AutoContext.close_device() first")
-    if layout.axes and not context.is_parallelism_context_initialized():
+    context.reset_parallelism_context()  # An earlier run may have made one with other axes.
+    if layout.axes:
         enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
-    # An earlier run may have made this context with other axes.
-    if context.is_parallelism_context_initialized():
-        axes = context.get_parallelism_context()
-        if axes.layout.axes != layout.axes:
-            asked = ", ".join(
-                f"{key}: {getattr(device, key)}" for key in ("enable_ddp", "enable_tp", "enable_cp")
-            )
-            rule = f"the context has {axes}, the configuration {asked}"
-            fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
     return layout.on(context.get_device())
 
 

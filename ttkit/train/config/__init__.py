@@ -3,9 +3,8 @@
 from ttkit.lazy import attach
 
 _NAMES = {
-    "axes": "parallel_axes",
     "files": "read_settings",
-    "layout": "Layout",
+    "layout": "Layout parallel_axes",
     "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
     "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig",
 }

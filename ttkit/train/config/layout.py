@@ -14,7 +14,6 @@ import numpy as np
 from ttkit import backend
 from ttkit.backend import from_numpy
 from ttkit.errors import fail
-from ttkit.train.config.axes import STRATEGIES, Axes, enabled_axes, parallel_axes
 from ttkit.train.config.settings import (
     DeviceConfig,
     MultihostConfig,
@@ -25,6 +24,18 @@ from ttkit.train.config.settings import (
     split_blocks,
 )
 
+# The strategies that take an axis of the mesh, in this order, with ttml's names.
+STRATEGIES = {"dp": "ddp", "cp": "cp", "tp": "tp"}
+# Each pair is a strategy and its mesh axis.
+Axes = tuple[tuple[str, int], ...]
+# The training guide quotes this sentence, so that users search for it.
+GUIDES_RULE = (
+    "The number of parallelization axes must be equal to the number of mesh shape dimensions"
+)
+GUIDES_CURE = (
+    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both; "
+    "enable_cp can take the place of either"
+)
 TIED = "both ends of a pipeline would train the token table of tied embeddings"
 TILE = 32
 
@@ -64,6 +75,46 @@ def zigzag(length: int, parts: int) -> np.ndarray:
     """
     chunks = np.arange(length).reshape(2 * parts, -1)
     return np.concatenate([chunks[[i, 2 * parts - 1 - i]].ravel() for i in range(parts)])
+
+
+def enabled(config: Any) -> list[str]:
+    """Return the strategies that a `DeviceConfig` or a `DistributedConfig` enables."""
+    return [name for name, key in STRATEGIES.items() if getattr(config, f"enable_{key}")]
+
+
+def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
+    """Return the mesh axis of each strategy that is on, by ttml's newest rule: on a line of chips,
+    the one strategy has the axis that is longer than 1, as the training guide promises for [1, 32].
+
+    Args:
+        shape: rows and columns of the mesh.
+        on: those of "dp", "cp" and "tp" that are on, in this order.
+
+    Raises:
+        TTKitError: the wrong number of strategies for the shape, in ttml's words.
+
+    Example:
+        >>> parallel_axes((4, 8), ["dp", "tp"]), parallel_axes((1, 32), ["tp"])
+        ((('dp', 0), ('tp', 1)), (('tp', 1),))
+    """
+    mesh = f"MeshShape({list(shape)})"
+    asked = " and ".join(f"enable_{STRATEGIES[name]}" for name in on) or "no parallelism"
+    wide = [axis for axis, size in enumerate(shape) if size > 1]
+    if not wide and not on:  # Programs for ttml make no parallelism context for one chip.
+        return ()
+    if len(wide) < 2 and len(on) != 1:
+        got = ", ".join(f"{STRATEGIES[s]}={str(s in on).lower()}" for s in ("dp", "tp", "cp"))
+        rule = (
+            f"For line mesh topology (shape {mesh}), exactly one parallelism type must be enabled."
+        )
+        fail(f"{asked} on {mesh}", f"{rule} Got: {got} ({GUIDES_RULE})", GUIDES_CURE)
+    if len(wide) == 2 and len(on) != 2:
+        rule = (
+            f"For 2D mesh (shape {mesh}), number of enabled parallelization axes ({len(on)}) must "
+            f"equal mesh dimensions (2). ({GUIDES_RULE})"
+        )
+        fail(f"{asked} on {mesh}", rule, GUIDES_CURE)
+    return tuple(zip(on, wide or [0]))
 
 
 @dataclass(frozen=True)
@@ -123,13 +174,9 @@ class Layout:
             >>> str(Layout.of(Settings(device)))
             'DP4 TP8'
         """
-        device, multihost, shared = (
-            settings.device_config,
-            settings.multihost_config,
-            settings.layout,
-        )
-        is_off = not (device.enable_ddp or device.enable_tp or device.enable_cp)
-        axes = () if is_off else enabled_axes(device.mesh_shape, device)
+        device, shared = settings.device_config, settings.layout
+        multihost, on = settings.multihost_config, enabled(device)
+        axes = parallel_axes(device.mesh_shape, on) if on else ()
         for key, asked, strategy in (
             ("zero", shared.zero, "enable_ddp"),
             ("expert_parallel", shared.expert_parallel, "enable_ddp"),
@@ -191,9 +238,8 @@ class Layout:
         """
         axes = self.axes
         if axes is None:
-            on = [name for name in STRATEGIES if getattr(self, name.replace("ddp", "dp")) > 1]
-            found = parallel_axes(shape, on) if on else {}
-            axes = tuple((name.replace("ddp", "dp"), axis) for name, axis in found.items())
+            on = [name for name in STRATEGIES if getattr(self, name) > 1]
+            axes = parallel_axes(shape, on) if on else ()
         sizes = {"dp": 1, "cp": 1, "tp": 1} | {name: shape[axis] for name, axis in axes}
         ep = sizes["dp"] if self.ep > 1 else 1
         return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
@@ -241,7 +287,7 @@ class Layout:
     def strategies(self) -> Iterator[tuple[str, int, int]]:
         """Yield (name in a configuration, mesh axis, chips) of each strategy with an axis."""
         for name, axis in self.axes or ():
-            yield {"dp": "DDP"}.get(name, name.upper()), axis, getattr(self, name)
+            yield STRATEGIES[name].upper(), axis, getattr(self, name)
 
     def mapper(
         self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None

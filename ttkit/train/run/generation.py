@@ -123,15 +123,7 @@ def generate(
     Raises:
         TTKitError: another number of prompts, an empty one, or more tokens than the model has
             positions for.
-        ValueError: a setting out of range.
     """
-    if temperature < 0 or new_tokens < 0 or (top_k is not None and top_k < 1):
-        rule = (
-            f"temperature {temperature} and new_tokens {new_tokens} are at least 0, "
-            f"top_k {top_k} at least 1"
-        )
-        cure = "temperature=0 for the most likely token each time, top_k=None for all"
-        fail("generate", rule, cure, ValueError)
     lengths = [len(prompt) for prompt in prompts]
     if len(prompts) != sampler.batch or not all(lengths):
         rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"

@@ -32,7 +32,7 @@ from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport
-from ttkit.train.parallel.ranks import check_same_model, mean, start_mpi
+from ttkit.train.parallel.ranks import mean, start_mpi
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import Saved, check_matches
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
@@ -231,7 +231,6 @@ class PipelineTrainer(Trainer):
         self.transport = MPITransport(self.comm.Split(self.part, self.rank))
         if self.parts > 1:
             self.replicas = self.comm.Split(self.rank % self.count, self.rank)
-            check_same_model(self.parameters, self.replicas)
 
     def _chosen_schedule(self) -> Schedule:
         """Return the schedule that was given, or that of the configuration.

@@ -20,17 +20,11 @@ from ttkit.train.autograd.tensor import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
-from ttkit.train.memory import check_memory
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.ranks import (
-    check_same_model,
-    interrupts,
-    mean,
-    of_rank_0,
-    start_mpi,
-)
+from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.plan import check_memory
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import (
     FREE,
@@ -92,9 +86,6 @@ class Trainer:
         self.run_folder = folder = None
         if config.checkpoint_dir:
             self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
-        elif step is not None:
-            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
-            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
         # Only rank 0 reads the checkpoint, since other hosts may not have it.
         saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
@@ -161,7 +152,6 @@ class Trainer:
         self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
             self.replicas, self.part, self.parts = self.comm, self.rank, self.world
-            check_same_model(self.parameters, self.replicas)
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
