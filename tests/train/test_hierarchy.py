@@ -180,7 +180,7 @@ def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
     assert "of rank 1, worker: nothing came in 15 s" in output, output
 
 
-@pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])
+@pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2)])
 def test_ranks_that_are_no_tiers_are_refused(world, workers):
     with pytest.raises(TTKitError, match="2-tier"):
         role_of(0, world, workers)
