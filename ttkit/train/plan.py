@@ -21,7 +21,7 @@ from ttkit.hardware import System, current_machine, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
-from ttkit.plans import Topology, topology
+from ttkit.plans import topology
 from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
 from ttkit.train.model.models import Transformer, create_model
@@ -133,32 +133,6 @@ class TrainingPlan(Tables):
         """The model's sizes."""
         return self.settings.transformer_config
 
-    @property
-    def axes(self) -> dict[str, int]:
-        """The mesh axis of each strategy that is on, as {"ddp": 0, "tp": 1}."""
-        return {name.lower(): axis for name, axis, _ in self.layout.strategies()}
-
-    @property
-    def ddp(self) -> int:
-        """The data-parallel replicas, which share the batch."""
-        return self.model.layout.dp
-
-    @property
-    def tp(self) -> int:
-        """Chips that share each layer."""
-        return self.model.layout.tp
-
-    @functools.cached_property
-    def topology(self) -> Topology:
-        """The chips of the mesh and their cables."""
-        shape: Any = self.settings.device_config.mesh_shape
-        return topology(self.system, shape)
-
-    @property
-    def passes(self) -> int:
-        """How often a step goes forward and backward: once for each micro-batch."""
-        return self.settings.training_config.gradient_accumulation_steps
-
     @functools.cached_property
     def parts(self) -> list[Part]:
         """The parameters by part of the model, blocks together, in the order of the model."""
@@ -200,7 +174,7 @@ class TrainingPlan(Tables):
         layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
-        place = Place(shape, self.layout.axes or (), layout.dp // self.ddp, hosts)
+        place = Place(shape, self.layout.axes or (), layout.dp // self.model.layout.dp, hosts)
         job = Job(
             replace(model, experimental=None),
             training.batch_size,
@@ -286,7 +260,7 @@ class TrainingPlan(Tables):
                 narrow | {"optimizer": {"type": "AdamW", "master_weights": False}},
             ),
         ]
-        for stage in range(self.layout.zero + 1, 4) if self.ddp > 1 else ():
+        for stage in range(self.layout.zero + 1, 4) if self.model.layout.dp > 1 else ():
             shared = replace(self.settings.layout, zero=stage)  # type: ignore[arg-type]
             settings = replace(self.settings, layout=shared)
             yield f"layout: {{zero: {stage}}}", replace(self, settings=settings)
@@ -322,8 +296,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         >>> from ttkit.train import read_settings
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
         >>> plan = training_plan(settings, "galaxy")
-        >>> plan.parameters, plan.axes, plan.ddp, plan.tp
-        (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)
+        >>> plan.parameters, plan.layout.axes, str(plan.layout)
+        (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device = settings.device_config

@@ -181,33 +181,29 @@ class Tensor:
         _propagate(self, seed, retain_graph)
 
     def __add__(self, other: Tensor | float) -> Tensor:
-        if not isinstance(other, Tensor):
-            value = ttnn.add(self.full(), other)
-            return recorded("add", value, [self], lambda grad: [grad])
-        return recorded(
-            "add",
-            ttnn.add(self.full(), other.full()),
-            [self, other],
-            lambda grad: [back_to(self, grad), back_to(other, grad)],
-        )
+        inputs, y = self._with(other)
+        value = ttnn.add(self.full(), y)
+        return recorded("add", value, inputs, lambda grad: [back_to(each, grad) for each in inputs])
+
+    def _with(self, other: Tensor | float) -> tuple[list[Tensor], Value | float]:
+        """Return the operands that gradients go to, and the other operand's value."""
+        if isinstance(other, Tensor):
+            return [self, other], other.full()
+        return [self], other
 
     def __sub__(self, other: Tensor | float) -> Tensor:
         return self + other * -1
 
     def __mul__(self, other: Tensor | float) -> Tensor:
-        x = self.full()
-        if not isinstance(other, Tensor):
-            value = ttnn.multiply(x, other)
-            return recorded("mul", value, [self], lambda grad: [ttnn.multiply(grad, other)])
-        y = other.full()
+        x, (inputs, y) = self.full(), self._with(other)
 
         def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(self, ttnn.multiply(grad, y)) if self._requires_grad else None,
-                back_to(other, ttnn.multiply(grad, x)) if other._requires_grad else None,
+                back_to(each, ttnn.multiply(grad, factor)) if each._requires_grad else None
+                for each, factor in zip(inputs, (y, x))
             ]
 
-        return recorded("mul", ttnn.multiply(x, y), [self, other], backward)
+        return recorded("mul", ttnn.multiply(x, y), inputs, backward)
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -23,7 +23,7 @@ from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
-KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
+KINDS = ("activations", "gradients", "weight gradients", "weights")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
 FIFO_BYTES = 1 << 16  # The receiving buffer of a socket has this size on each chip.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -348,25 +347,3 @@ class RunFolder:
                 cure = f"a smaller learning rate or use_clip_grad_norm, from {again}"
                 fail(f"save step {step} in {self.path}", f"{rule}, so it is not saved", cure)
         return save(self.path, step, tensors, meta)
-
-
-def described(trainer: Any) -> str:
-    """Return a trainer in a few lines: its run, model, mesh, batch and progress."""
-    config, model = trainer.settings.training_config, trainer.model_config
-    device = trainer.settings.device_config
-    shape = "x".join(map(str, device.mesh_shape))
-    axes = [f"{name} on axis {axis}" for name, axis, _ in trainer.layout.strategies()]
-    count = sum(math.prod(parameter.global_shape) for parameter in trainer.parameters.values())
-    size = f"{counted(model.num_blocks, 'block')}, {count:,} parameters"
-    rank = f", rank {trainer.rank} of {trainer.world}" if trainer.world > 1 else ""
-    loss = f", loss {trainer.history[-1].loss:.3g}" if trainer.history else ""
-    return "\n".join(
-        [
-            f"{type(trainer).__name__} of {config.project_name}{rank}",
-            f"  model: {model.model_type}, {size}",
-            f"  mesh: {shape}, {'; '.join(axes) or 'one copy on each chip'}",
-            f"  batch: {config.batch_size} sequences of {model.max_sequence_length} tokens",
-            f"  step {trainer.steps} of {trainer.max_steps}{loss}; "
-            f"checkpoints: {config.checkpoint_dir or 'none'}",
-        ]
-    )

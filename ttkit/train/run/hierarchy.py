@@ -15,6 +15,7 @@ rate makes larger steps there; here it averages as in the guide."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -77,8 +78,7 @@ class Exchange:
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
         """Start to send a rank two numbers, and an array of each parameter."""
-        self.transport.put(self._message("note", 0, self.rank, rank), np.array(note, np.float32))
-        for number, array in enumerate(arrays):
+        for number, array in enumerate(itertools.chain([np.array(note)], arrays)):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
     def receive(
@@ -87,14 +87,15 @@ class Exchange:
         """Wait for a rank's two numbers; return them and its arrays [groups, 1, rows, columns], as
         they arrive.
         """
+        shapes = [(groups, *parameter.global_shape[1:]) for parameter in self.parameters]
         awaited = [
-            (self._message(what, number, rank, self.rank), (groups, *parameter.global_shape[1:]))
-            for number, parameter in enumerate(self.parameters)
+            (self._message(what, number, rank, self.rank), shape)
+            for number, shape in enumerate([(2,), *shapes])
         ]
-        first, second = self.transport.fetch(self._message("note", 0, rank, self.rank), (2,))
         for message, shape in awaited:
             self.transport.has(message, shape)
         arrays = (self.transport.fetch(message, shape) for message, shape in awaited)
+        first, second = next(arrays)
         return float(first), float(second), arrays
 
     def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:

@@ -189,9 +189,6 @@ class PipelineTrainer(Trainer):
             rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
             cure = f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process"
             fail("PipelineTrainer", rule, cure)
-        if self.world < 2:
-            rule = "Pipeline parallel requires world_size > 1"
-            fail("PipelineTrainer", rule, "num_workers: 2 or more, or a Trainer")
         self.count = self._given.stages if self._given else len(multihost.shares) or self.world
         if self.world % self.count:
             rule = f"World size ({self.world}) is no multiple of the stages ({self.count})"

@@ -33,7 +33,6 @@ from ttkit.train.run.checkpoint import (
     RunFolder,
     Saved,
     check_matches,
-    described,
 )
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
@@ -116,9 +115,6 @@ class Trainer:
         else:
             for parameter in self.parameters.values():
                 parameter.place(parameter.draw(config.seed))
-
-    def __repr__(self) -> str:
-        return described(self)
 
     def __enter__(self) -> Trainer:
         return self
