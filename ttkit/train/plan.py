@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -42,14 +42,11 @@ def tiled(shape: Sequence[int]) -> int:
     return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
 
 
-def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
+def state_bytes(parameters: Sequence[Parameter], training: TrainingConfig) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state on each chip."""
-    size, whole, own = ELEMENT_BYTES[training.precision], 0, 0
-    stage = 0
-    for parameter in parameters:
-        stage = parameter.layout.zero
-        whole += tiled(parameter.local_shape)
-        own += tiled(parameter.shard_shape)
+    size, stage = ELEMENT_BYTES[training.precision], parameters[0].layout.zero
+    whole = sum(tiled(parameter.local_shape) for parameter in parameters)
+    own = sum(tiled(parameter.shard_shape) for parameter in parameters)
     asked = training.optimizer or {}
     if asked.get("type", "AdamW") == "SGD":
         optimizer = size if asked.get("momentum") else 0

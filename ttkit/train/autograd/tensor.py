@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,14 @@ from ttkit.train.context import AutoContext, recording
 Value = Any  # A ttnn.Tensor of the simulator or of the real library.
 
 
-class Node:
+class Node(NamedTuple):
     """One recorded operation: its inputs, and how the gradient of its result becomes one of each
     input.
     """
 
-    __slots__ = ("backward", "inputs", "name")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[Tensor],
-        backward: Callable[[Value], Sequence[Value | None]],
-    ):
-        self.name, self.inputs, self.backward = name, tuple(inputs), backward
+    name: str
+    inputs: Sequence[Tensor]
+    backward: Callable[[Value], Sequence[Value | None]]
 
 
 # This node replaces one that a backward pass has used and freed.

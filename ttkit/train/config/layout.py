@@ -337,6 +337,11 @@ class Layout:
         where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
 
+    def numbers(self, size: int, tp_dim: int | None = None) -> Any:
+        """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""
+        row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
+        return self.place(row, dtype=backend.load().float32, tp_dim=tp_dim)
+
     # ------------------------------------------------------------ rules
     def zero_dim(self, shape: Sequence[int]) -> int | None:
         """Return the dimension along which ZeRO shards a weight, in whole tiles; None if it does

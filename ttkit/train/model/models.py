@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ttkit import ttnn
 from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import ops
@@ -74,12 +73,8 @@ class Vocabulary(Module):
 
     @functools.cached_property
     def numbers(self) -> Value:
-        """The token of each column of a device's logits, [1, 1, 1, V on this device].
-
-        They are float32: exact up to 2^24."""
-        row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
-        tp_dim = 3 if self.layout.tp > 1 else None
-        return self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
+        """The token of each column of a device's logits, [1, 1, 1, V on this device]."""
+        return self.layout.numbers(self.padded, 3)
 
     def embed(self, ids: Value) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
