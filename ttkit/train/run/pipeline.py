@@ -349,19 +349,12 @@ class PipelineTrainer(Trainer):
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
     def collected(self) -> dict[str, np.ndarray]:
-        """Return the global arrays of a checkpoint, whole on rank 0; they are sent one by one, so
-        that no message has a whole stage.
-        """
+        """Return the global arrays of a checkpoint, whole on rank 0."""
         mine = super().collected()
         if self.comm is None:
             return mine
-        if 0 < self.rank < self.count:
-            for item in [*mine.items(), None]:
-                self.comm.send(item, 0)
-        for stage in range(1, self.count) if self.rank == 0 else ():
-            while (item := self.comm.recv(source=stage)) is not None:
-                mine[item[0]] = item[1]
-        return mine
+        parts = self.comm.gather(mine if self.part == 0 else {}) or []
+        return {name: array for part in parts for name, array in part.items()}
 
     def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
