@@ -70,6 +70,8 @@ class Exchange:
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
         self.transport = MPITransport(comm, describe, 1 if self.rank == num_workers else 2)
+        # The aggregator's peers are the workers; for any other rank it is the only one.
+        self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         return Message(what, number, Place(source, 0), Place(destination, 0))
@@ -99,25 +101,28 @@ class Exchange:
         return float(first), float(second), arrays
 
     def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
-        """Send all workers the weights after so many steps, and whether another step comes."""
+        """Send all peers the weights after so many steps, and whether another step comes."""
         weights = list(weights)
-        for worker in range(self.num_workers):
-            self.send("weights", worker, weights, (steps, running))
+        for peer in self.peers:
+            self.send("weights", peer, weights, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the workers' mean loss, and the mean of each gradient over all workers and the
-        groups of their meshes.
+        """Return the peers' mean loss, and the mean of each gradient over the peers and, of
+        workers, the groups of their meshes.
         """
-        layout, workers = self.layout, self.num_workers
+        layout = self.layout
+        groups = layout.dp if self.rank == self.num_workers else 1
         loss, sums = 0.0, dict[int, Value]()
-        for worker in range(workers):  # A fixed order of addition makes runs reproducible.
-            part, _, arrays = self.receive("weight gradients", worker, layout.dp)
-            loss += part / workers
+        for peer in self.peers:  # A fixed order of addition makes runs reproducible.
+            part, _, arrays = self.receive("weight gradients", peer, groups)
+            loss += part / len(self.peers)
             for number, array in enumerate(arrays):
-                value = layout.place(array, dtype=ttnn.float32, dp_dim=0)
+                dp_dim = 0 if groups > 1 else None
+                value = layout.place(array, dtype=ttnn.float32, dp_dim=dp_dim)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
-        means = (ttnn.multiply(total, 1 / workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, layout.dp_axis)) for mean in means]
+        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
+        axis = layout.dp_axis if groups > 1 else None
+        return loss, [one_copy(averaged(mean, axis)) for mean in means]
 
 
 def by_group(parameter: Parameter) -> np.ndarray:
@@ -284,25 +289,16 @@ class HierarchicalTrainer(Trainer):
         """Make the model, and connect to the workers or the aggregator."""
         super()._build()
         self.exchange = Exchange(self.parameters, self.settings.multihost_config.num_workers)
-        self.is_aggregator = self.exchange.rank == self.exchange.num_workers
 
     def _send_weights(self, running: bool) -> None:
-        exchange = self.exchange
-        weights = (parameter.gather() for parameter in exchange.parameters)
-        if self.is_aggregator:
-            exchange.send_weights(weights, self.steps, running)
-        else:
-            exchange.send("weights", exchange.num_workers, weights, (self.steps, running))
+        weights = (parameter.gather() for parameter in self.exchange.parameters)
+        self.exchange.send_weights(weights, self.steps, running)
 
     def gradients(self) -> float:
-        """Send the workers the weights; return their mean loss and set the mean gradients."""
+        """Send the weights away; return the mean loss of the workers and set the mean gradients."""
         exchange = self.exchange
         self._send_weights(True)
-        if self.is_aggregator:
-            loss, means = exchange.average()
-        else:
-            loss, _, arrays = exchange.receive("weight gradients", exchange.num_workers)
-            means = list(arrays)
+        loss, means = exchange.average()
         for parameter, array in zip(exchange.parameters, means):
             parameter.set_shard_grad(parameter.distribute(array, parameter.dtype, shard=True))
         exchange.transport.flush()
