@@ -271,6 +271,7 @@ class MultihostConfig(Section):
 
     enabled: StrictBool = False
     num_workers: Count = 1
+    # Tensors travel through the hosts either way; ttml's "fabric" sends them from chip to chip.
     socket_type: Literal["mpi", "fabric"] = "mpi"
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
