@@ -34,7 +34,8 @@ _NAMES = {
     "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
     "model.models": "Transformer create_model",
     "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "config.layout": "Layout parallel_axes",
+    "config.axes": "parallel_axes",
+    "config.layout": "Layout",
     "run.pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "

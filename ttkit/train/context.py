@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.layout import Layout, enabled, parallel_axes
+from ttkit.train.config.axes import enabled, parallel_axes
+from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"

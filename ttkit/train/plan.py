@@ -22,24 +22,13 @@ from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
-from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.parameter import Parameter, tiled
 from ttkit.words import Tables, short
 
 MASTER_BYTES = 4  # A master weight is a float32 copy.
-
-
-def tiled(shape: Sequence[int]) -> int:
-    """Return the elements of a tensor in whole tiles: 32 divides its last two dimensions.
-
-    Example:
-        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
-        (12288, 36864)
-    """
-    *front, rows, columns = shape
-    return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
 
 
 def state_bytes(parameters: Sequence[Parameter], training: TrainingConfig) -> dict[str, int]:

@@ -4,7 +4,8 @@ from ttkit.lazy import attach
 
 _NAMES = {
     "files": "read_settings",
-    "layout": "Layout parallel_axes",
+    "axes": "parallel_axes",
+    "layout": "Layout",
     "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
     "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig",
 }
