@@ -19,6 +19,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, Chip, Fact, Rate  # noqa: E402
 from ttkit.hardware.systems import SYSTEMS, System, grid_ids  # noqa: E402
+from ttkit.layouts.costs import EFFICIENCY  # noqa: E402
 from ttkit.layouts.inference import (  # noqa: E402
     DRAM_SHARE,
     LAYER_S,
@@ -26,7 +27,6 @@ from ttkit.layouts.inference import (  # noqa: E402
     InferencePlan,
     plan_inference,
 )
-from ttkit.layouts.times import EFFICIENCY  # noqa: E402
 from ttkit.plans import all_gather, all_reduce, cost, reduce_scatter, topology  # noqa: E402
 from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
 from ttkit.train.config.layout import Layout  # noqa: E402

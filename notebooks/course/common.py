@@ -93,9 +93,9 @@ def candidate(
         TTKitError: the layout does not shard this model and batch evenly.
     """
     from ttkit.hardware.systems import system_named
+    from ttkit.layouts.dry_run import Job
     from ttkit.layouts.places import Machine, Place, place_of
     from ttkit.layouts.search import evaluate
-    from ttkit.layouts.step import Job
 
     layout.check(model, batch, sequence)
     machine = Machine(system_named(system), headroom=-99, overlap=overlap)

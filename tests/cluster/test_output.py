@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from ttkit.cluster.launch.output import Output, why_ended
+from ttkit.cluster.launch.mpirun import Output, why_ended
 from ttkit.cluster.processes import Ended
 
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from ttkit.layouts.memory import in_flight, memory
+from ttkit.layouts.costs import EFFICIENCY, bubble_fraction, in_flight, memory
+from ttkit.layouts.dry_run import Job, Stage, one_pass
 from ttkit.layouts.search import parameters_of
-from ttkit.layouts.step import Job, Stage, one_pass
-from ttkit.layouts.times import EFFICIENCY, bubble_fraction
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config.layout import Layout

@@ -1,6 +1,7 @@
 """The search: what fits and what does not, its order, its speed; the table, the page, the YAML."""
 
 import itertools
+import json
 import pathlib
 from dataclasses import replace
 
@@ -10,11 +11,10 @@ import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
+from ttkit.layouts.costs import CHIPS, HOSTS, products_s
+from ttkit.layouts.dry_run import Stage
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.search import parameters_of, plan_layouts
-from ttkit.layouts.step import Stage
-from ttkit.layouts.times import products_s
-from ttkit.layouts.traffic import CHIPS, HOSTS
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
@@ -187,6 +187,20 @@ def test_the_command(capsys):
     assert "layouts fit" in capsys.readouterr().out
     assert cli.main([*words, "--batch", "4", "--explain", "DP2 ZeRO-1"]) == 0
     assert "memory of a chip" in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
+    options = ["--hosts", "2", "--batch", "8", "--json", "--optimizer", "sgd", "--network"]
+    figures = []
+    for rate in ("12.5", "1"):
+        assert cli.main([*words, *options, rate]) == 0
+        figures.append(json.loads(capsys.readouterr().out))
+    rates = [{one["layout"]: one for one in each["fitting"]} for each in figures]
+    fast, slow = (rate["DP4"] for rate in rates)
+    assert fast["memory"] == slow["memory"] and fast["memory"]["optimizer"] == 0
+    assert fast["step_s"] == pytest.approx(
+        sum(fast["times_s"].values()) - fast["times_s"]["hidden"]
+    )
+    assert 0 < fast["step_s"] < slow["step_s"]
+    assert cli.main([*words, "--mode", "inference", "--batch", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fitting"][0]["tokens_per_s"] > 0
     assert cli.main([*words, "--explain", "DP3"]) == 1
     assert "the layout 'DP3'" in capsys.readouterr().err
 
@@ -228,6 +242,7 @@ def test_every_model_has_an_answer(model, system, hosts, mode, capsys):
         ("--hosts", "0", "hosts=0 must be a whole number of at least 1"),
         ("--sequence", "0", "sequence=0 must be a whole number of at least 1"),
         ("--headroom", "2", "headroom=2.0 must be below 1"),
+        ("--network", "0", "network=0.0 GB/s must be above 0"),
         ("--headroom", "nan", "headroom=nan must be below 1"),
     ],
 )

@@ -9,10 +9,8 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.dry_run import pass_of
-from ttkit.layouts.memory import memory
-from ttkit.layouts.step import Job, Stage
-from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
+from ttkit.layouts.costs import LARGE, memory, plan_of, price, traffic
+from ttkit.layouts.dry_run import Job, Stage, pass_of
 from ttkit.plans import cost, topology
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.memory import bytes_in_use

@@ -6,7 +6,7 @@ import pathlib
 from answers import both
 
 from course import lesson_05b
-from ttkit.cluster.launch.output import Output
+from ttkit.cluster.launch.mpirun import Output
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}

@@ -125,22 +125,6 @@ def test_padding_is_moved_and_multiplied_but_is_no_result(mesh):
     )
 
 
-def test_a_linear(mesh):
-    x, w, bias = (
-        put(mesh, (2, 32, 128), "S0 R"),
-        put(mesh, (128, 96), "R S1"),
-        put(mesh, (1, 96), "R S1"),
-    )
-    with ttkit.profile() as prof:
-        ttnn.linear(x, w, bias=bias, activation="gelu")
-        ttnn.linear(x, put_t := ttnn.transpose(w, 0, 1), transpose_b=True)
-    first, moved, second = prof.records
-    assert first.flops == second.flops == 2 * 2 * 32 * 128 * 96 and moved.flops == 0
-    # the bias is stored as whole tiles
-    assert first.bytes_read == 2 * (2 * 32 * 128 + 128 * 96 + 32 * 96)
-    assert moved.bytes_read == moved.bytes_written == 2 * 128 * 96 and put_t.shape == (96, 128)
-
-
 def gpt_block(x, weights, heads):
     hidden = ttnn.layer_norm(x, weight=weights["norm"])
     q, k, v = ttnn.transformer.split_query_key_value_and_split_heads(
@@ -400,17 +384,6 @@ def test_nested_profiles_and_an_exception(mesh):
     assert "1 operations" in repr(inner) and len(inner.timeline(join=True).lanes) == 1
 
 
-def test_replays_of_a_trace_are_recorded(mesh):
-    x = put(mesh, (32, 32))
-    trace = ttnn.begin_trace_capture(mesh, cq_id=0)
-    ttnn.exp(ttnn.add(x, x))
-    ttnn.end_trace_capture(mesh, trace, cq_id=0)
-    with ttkit.profile() as prof:
-        ttnn.execute_trace(mesh, trace, cq_id=0)
-        ttnn.execute_trace(mesh, trace, cq_id=0)
-    assert [r.name for r in prof.records] == ["add", "exp"] * 2
-
-
 def test_two_meshes_at_once(tmp_path):
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         left, right = mesh.create_submeshes(ttnn.MeshShape(2, 2))
@@ -542,27 +515,6 @@ def test_a_chrome_trace(busy, tmp_path):
         lanes[e["tid"]] = e["ts"] + e["dur"]
 
 
-def test_a_chrome_trace_is_written_whole_or_not_at_all(busy, tmp_path, monkeypatch):
-    path = tmp_path / "trace.json"
-    path.write_text("before")
-    monkeypatch.setattr(
-        "os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    with pytest.raises(ttkit.TTKitError, match="cannot be written: No space left on device"):
-        busy.to_chrome_trace(path)
-    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
-    with pytest.raises(ttkit.TTKitError, match="No such file or directory"):
-        busy.to_chrome_trace(tmp_path / "nowhere" / "trace.json")
-
-
-def test_a_core_coordinate_among_the_arguments(mesh):
-    q, k = put(mesh, [1, 4, 32, 64]), put(mesh, [32, 1, 64, 32])
-    with ttkit.profile() as prof:
-        grid = mesh.compute_with_storage_grid_size()
-        ttnn.experimental.attn_matmul(q, k, compute_with_storage_grid_size=grid)
-    assert only(prof)
-
-
 # ---------------------------------------------------------------- communication beside compute
 def starts(prof):
     """When each record that takes time begins, on all of its chips at once."""
@@ -592,37 +544,6 @@ def test_all_reduces_after_a_backward_run_under_it(mesh):
     assert prof.exposed_s == pytest.approx(4 * reduce)
     hidden = prof.exposed_s - other.exposed_s
     assert 0 < hidden == pytest.approx(prof.time_s - other.time_s)
-
-
-def test_the_order_of_calls_is_kept_in_each_queue(mesh):
-    a = put(mesh, (512, 512))
-    with ttkit.profile() as prof:
-        first, last = ttnn.matmul(a, a), ttnn.matmul(a, a)
-        ttnn.all_reduce(last, cluster_axis=1)  # so the other one waits, too
-        ttnn.all_reduce(first, cluster_axis=1)
-    assert prof.overlapped().time_s == prof.time_s == prof.overlapped().timeline().end_s
-
-
-def test_a_chain_of_collectives_does_not_overlap(mesh):
-    x = put(mesh, (256, 256))
-    with ttkit.profile() as prof:
-        for _ in range(3):
-            x = ttnn.reduce_scatter(ttnn.all_gather(x, 0, cluster_axis=1), 0, cluster_axis=1)
-            x = ttnn.exp(ttnn.reshape(x, [1, 256, 256]))
-            x = ttnn.reshape(x, [256, 256])
-    other = prof.overlapped()
-    assert starts(other) == starts(prof) and other.exposed_s == prof.exposed_s > 0
-
-
-def test_weights_are_gathered_ahead_of_the_forward(mesh):
-    x, shards = put(mesh, (512, 512)), [put(mesh, (128, 512)) for _ in range(3)]
-    with ttkit.profile() as prof:
-        for shard in shards:
-            x = ttnn.matmul(x, ttnn.all_gather(shard, 0, cluster_axis=1))
-    begin = starts(prof.overlapped())
-    gathers = [i for i, r in enumerate(prof.records, 1) if r.kind == COMMUNICATION]
-    time = prof.records[gathers[0] - 1].time_s
-    assert [begin[i] for i in gathers] == pytest.approx([0, time, 2 * time])
 
 
 def test_what_a_call_waits_for(mesh):
@@ -670,14 +591,6 @@ def test_a_profile_keeps_no_tensor_alive(mesh):
             ttnn.exp(x)
             ttnn.to_device(ttnn.zeros([64, 64]), mesh)
     assert len(prof.records) == 101 and {r.after for r in prof.records} == {()}
-
-
-def test_another_shape_of_a_gradient_does_not_wait_for_the_queue(mesh):
-    a = put(mesh, (512, 512))
-    with ttkit.profile() as prof:
-        first, _ = ttnn.matmul(a, a), ttnn.matmul(a, a)
-        ttnn.all_reduce(ttnn.reshape(first, [1, 512, 512]), cluster_axis=1)
-    assert starts(prof.overlapped())[4] == prof.records[0].time_s
 
 
 def test_what_comes_by_the_host_is_there_when_it_was_made(mesh):

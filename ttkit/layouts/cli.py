@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 
+from ttkit.layouts.places import NETWORK
 from ttkit.layouts.search import plan_layouts
+
+# "adamw-bf16" keeps no float32 copy of bfloat16 weights.
+OPTIMIZERS = {
+    "adamw": {"type": "AdamW"},
+    "sgd": {"type": "SGD"},
+    "adamw-bf16": {"type": "AdamW", "master_weights": False},
+}
 
 
 def plan(words: Sequence[str]) -> int:
@@ -26,6 +35,12 @@ def plan(words: Sequence[str]) -> int:
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
     kinds = ("float32", "bfloat16")
     parser.add_argument("--precision", choices=kinds, default="float32")
+    text = f"optimizer state of each parameter: {', '.join(OPTIMIZERS)} (default: adamw)"
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help=text)
+    text = f"network between hosts, of each host (default: {NETWORK}, 100 Gbit/s Ethernet)"
+    parser.add_argument(
+        "--network", type=float, default=NETWORK, metavar="GB/s", dest="network_gb_per_s", help=text
+    )
     free = "the part of DRAM that stays free (default: 0.1)"
     parser.add_argument("--headroom", type=float, default=0.1, metavar="PART", help=free)
     hang = "train on mesh shapes, too, on which collectives may hang"
@@ -36,9 +51,15 @@ def plan(words: Sequence[str]) -> int:
     parser.add_argument("--mode", choices=("training", "inference"), default="training", help=what)
     page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
     parser.add_argument("--explain", metavar="LAYOUT", help=page)
+    text = "print every layout as JSON: bytes, seconds, tokens/s, or why it was refused"
+    parser.add_argument("--json", action="store_true", help=text)
     asked = vars(parser.parse_args(words))
     os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
-    name = asked.pop("explain")
+    name, as_json = asked.pop("explain"), asked.pop("json")
+    asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     found = plan_layouts(**asked)
-    print(found.explain(found.find(name)) if name else found)
+    if as_json:
+        print(json.dumps(found.figures(), indent=1))
+    else:
+        print(found.explain(found.find(name)) if name else found)
     return 0

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ttkit.errors import fail
+from ttkit.layouts.costs import Times, Traffic
+from ttkit.layouts.dry_run import Job
 from ttkit.layouts.places import Machine, Place
-from ttkit.layouts.step import Job
-from ttkit.layouts.times import Times
-from ttkit.layouts.traffic import Traffic
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
@@ -82,6 +81,16 @@ class Choices(Tables):
         """Return what would make the smallest layout fit."""
         raise NotImplementedError
 
+    def figures(self) -> dict[str, Any]:
+        """Return all layouts as plain numbers and text: bytes of a chip, seconds, tokens/s."""
+        refused = [{"layout": str(each.layout), "why": each.refused} for each in self.refused]
+        fitting = [self.figures_of(each) for each in self.fitting]
+        return {"title": self.title, "fitting": fitting, "refused": refused}
+
+    def figures_of(self, each: Any) -> dict[str, Any]:
+        """Return the figures of a layout that fits."""
+        raise NotImplementedError
+
     def notes(self) -> Iterator[str]:
         """Yield why nothing fits and what to try, or the warnings of what is shown."""
         if not self.fitting:
@@ -118,6 +127,20 @@ class Layouts(Choices):
         # More hosts help only as pipeline stages: a host with a replica needs as much memory.
         possible = hosts <= config.num_blocks and not config.is_tied
         return f"at least {hosts} hosts" if possible else "a system with more DRAM"
+
+    def figures_of(self, each: Any) -> dict[str, Any]:
+        """Return the figures of a layout that fits."""
+        return {
+            "layout": str(each.layout),
+            "mesh": list(each.place.shape),
+            "memory": each.memory._asdict(),
+            "sent": sum(one.bytes_sent for one in each.traffic),
+            "times_s": each.times._asdict(),
+            "step_s": each.times.total,
+            "tokens_per_s": each.tokens_per_s,
+            "mfu": each.mfu,
+            "warning": each.warning,
+        }
 
     def find(self, text: str) -> Any:
         """Return the candidate whose layout prints so, such as "DP8 TP4 ZeRO-1"."""

@@ -14,7 +14,18 @@ from ttkit.hardware import System, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.roofline import default_fidelity
 from ttkit.hardware.systems import system_named
-from ttkit.layouts.memory import Memory, memory_of, stages
+from ttkit.layouts.costs import (
+    Memory,
+    Traffic,
+    flops,
+    memory_of,
+    products_s,
+    stages,
+    times_of,
+    traffic,
+)
+from ttkit.layouts.dry_run import Job, update
+from ttkit.layouts.inference import Serving
 from ttkit.layouts.places import (
     NETWORK,
     Machine,
@@ -25,10 +36,6 @@ from ttkit.layouts.places import (
     why_not_memory,
 )
 from ttkit.layouts.report import Candidate, Layouts
-from ttkit.layouts.serving import Serving
-from ttkit.layouts.step import Job, update
-from ttkit.layouts.times import flops, products_s, times_of
-from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
 from ttkit.train.config.files import read_settings
@@ -216,6 +223,8 @@ def plan_layouts(
     check_counts("plan_layouts", batch=batch, sequence=length, hosts=hosts)
     if not headroom < 1:
         fail("plan_layouts", f"headroom={headroom} must be below 1; at 1 all of DRAM stays free")
+    if not network_gb_per_s > 0:
+        fail("plan_layouts", f"network={network_gb_per_s} GB/s must be above 0")
     training = TrainingConfig(optimizer=optimizer)  # type: ignore[arg-type]
     trained = replace(config, experimental=None, max_sequence_length=length)
     job = Job(trained, batch, length, training)

@@ -152,9 +152,9 @@ class TrainingPlan(Tables):
         """Memory, traffic and times, a `ttkit.layouts.search.Candidate`; the stages of a pipeline
         lie on as many hosts as they need.
         """
+        from ttkit.layouts.dry_run import Job
         from ttkit.layouts.places import Machine, Place, room_for
         from ttkit.layouts.search import evaluate
-        from ttkit.layouts.step import Job
 
         training, model = self.settings.training_config, self.config
         layout = replace(self.layout, axes=None)
@@ -190,7 +190,7 @@ class TrainingPlan(Tables):
 
     @property
     def traffic(self) -> list[Any]:
-        """The collectives of a step: `ttkit.layouts.traffic.Traffic`; of a pipeline, those of its
+        """The collectives of a step: `ttkit.layouts.costs.Traffic`; of a pipeline, those of its
         slowest stage.
         """
         return self.cost.traffic  # type: ignore[no-any-return]

@@ -27,7 +27,7 @@ from ttkit.cluster.engines.engine import Report
 from ttkit.cluster.engines.page import Status, progress, status_of
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
-from ttkit.cluster.launch.output import why_ended
+from ttkit.cluster.launch.mpirun import why_ended
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 

@@ -1,0 +1,377 @@
+"""What a layout takes of each chip in a training step: the bytes that it sends, by collective and
+link; the memory, by kind, at its highest; the modelled time."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ttkit.hardware.chips import Chip, Fact
+from ttkit.hardware.roofline import default_fidelity, roofline
+from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
+from ttkit.plans import Plan, Topology, collectives, cost
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.plans.schedule import Schedule
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig, split_blocks
+
+# A collective is named after the phase of the step in which it runs.
+PHASES = {
+    "start": "forward",
+    "block": "forward",
+    "head": "loss",
+    "block backward": "backward",
+    "rest": "backward",
+    "block gradients": "gradients",
+    "block norm": "norm",
+    "block optimizer": "optimizer",
+}
+# On the data-parallel axis the kind of collective reports what it sends, whatever the phase.
+SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
+NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
+CHIPS, HOSTS = "chip links", "between hosts"
+# From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+LARGE = 1 << 23
+# The trainer opens the fabric as lines, also where cables close a ring.
+ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
+
+
+class Kind(NamedTuple):
+    """Collectives of one kind: their purpose, their strategy's axis, and the bytes of a shard."""
+
+    what: str
+    collective: str
+    axis: str
+    nbytes: int
+
+
+class Traffic(NamedTuple):
+    """Collectives of one kind in a step.
+
+    Attributes:
+        what: their purpose, such as "DDP gradients".
+        times: how often a step calls them.
+        collective: the name in `ttkit.plans`.
+        nbytes: the size of each chip's shard.
+        axis: the mesh axis; None between hosts.
+        topology: the chips; None between hosts.
+        bytes_sent: the bytes that the busiest chip (or host) sends in a step.
+        time_s: the modelled seconds of all of them in a step.
+    """
+
+    what: str
+    times: int
+    collective: str
+    nbytes: int
+    axis: int | None
+    topology: Topology | None
+    bytes_sent: int
+    time_s: float
+
+    @property
+    def link(self) -> str:
+        """The kind of link: between chips, or between hosts."""
+        return HOSTS if self.topology is None else CHIPS
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of one such collective between chips; there is none between hosts."""
+        assert self.topology is not None and self.axis is not None
+        return plan_of(self.collective, self.topology, self.axis, self.nbytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
+    """Return the plan of a collective along a mesh axis, as the trainer runs it."""
+    how = {"algorithm": "line"} if collective in ALGORITHM else {}
+    build = getattr(collectives, collective)
+    return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(maxsize=65536)
+def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
+    """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective.
+
+    Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
+    if nbytes <= LARGE or nbytes % topology.shape[axis]:
+        plan = plan_of(collective, topology, axis, nbytes)
+        return max(plan.bytes_sent.values()), cost(plan).time_s
+    sent, time_s = price(collective, topology, axis, LARGE // 2)
+    _, time2_s = price(collective, topology, axis, LARGE)
+    more = (nbytes - LARGE) / (LARGE // 2)
+    return sent * nbytes // (LARGE // 2), time2_s + more * (time2_s - time_s)
+
+
+def _what(axis: str, part: str, collective: str) -> str:
+    phase = PHASES.get(part, part)
+    if axis == "dp":
+        phase = SHARDED.get(collective, phase)
+    return f"{NAMES[axis]} {phase}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _counted(sends: Sends, others: int) -> tuple[tuple[Kind, int], ...]:
+    found: Counter[Kind] = Counter()
+    for part, collective, name, nbytes in sends:
+        times = 1 + others if part in REPEATED else 1
+        found[Kind(_what(name, part, collective), collective, name, nbytes)] += times
+    return tuple(found.items())
+
+
+def collectives_of(job: Job, layout: Layout, stage: Stage) -> Counter[Kind]:
+    """Return how often a stage's chips call each kind of collective in a step."""
+    found: Counter[Kind] = Counter()
+    step, after = one_pass(job, layout, stage), update(job, layout, stage)
+    for kind, times in _counted(step.sends, stage.others):
+        found[kind] += times * layout.micro_batches
+    for kind, times in _counted(after.sends, after.others):
+        found[kind] += times
+    return found
+
+
+def traffic(
+    job: Job, layout: Layout, stage: Stage, topology: Topology, axes: dict[str, int]
+) -> list[Traffic]:
+    """Return the collectives of a step on the mesh of a stage.
+
+    Args:
+        axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1.
+    """
+    found = []
+    for kind, times in collectives_of(job, layout, stage).items():
+        axis = axes[kind.axis]
+        sent, time_s = price(kind.collective, topology, axis, kind.nbytes)
+        rest = (topology, times * sent, times * time_s)
+        found.append(Traffic(kind.what, times, kind.collective, kind.nbytes, axis, *rest))
+    return found
+
+
+# ---------------------------------------------------------------- memory
+class Memory(NamedTuple):
+    """The peak memory of a chip in bytes, in a step after the first.
+
+    Attributes:
+        weights, gradients, optimizer: what a chip has of them at the end of a step.
+        activations: kept by forward for backward, as far as they coexist with all gradients.
+        buffers: masks, angles, and what single operations need.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    buffers: int
+
+    @property
+    def total(self) -> int:
+        """The sum over all kinds."""
+        return sum(self)
+
+
+def schedule_of(name: str, stages: int, micro_batches: int) -> Schedule:
+    """Return the schedule of that name; an interleaved one has one chunk on each stage."""
+    more = (1,) if name == "interleaved" else ()
+    return SCHEDULES[name](stages, micro_batches, *more)
+
+
+@functools.lru_cache(maxsize=1024)
+def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """Return how many micro-batches have activations in each stage's memory, at most.
+
+    Example:
+        >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
+        ((4, 3, 2, 1), (8.0, 8.0))
+    """
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
+        return tuple(min(micro_batches, stages - stage) for stage in range(stages))
+    return schedule_of(schedule, stages, micro_batches).peak_activations()
+
+
+def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
+    """Return the stages; blocks are divided evenly unless `per_stage` has the number of each."""
+    if layout.pp == 1:
+        return [Stage((True, True), config.num_blocks, 1)]
+    counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
+    blocks = split_blocks(config, layout.pp, per_stage)
+    last = layout.pp - 1
+    return [
+        Stage((i == 0, i == last), len(part), count)
+        for i, (part, count) in enumerate(zip(blocks, counts))
+    ]
+
+
+def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:
+    """Return three sizes in bytes: the peak of a micro-batch's forward and backward without the
+    optimizer's state, what forwards keep for backward, and the constants (masks, angles, numbers).
+
+    Args:
+        at_once: how many micro-batches have activations in memory.
+    """
+    step, others = one_pass(job, layout, stage), stage.others
+    at = step.at
+    # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
+    # its backward, and `block` is what it keeps from step to step.
+    one_kept = at["head"] - at["block"]
+    left = one_kept
+    if "rest" in at:
+        left += at["rest"] - at["block backward"]
+    block = at["without block"] - at["end"]
+    held = step.in_use + others * (one_kept * step.kept + left * step.rest + block)
+    kept = at["end of forward"] - at["start"] + others * one_kept
+    constants = step.constants
+    weights, gradients, _ = update(job, layout, stage).block
+    constants += others * (block - weights - (gradients if layout.micro_batches > 1 else 0))
+    most = held.max() + (at_once - 1) * kept
+    return int(most), int(at_once * kept), int(constants)
+
+
+def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
+    """Return the memory of a chip of a stage."""
+    after, at_once = update(job, layout, stage), stage.in_flight
+    if layout.micro_batches > at_once:
+        passes = [_passing(job, layout, stage, at_once)]
+    else:
+        # During the first backward no gradients exist yet. During the second they do, and one
+        # micro-batch fewer is in flight.
+        one = job._replace(batch=job.batch // layout.micro_batches)
+        passes = [_passing(one, replace(layout, micro_batches=1), stage, at_once)]
+        if layout.micro_batches > 1:
+            passes.append(_passing(job, layout, stage, at_once - 1))
+    most, kept, constants = max(passes)
+    weights, gradients, optimizer = after.of_all
+    state = weights + gradients + optimizer
+    beside = max(most + optimizer - state, constants + after.most)
+    activations = min(kept, beside)
+    return Memory(weights, gradients, optimizer, activations, beside - activations)
+
+
+def memory(job: Job, layout: Layout) -> Memory:
+    """Return the memory of the chip that holds most.
+
+    Example:
+        >>> from ttkit.train.config.settings import TrainingConfig, TransformerConfig
+        >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
+        >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
+        >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))
+        >>> whole.weights, half.weights, half.total < whole.total
+        (1916928, 1138688, True)
+    """
+    found = [memory_of(job, layout, stage) for stage in stages(job.config, layout)]
+    return max(found, key=sum)
+
+
+# ---------------------------------------------------------------- time
+# Training without gradient all-reduces reaches this share of the matrix engines' peak; elementwise
+# operations, norms and launches take the rest.
+EFFICIENCY = Fact(0.218, "of the peak", "fitted on tenstorrent/tt-metal issue #39193: 21.8 %")
+FORWARD = ("start", "block")
+
+
+class Times(NamedTuple):
+    """Modelled seconds of a step, one after the other.
+
+    Attributes:
+        products: the matmuls of all micro-batches.
+        communication: exposed, not overlapped with compute.
+        hidden: communication that is overlapped with compute; not in the total.
+        bubble: the stages of a pipeline wait.
+        optimizer: weights and optimizer state are read and written.
+    """
+
+    products: float
+    communication: float
+    hidden: float
+    bubble: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """The seconds of a step, without hidden communication."""
+        return self.products + self.communication + self.bubble + self.optimizer
+
+
+def products_s(
+    job: Job, layout: Layout, stage: Stage, chip: Chip, efficiency: float = EFFICIENCY.value
+) -> tuple[float, float]:
+    """Return the seconds of the matmuls of a micro-batch, forward and backward.
+
+    Each takes the longer of two times: its flops at `efficiency` of the peak, or its bytes at the
+    bandwidth of DRAM.
+    """
+    step = one_pass(job, layout, stage)
+    fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
+    compute = step.flops / (chip.peak_flops(fidelity) * efficiency)
+    seconds = np.maximum(compute, step.moved / (chip.dram_bandwidth.value * 1e9))
+    times, forward = _repeats(step.multiplied, stage.others)
+    return float(seconds @ (times * forward)), float(seconds @ (times * ~forward))
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeats(parts: tuple[str, ...], others: int) -> tuple[np.ndarray, np.ndarray]:
+    times = np.array([1 + others if part in REPEATED else 1 for part in parts])
+    return times, np.array([part in FORWARD for part in parts])
+
+
+def flops(job: Job, layout: Layout, stage: Stage) -> int:
+    """Return the floating-point operations of the matmuls of a step on a chip."""
+    step = one_pass(job, layout, stage)
+    times, _ = _repeats(step.multiplied, stage.others)
+    return int(step.flops @ times) * layout.micro_batches
+
+
+@functools.lru_cache(maxsize=1024)
+def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
+    """Return the part of a step in which stages wait, for a backward twice as long as a forward.
+
+    Example:
+        >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
+        True
+    """
+    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
+        return (stages - 1) / (micro_batches + stages - 1)
+    return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
+
+
+def optimizer_s(memory: Memory, chip: Chip) -> float:
+    """Return the seconds in which weights and state are read and written, and gradients read."""
+    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
+    return roofline(chip, 0, moved, "HiFi4").time_s
+
+
+def times_of(
+    job: Job,
+    layout: Layout,
+    stage: Stage,
+    chip: Chip,
+    memory: Memory,
+    talk: list[Traffic],
+    overlap: bool = False,
+) -> Times:
+    """Return the modelled time of a step whose slowest stage is this one.
+
+    Args:
+        talk: its collectives.
+        overlap: overlap communication with compute: gradients with the last backward, and the
+            all-gathers of weights with the first forward, or with ZeRO-3 with all matmuls, since
+            each of them needs the weights again.
+    """
+    forward, backward = products_s(job, layout, stage, chip)
+    products = layout.micro_batches * (forward + backward)
+    sent = sum(each.time_s for each in talk)
+    hidden = 0.0
+    if overlap:
+        gathering = products if layout.zero == 3 else forward
+        room = {"DDP gradients": backward, "DDP weights": gathering}
+        for what, most in room.items():
+            hidden += min(sum(each.time_s for each in talk if each.what == what), most)
+        hidden = min(hidden, products)
+    once = ("DDP gradients", "DDP optimizer", "DDP norm", "hosts gradients")
+    waits = sum(each.time_s for each in talk if each.what not in once) + products
+    fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
+    bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
+    return Times(products, sent - hidden, hidden, bubble, optimizer_s(memory, chip))
