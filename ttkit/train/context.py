@@ -290,7 +290,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.parallel.p2p import SocketManager
+        from ttkit.train.parallel.mesh_sockets import SocketManager
 
         return SocketManager()
 

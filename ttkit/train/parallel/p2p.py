@@ -1,5 +1,5 @@
 """Point to point: how activations and gradients travel from one pipeline stage to another, weights
-and gradients between the ranks of hierarchical training, and ttml's tensors from rank to rank.
+and gradients between the ranks of hierarchical training.
 
 A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
 once they have arrived. A tensor travels through the hosts as the global array of its batch, so the
@@ -7,7 +7,6 @@ meshes of two stages may differ in shape; `socket_type: fabric` changes no numbe
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,7 +24,6 @@ from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
-FIFO_BYTES = 1 << 16  # The receiving buffer of a socket has this size on each chip.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
@@ -178,41 +176,3 @@ class MPITransport(Transport):
             if not request.Test():
                 request.Cancel()
         self._posted = {}
-
-
-# ---------------------------------------------------------------- tensors of ttml
-@functools.cache
-def sockets(mesh: Any, peer: int) -> dict[int, Any]:
-    """Return the sockets between the mesh of this rank and one of the same shape on another rank,
-    by the rank that sends: each chip is connected to the chip at its coordinate.
-
-    Both ranks must make their sockets in the same order."""
-    rank = int(ttnn.distributed_context_get_rank())
-    cores = [
-        ttnn.MeshCoreCoord(coordinate, ttnn.CoreCoord(0, 0))
-        for coordinate in ttnn.MeshCoordinateRange(mesh.shape)
-    ]
-    connections = [ttnn.SocketConnection(core, core) for core in cores]
-    memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES)
-    found = {}
-    for sender, receiver in sorted([(rank, peer), (peer, rank)]):
-        ends = {"sender_rank": sender, "receiver_rank": receiver}
-        found[sender] = ttnn.MeshSocket(mesh, ttnn.SocketConfig(connections, memory, **ends))
-    return found
-
-
-class SocketManager:
-    """Sends tensors of ttml from rank to rank, between meshes of the same shape."""
-
-    def send(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> None:
-        """Send the values of a tensor, or its gradient."""
-        value = tensor.get_grad() if use_grad else tensor.get_value()
-        mine = int(ttnn.distributed_context_get_rank())
-        ttnn.experimental.send_async(value, sockets(value.device(), rank)[mine])
-
-    def recv(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> Any:
-        """Fill a tensor like the one that is sent with what arrives, and return it."""
-        like = ttnn.zeros_like(tensor.get_value())
-        value = ttnn.experimental.recv_async(like, sockets(like.device(), rank)[rank])[0]
-        (tensor.set_grad if use_grad else tensor.set_value)(value)
-        return tensor
