@@ -138,7 +138,7 @@ def test_it_is_what_a_step_does(context, device, sizes):
 
 def test_the_flagship():
     plan = training_plan(read_settings(FLAGSHIP), "galaxy")
-    assert (plan.parameters, str(plan.layout)) == (8_030_261_248, "DP4 TP8")
+    assert (plan.parameters, str(plan.layout)) == (8_030_261_248, "DP4 TP8 recompute")
     assert {traffic.plan.axis for traffic in plan.traffic if traffic.what.startswith("TP")} == {1}
     text = repr(plan)
     assert (

@@ -283,7 +283,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
         >>> plan = training_plan(settings, "galaxy")
         >>> plan.parameters, plan.layout.axes, str(plan.layout)
-        (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8')
+        (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device = settings.device_config
