@@ -17,8 +17,9 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.context import current_layout
 from ttkit.train.model.models import create_model
-from ttkit.train.model.parameter import tiled, training_plan
+from ttkit.train.model.parameter import tiled
 from ttkit.train.parallel.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.plan import training_plan
 from ttkit.train.run.optimizers import AdamW, AdamWConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
