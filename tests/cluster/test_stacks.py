@@ -65,7 +65,7 @@ def test_a_clone_with_its_environment_inside(tmp_path, monkeypatch):
     packages = clone / ".venv/lib/python3.11/site-packages"
     package = clone / "ttkit/cluster/engines/stacks.py"
     monkeypatch.setattr(stacks, "__file__", str(package))
-    assert is_library(str(package)) and is_library(str(clone / "ttkit/sim/mesh/mesh.py"))
+    assert is_library(str(package)) and is_library(str(clone / "ttkit/sim/mesh/__init__.py"))
     assert is_library(str(packages / "numpy/core.py"))
     for mine in ("notebooks/a.py", "tests/cluster/test_a.py", "examples/a.py", ".venv/a.py"):
         assert not is_library(str(clone / mine))

@@ -11,7 +11,7 @@ import ttkit
 from ttkit import lessons, ttnn
 from ttkit.lessons import exercises, on_meshes
 from ttkit.lessons.comparing import unlike
-from ttkit.sim.mesh import mesh as sim_mesh
+from ttkit.sim import mesh as sim_mesh
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def lesson(path: pathlib.Path) -> list[dict]:
                 continue
             with contextlib.suppress(Exception):  # meant, or it needs what was left out
                 exec(compile(source, f"{path.name}", "exec"), names)
-    from ttkit.sim.mesh.mesh import opened_meshes
+    from ttkit.sim.mesh import opened_meshes
     from ttkit.train import AutoContext
 
     AutoContext.get_instance().close_device()  # what the lesson would have closed further on

@@ -109,7 +109,6 @@ def test_a_specification_gives_type_layout_and_place(mesh, scheme):
     )
     spec = like.spec
     assert list(spec.shape) == [1, 1, 128, 128] and spec == like.spec
-    assert like.tile == like.get_tile() == spec.tile == ttnn.Tile((32, 32))
     half = mesh.create_submesh(ttnn.MeshShape(1, 4))
     values = np.ones((1, 1, 128, 128), np.float32)
     made = (
@@ -118,5 +117,5 @@ def test_a_specification_gives_type_layout_and_place(mesh, scheme):
     )
     for tensor in made:
         assert tensor.spec == spec and tensor.device() is half
-        assert (tensor.get_dtype(), tensor.get_layout()) == (ttnn.bfloat16, ttnn.TILE_LAYOUT)
+        assert (tensor.dtype, tensor.layout) == (ttnn.bfloat16, ttnn.TILE_LAYOUT)
         assert tensor.memory_config() == config(mesh, scheme, 2, 2)

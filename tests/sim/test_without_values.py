@@ -5,7 +5,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.mesh.without_values import without_values
+from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.absent import Absent, absent
 from ttkit.sim.tensor.memory import bytes_in_use

@@ -9,7 +9,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS, System
 from ttkit.plans import Topology, topology
-from ttkit.sim.mesh import mesh as sim_mesh
+from ttkit.sim import mesh as sim_mesh
 
 
 @contextmanager

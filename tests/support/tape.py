@@ -14,9 +14,9 @@ import numpy as np
 from ttkit.hardware import current_system
 from ttkit.sim import tape as calls
 from ttkit.sim.hints import Record, global_semaphore
-from ttkit.sim.mesh.cores import CoreCoord
-from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting
+from ttkit.sim.mesh import MeshDevice, fabric_setting
 from ttkit.sim.ranks.sockets import MeshSocket
+from ttkit.sim.tensor.sharding import CoreCoord
 
 Call = dict[str, Any]
 
@@ -87,8 +87,7 @@ class Writer:
             given = {name: getattr(value, name) for name in value.fields}
             fields = {name: self._written(each) for name, each in given.items() if each is not None}
             return {"config": type(value).__name__, "fields": fields}
-        config = value.unwrap() if hasattr(value, "unwrap") else value
-        return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
+        return {"value": repr(value.config()) if hasattr(value, "config") else repr(value)}
 
 
 @contextmanager

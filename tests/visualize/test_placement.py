@@ -10,7 +10,7 @@ from machine import close_all
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import is_strict
-from ttkit.sim.mesh import mesh as sim_mesh
+from ttkit.sim import mesh as sim_mesh
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.visualize.placement import REPLICATE, placement
 

@@ -137,8 +137,8 @@ def test_a_dimension_cut_along_both_axes(place):
     tensor = place(np.zeros((64, 16), np.float32), "S0 R")
     topology = tensor.tensor_topology()
     both = [ttnn.PlacementShard(0), ttnn.PlacementShard(0)]
-    tensor.update_tensor_topology(
-        ttnn.TensorTopology(topology.distribution_shape(), both, topology.mesh_coords())
+    tensor.topology = ttnn.TensorTopology(
+        topology.distribution_shape(), both, topology.mesh_coords()
     )
     picture = placed(tensor)
     assert picture.whole == (256, 16) and [
@@ -153,8 +153,8 @@ def test_copies_that_differ_are_striped(mesh, place):
     assert not honest.unequal and "Striped" not in draw_tensor(sharded)._repr_html_()
     topology = sharded.tensor_topology()
     replicas = [ttnn.PlacementReplicate(), ttnn.PlacementReplicate()]
-    sharded.update_tensor_topology(
-        ttnn.TensorTopology(topology.distribution_shape(), replicas, topology.mesh_coords())
+    sharded.topology = ttnn.TensorTopology(
+        topology.distribution_shape(), replicas, topology.mesh_coords()
     )
     picture = placed(sharded)
     assert {cell.group for cell in picture.cells} == {0} and picture.unequal == {0}

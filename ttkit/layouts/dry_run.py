@@ -15,7 +15,7 @@ import numpy as np
 
 from ttkit import backend, ttnn
 from ttkit.errors import fail
-from ttkit.sim.mesh.without_values import without_values
+from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use

@@ -49,7 +49,7 @@ def tidy() -> None:
 def _open_meshes() -> list[Any]:
     """Return the open meshes, those that were opened last first."""
     if backend.is_simulated():
-        from ttkit.sim.mesh.mesh import opened_meshes
+        from ttkit.sim.mesh import opened_meshes
 
         return opened_meshes[::-1]
     return _named(backend.load().MeshDevice)

@@ -133,7 +133,7 @@ class Reader:
         made = [] if unchanged else results or operands[1:]
         reads, writes = list(map(Keys.of, operands)), list(map(Keys.of, made))
         if socket is not None:  # A send writes the socket's queue, and a receive reads it.
-            (reads if results else writes).append(Keys(id(socket._queue)))
+            (reads if results else writes).append(Keys(id(socket._channel.queue)))
         after = self._order.enter(len(self._records) + 1, reads, writes)
         self._records.append(
             Record(

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.cores import CoreCoord, CoreRangeSet
-from ttkit.sim.ranks.part_of_mesh import visible
+from ttkit.sim.ranks import visible
 from ttkit.sim.tensor.enums import BufferType, MathFidelity, UnaryOpType, UnaryWithParam, _Enum
-from ttkit.sim.tensor.sharding import MemoryConfig
+from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
 from ttkit.sim.tensor.types import Number
 
 # ---------------------------------------------------------------- in a call

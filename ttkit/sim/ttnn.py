@@ -13,7 +13,6 @@ from ttkit.lazy import drawing as _drawing
 from ttkit.sim import hints as _hints
 from ttkit.sim.collectives import async_forms as _ccl_async
 from ttkit.sim.collectives import ccl as _ccl
-from ttkit.sim.collectives import sends as _sends
 from ttkit.sim.hints import (
     DispatchCoreAxis,
     DispatchCoreConfig,
@@ -35,22 +34,9 @@ from ttkit.sim.hints import (
     reset_global_semaphore_value,
     wait_for_event,
 )
-from ttkit.sim.mesh import opening as _opening
-from ttkit.sim.mesh.cores import (
-    CoreCoord,
-    CoreGrid,
-    CoreRange,
-    CoreRangeSet,
-    num_cores_to_corerangeset,
-    num_cores_to_corerangeset_in_subcoregrids,
-)
-from ttkit.sim.mesh.mesh import MeshDevice, compute_distribution_to_mesh_mapping
-from ttkit.sim.mesh.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
 from ttkit.sim.mesh.opening import (
-    CreateDevice,
-    FabricRouterConfig,
     GetDefaultDevice,
-    GetPCIeDeviceID,
     SetDefaultDevice,
     close_device,
     close_mesh_device,
@@ -59,20 +45,16 @@ from ttkit.sim.mesh.opening import (
     distributed_context_get_rank,
     distributed_context_get_size,
     distributed_context_is_initialized,
-    distributed_context_recv_bytes,
-    distributed_context_send_bytes,
     get_device_ids,
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
     get_pcie_device_ids,
     init_distributed_context,
-    is_tensor_storage_on_device,
     open_device,
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
-    using_distributed_env,
 )
 from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.mesh.trace import (
@@ -145,6 +127,9 @@ from ttkit.sim.tensor.enums import (
     GeluVariant,
     Layout,
     MathFidelity,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardStrategy,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -161,8 +146,8 @@ from ttkit.sim.tensor.enums import (
     uint16,
     uint32,
 )
+from ttkit.sim.tensor.grid import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.tensor.grid import TensorTopology
-from ttkit.sim.tensor.memory import element_size
 from ttkit.sim.tensor.methods import add_to_tensor as _add_to_tensor
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
@@ -170,14 +155,16 @@ from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
     L1_MEMORY_CONFIG,
     L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    CoreCoord,
+    CoreGrid,
+    CoreRange,
+    CoreRangeSet,
     MemoryConfig,
     NdShardSpec,
-    ShardDistributionStrategy,
-    ShardOrientation,
     ShardSpec,
-    ShardStrategy,
-    Tile,
     create_sharded_memory_config,
+    num_cores_to_corerangeset,
+    num_cores_to_corerangeset_in_subcoregrids,
 )
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import (
@@ -191,13 +178,13 @@ from ttkit.sim.tensor.types import (
     Rank,
     Shape,
     Size,
+    Tile,
 )
 
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 globals().update(_hints.RECORDS)
 Device = MeshDevice
-CloseDevice, GetNumAvailableDevices = close_device, get_num_devices
-GetNumPCIeDevices = get_num_pcie_devices
+CloseDevice = close_device
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
 _calls["clip"] = _calls["clamp"]
@@ -246,24 +233,18 @@ _ttnn = _SimpleNamespace(
         dump_tensor_flatbuffer=dump_tensor,
         load_tensor_flatbuffer=load_tensor,
     ),
-    fabric=_SimpleNamespace(FabricConfig=FabricConfig, FabricRouterConfig=FabricRouterConfig),
     operations=_SimpleNamespace(
         point_to_point=_SimpleNamespace(
             p2p_compute_intermediate_tensor_spec=lambda tensor, *ends: tensor.spec
         )
     ),
 )
-_words = """Arch CloseDevice CreateDevice Device DispatchCoreAxis
-DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
-GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
-close_device init_device_compute_kernel_config open_device synchronize_device"""
 device = _SimpleNamespace(
-    is_blackhole=_opening.is_blackhole,
-    is_wormhole_b0=_opening.is_wormhole_b0,
-    **{name: globals()[name] for name in _words.split()},
-)
-cluster = _SimpleNamespace(
-    ClusterType=_opening.ClusterType, get_cluster_type=_opening.get_cluster_type
+    Arch=Arch,
+    Device=MeshDevice,
+    DispatchCoreConfig=DispatchCoreConfig,
+    close_device=close_device,
+    open_device=open_device,
 )
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")

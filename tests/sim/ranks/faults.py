@@ -109,8 +109,6 @@ def interrupted():
     else:
         while not done.exists():
             time.sleep(0.05)
-    mpi.start_over()
-    assert float(ttnn.all_reduce(t, cluster_axis=0).full_array().max()) == 2
     print(f"passed {RANK}", flush=True)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.ranks import ccl_mpi, mpi
+from ttkit.sim.ranks import ccl_mpi
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
@@ -285,7 +285,7 @@ def without_shared_memory():
     """Where the system gives none, MPI adds up; asked for by name, before other sums."""
     del os.memfd_create
     large()
-    lines = mpi.world().communicators.values()
+    lines = ccl_mpi.communicators.values()
     assert lines and not any(line.shared for line in lines)
 
 

@@ -59,7 +59,7 @@ class Report:
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         # A module that another thread is still importing may lack these names, hence the defaults.
         lines = getattr(sys.modules.get("ttkit.visualize.widgets.live_training"), "Lines", None)
-        meshes = list(getattr(sys.modules.get("ttkit.sim.mesh.mesh"), "opened_meshes", ()))
+        meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
         return cls(
             host=socket.gethostname(),
             meshes=tuple(tuple(mesh.shape) for mesh in meshes),

@@ -1,12 +1,14 @@
-"""Async collectives, and those that move parts of shards between neighbours.
+"""Collectives that cut shards anew, and the async forms of all.
 
-The async forms are those of `ccl` with semaphores and with buffers that the program keeps. Here
-nothing overlaps: a semaphore changes nothing, and a persistent buffer gets the result. `how` is
-what all collectives take: `cluster_axis`, `topology` and `num_links`.
+An async form is a row of `FORMS`: a plain collective, with semaphores and with buffers of the
+program. Here nothing overlaps: a semaphore changes nothing, and a persistent output buffer gets the
+result.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,151 +22,78 @@ from ttkit.sim.collectives.ccl import (
     all_reduce,
     along,
     dim_in_range,
+    divides,
     fabric_is_on,
     reduce_scatter,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import gathered, scattered
+from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
 from ttkit.sim.ops import matmul, movement, shaping
 from ttkit.sim.ops.operation import operation
 from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType, UnaryWithParam
+from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 
 
-# ---------------------------------------------------------------- with buffers of the program
-def _enter_gather(name: str) -> None:
-    """Enter one of the operations that gather one tensor."""
-
-    @operation(f"experimental.{name}", "collective")
-    def gather(
-        input_tensor: Tensor,
-        persistent_output_buffer: Any = None,
-        dim: Any = None,
-        multi_device_global_semaphore: Any = None,
-        *,
-        persistent_output_tensor: Any = None,
-        mesh_device: Any = None,
-        **how: Any,
-    ) -> Any:
-        """Return `all_gather` along `cluster_axis`, in a persistent buffer where one is given."""
-        buffer = persistent_output_buffer
-        if isinstance(buffer, int):  # In the form without a buffer, the second argument is `dim`.
-            buffer, dim = None, buffer
-        whole = all_gather(
-            input_tensor, dim, output_tensor=buffer or persistent_output_tensor, **how
-        )
-        if "reversed" not in name:
-            return whole
-        chips = whole.shape[dim] // input_tensor.shape[dim]
-        return shaping.concat(shaping.chunk(whole, chips, dim)[::-1], dim)
+# ---------------------------------------------------------------- compositions
+def gather_reversed(input_tensor: Tensor, dim: int, **how: Any) -> Any:
+    """Return `all_gather` with the shards in the opposite order."""
+    whole = all_gather(input_tensor, dim, **how)
+    chips = whole.shape[dim] // input_tensor.shape[dim]
+    return shaping.concat(shaping.chunk(whole, chips, dim)[::-1], dim)
 
 
-for _name in ("all_gather_async", "all_gather_async_reversed", "strided_all_gather_async"):
-    _enter_gather(_name)
-
-
-@operation("experimental.ring_attention_all_gather_async", "collective")
-def ring_attention_all_gather_async(
-    input_tensor: Any,
-    persistent_output_buffer: Any,
-    dim: int,
-    *,
-    multi_device_global_semaphore: Any,
-    mesh_device: Any = None,
-    **how: Any,
+def gather_each(
+    input_tensor: list[Tensor], dim: int, output_tensor: Any = None, **how: Any
 ) -> list[Tensor]:
     """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
-    buffers = persistent_output_buffer or [None] * len(input_tensor)
+    buffers = output_tensor or [None] * len(input_tensor)
     pairs = zip(input_tensor, buffers, strict=True)
     return [all_gather(tensor, dim, output_tensor=buffer, **how) for tensor, buffer in pairs]
 
 
-@operation("experimental.reduce_scatter_minimal_async", "collective")
-def reduce_scatter_minimal_async(
-    input_tensor: Tensor,
-    persistent_output_buffers: Any = None,
-    dim: Any = None,
-    multi_device_global_semaphore: list | tuple | None = None,
-    **how: Any,
-) -> Any:
-    """Return `reduce_scatter`; the second persistent buffer gets the result."""
-    *_, output = persistent_output_buffers or [None]
+def join_and_scatter(input_tensor: list[Tensor], dim: int, **how: Any) -> Any:
+    """Return `reduce_scatter` of tensors that are parts of one along `dim`."""
+    return reduce_scatter(shaping.concat(input_tensor, dim), dim, **how)
+
+
+def scatter(input_tensor: Tensor, dim: int, output_tensor: Any = None, **how: Any) -> Any:
+    """Return `reduce_scatter`; the last of the buffers gets the result, others have packets."""
+    *_, output = output_tensor or [None]
     return reduce_scatter(input_tensor, dim, output_tensor=output, **how)
 
 
-@operation("experimental.llama_reduce_scatter", "collective")
-def llama_reduce_scatter(
+def add_up(
     input_tensor: Tensor,
-    intermediate_packet_buffer: Tensor,
-    dim: int,
-    cross_device_semaphore: Any,
-    subdevice_id: Any,
-    cluster_axis: int,
-    mesh_device: Any,
-    **how: Any,
-) -> Any:
-    """Return `reduce_scatter`, through a buffer of packets."""
-    return reduce_scatter(input_tensor, dim, cluster_axis=cluster_axis, **how)
-
-
-@operation("experimental.deepseek_moe_reduce_scatter", "collective")
-def deepseek_moe_reduce_scatter(
-    input_tensors: list[Tensor], output_memory_config: Any, dim: int, **how: Any
-) -> Any:
-    """Return `reduce_scatter` of eight tensors, which are parts of one along `dim`."""
-    return reduce_scatter(shaping.concat(input_tensors, dim), dim, **how)
-
-
-@operation("experimental.all_reduce_async", "collective")
-def all_reduce_async(
-    input_tensor: Tensor,
-    buffer_tensor: Tensor | None = None,
     cluster_axis: int | None = None,
-    mesh_device: Any = None,
-    barrier_semaphores: Any = None,
-    rs_global_semaphores: Any = None,
-    ag_global_semaphores: Any = None,
     math_op: Any = None,
-    *,
-    multi_device_global_semaphore: Any = None,
     dtype: DataType | None = None,
     **how: Any,
 ) -> Any:
-    """Return `all_reduce`: with a buffer it takes one semaphore, else `math_op` and three lists."""
+    """Return `all_reduce` in another element type."""
     if math_op is not None and math_op.name != "Sum":
-        rule = f"chips add, and do not take {math_op}"
-        fail("all_reduce_async", rule, "ttnn.ReduceType.Sum")
+        fail("all_reduce_async", f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
     total = all_reduce(input_tensor, cluster_axis=cluster_axis, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 
 
-# ---------------------------------------------------------------- beside a matmul
-@operation("experimental.all_gather_matmul_async", "collective")
-def all_gather_matmul_async(
+def gather_and_multiply(
     input_tensor: Tensor,
     weight_tensor: Tensor,
-    persistent_output_buffer: Tensor | None = None,
-    dim: Any = None,
-    multi_device_global_semaphore: Any = None,
-    all_gather_core_grid_offset: Any = None,
-    *,
-    num_links: Any = None,
-    topology: Any = None,
-    program_config: Any = None,
+    dim: int,
+    output_tensor: Any = None,
+    cluster_axis: int | None = None,
     **product: Any,
 ) -> list[Tensor]:
-    """Return the gathered tensor and its product with the weight.
-
-    Args:
-        product: bias, transpose_a, transpose_b, dtype and activation, as `linear` takes them.
-    """
-    product["program_config"] = program_config
-    how: Any = {"num_links": num_links, "topology": topology}
-    whole = all_gather(input_tensor, dim, output_tensor=persistent_output_buffer, **how)
+    """Return the gathered tensor and its product with the weight, as `linear` makes it."""
+    path = {key: product.pop(key, None) for key in ("num_links", "topology")}
+    whole = all_gather(
+        input_tensor, dim, output_tensor=output_tensor, cluster_axis=cluster_axis, **path
+    )
+    product["activation"] = product.pop("fused_activation", None) or product.get("activation")
     return [whole, matmul.linear(whole, weight_tensor, **product)]
 
 
@@ -189,27 +118,16 @@ def minimal_matmul(
     return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
 
 
-@operation("experimental.strided_all_gather_minimal_matmul_async", "collective")
-def strided_all_gather_minimal_matmul_async(
-    input_tensor: Tensor,
-    weight_tensor: Tensor,
-    persistent_output_buffer: Any,
-    dim: int,
-    multi_device_global_semaphore: Any,
-    strided_all_gather_core_grid_offset: Any,
-    *,
-    bias: Any = None,
-    fused_activation: Any = None,
-    config: Any = None,
-    **how: Any,
-) -> list[Tensor]:
-    """Return the gathered tensor and its product with the weight."""
-    whole = all_gather(input_tensor, dim, output_tensor=persistent_output_buffer, **how)
-    act = fused_activation
-    return [whole, minimal_matmul(whole, weight_tensor, bias_tensor=bias, fused_activation=act)]
+# ---------------------------------------------------------------- parts of shards
+def whole_tiles(call: Call) -> None:
+    tensor, dim = call.tensor, call.dim
+    size = tensor.shard_shape[dim] // call.chips
+    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
+        side = "width" if dim == call.rank - 1 else "height"
+        rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
-# ---------------------------------------------------------------- how parts of shards move
 def here(call: Call, tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
@@ -218,6 +136,7 @@ def here(call: Call, tensor: Tensor) -> Array:
 
 
 def joined(call: Call, tensor: Tensor, dim: int) -> Array:
+    """Return the shards of all chips along the call's axes, joined along `dim`."""
     return gathered(here(call, tensor), call.mesh._shape, call.axes, dim)
 
 
@@ -251,94 +170,139 @@ def _exchanged(call: Call) -> Any:
     return along("exchanged", call, into, cut)
 
 
+BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
+BELOW += " out of range. {dim} not in [{least}, {rank})"
+EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
 IN_RANGE = dim_in_range("ShapeBase[] index out of range. {dim} not in [{least}, {rank})")
+CUT = (fabric_is_on, IN_RANGE)
 COLLECTIVES |= {
+    "mesh_partition": Collective(
+        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
+        lambda call: partitioned(call.tensor, call.axes, call.dim),
+        quirks.partition,
+        "",
+    ),
     "all_to_all_async": Collective((fabric_is_on,), _exchanged, quirks.unchanged, "all_to_all"),
-    "slice_reshard_async": Collective(
-        (fabric_is_on, IN_RANGE), _windows, quirks.unchanged, "all_to_all"
-    ),
-    "neighbor_pad_async": Collective(
-        (fabric_is_on, IN_RANGE), _windows, quirks.unchanged, "all_gather"
-    ),
+    "slice_reshard_async": Collective(CUT, _windows, quirks.unchanged, "all_to_all"),
+    "neighbor_pad_async": Collective(CUT, _windows, quirks.unchanged, "all_gather"),
 }
 
 
-# ---------------------------------------------------------------- parts of shards
-@operation("experimental.all_to_all_async_generic", "collective")
-def all_to_all_async_generic(
-    input_tensor: Tensor,
-    in_dim: int,
-    out_dim: int,
-    *,
-    persistent_output_buffer: Any = None,
-    **how: Any,
+@operation("mesh_partition", "arrange", moves="part")
+def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+    """Keep on each chip its part of `dim`, by its place along `cluster_axis`; nothing is sent.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
+    """
+    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
+
+
+def all_to_all(
+    input_tensor: Tensor, in_dim: int, out_dim: int, output_tensor: Any = None, **how: Any
 ) -> Any:
     """Cut each shard along `out_dim`, a part for each chip; join what arrives along `in_dim`.
 
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
     """
-    how |= {"output": persistent_output_buffer, "others": (in_dim, out_dim)}
+    how |= {"output": output_tensor, "others": (in_dim, out_dim)}
     return run(Call("all_to_all_async", input_tensor, **how))
 
 
-@operation("experimental.all_to_all_async", "collective")
-def all_to_all_async(
-    input_tensor: Tensor,
-    persistent_intermediate_buffer: Tensor,
-    persistent_output_buffer: Tensor,
-    in_dim: int,
-    out_dim: int,
-    multi_device_global_semaphore: Any,
-    **how: Any,
-) -> Any:
-    """Do what `all_to_all_async_generic` does over all chips, into a buffer."""
-    how["persistent_output_buffer"] = persistent_output_buffer
-    return all_to_all_async_generic(input_tensor, in_dim, out_dim, **how)
-
-
-@operation("experimental.slice_reshard_async", "collective")
-def slice_reshard_async(
+def cut_anew(
     input_tensor: Tensor,
     dim: int,
     output_dim_offset: int,
     output_dim_shape: int,
-    cluster_axis: int,
-    final_semaphore: Any,
-    barrier_semaphore: Any,
+    cluster_axis: int | None = None,
     **how: Any,
 ) -> Any:
     """Keep rows of the joined shards from `output_dim_offset` on, an equal part on each chip."""
-    window = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
-    return run(Call("slice_reshard_async", input_tensor, cluster_axis, dim, others=window, **how))
+    how["others"] = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
+    return run(Call("slice_reshard_async", input_tensor, cluster_axis, dim, **how))
 
 
-@operation("experimental.neighbor_pad_async", "collective")
-def neighbor_pad_async(
+def with_borders(
     input_tensor: Tensor,
     dim: Any,
     padding_left: Any,
     padding_right: Any,
     padding_mode: str,
     cluster_axis: Any,
-    neighbor_semaphore: Any,
-    barrier_semaphore: Any,
-    *,
     num_links: Any = None,
-    persistent_output_buffer: Any = None,
-    **how: Any,
+    output_tensor: Any = None,
+    topology: Any = None,
 ) -> Any:
     """Put rows of a chip's neighbours around its shard, along one or two dims.
 
     At the ends of the line there are zeros, or with "replicate" the shard's own border.
     """
-    links = num_links or [None] * len(dim)
-    rows = zip(dim, padding_left, padding_right, cluster_axis, links, strict=True)
-    for i, (at, left, right, axis, count) in enumerate(rows, 1):
-        how["output"] = persistent_output_buffer if i == len(dim) else None
-        how["others"] = (0, None, left, right, padding_mode)
-        call = Call("neighbor_pad_async", input_tensor, axis, at, num_links=count, **how)
+    links, outputs = num_links or [None] * len(dim), [None] * (len(dim) - 1) + [output_tensor]
+    rows = zip(dim, padding_left, padding_right, cluster_axis, links, outputs, strict=True)
+    for at, left, right, axis, count, output in rows:
+        call = Call("neighbor_pad_async", input_tensor, axis, at, topology=topology)
+        call.others, call.num_links, call.output = (
+            (0, None, left, right, padding_mode),
+            count,
+            output,
+        )
         border = [*input_tensor.shard_shape]
         border[at] = max(left, right)
         call.nbytes = bytes_of(tuple(border), input_tensor.dtype)
         input_tensor = run(call)
     return input_tensor
+
+
+# ---------------------------------------------------------------- the table
+GATHER = "output_tensor dim multi_device_global_semaphore mesh_device"
+PRODUCT = "weight_tensor output_tensor dim semaphores all_gather_core_grid_offset config"
+SUM = (
+    "buffer_tensor cluster_axis mesh_device barrier_semaphores rs_semaphores ag_semaphores math_op"
+)
+# An operation is a function, and the names of its arguments in order. What a name stands for is
+# given to the function where this has such a parameter; all else, as a semaphore, changes nothing.
+FORMS: dict[str, tuple[Callable[..., Any], str]] = {
+    "all_gather_async": (all_gather, GATHER),
+    "all_gather_async_reversed": (gather_reversed, GATHER),
+    "strided_all_gather_async": (all_gather, GATHER),
+    "ring_attention_all_gather_async": (gather_each, GATHER),
+    "all_gather_matmul_async": (gather_and_multiply, PRODUCT),
+    "strided_all_gather_minimal_matmul_async": (gather_and_multiply, PRODUCT),
+    "reduce_scatter_minimal_async": (scatter, GATHER),
+    "llama_reduce_scatter": (
+        reduce_scatter,
+        "packet_buffer dim semaphore subdevice_id cluster_axis mesh_device",
+    ),
+    "deepseek_moe_reduce_scatter": (join_and_scatter, "output_memory_config dim"),
+    "all_reduce_async": (add_up, SUM),
+    "all_to_all_async_generic": (all_to_all, "in_dim out_dim"),
+    "all_to_all_async": (all_to_all, "packet_buffer output_tensor in_dim out_dim semaphore"),
+    "slice_reshard_async": (cut_anew, "dim output_dim_offset output_dim_shape cluster_axis"),
+    "neighbor_pad_async": (
+        with_borders,
+        "dim padding_left padding_right padding_mode cluster_axis",
+    ),
+}
+
+
+def _enter(name: str, plain: Callable[..., Any], names: list[str]) -> None:
+    """Enter a row of the table."""
+    takes = inspect.signature(plain).parameters
+
+    @operation(f"experimental.{name}", "collective")
+    def form(input_tensor: Any, *args: Any, **given: Any) -> Any:
+        # A gather without a buffer has `dim` as its second argument.
+        order = names[1:] if args and isinstance(args[0], int) and "output" in names[0] else names
+        how = dict(zip(order, args, strict=False))
+        for key, value in given.items():
+            how["output_tensor" if key.startswith("persistent_output") else key] = value
+        passed = {
+            k: v for k, v in how.items() if k in takes or not (k in names or "semaphore" in k)
+        }
+        return plain(input_tensor, **passed)
+
+    form.__doc__ = plain.__doc__
+
+
+for _name, (_plain, _names) in FORMS.items():
+    _enter(_name, _plain, _names.split())

@@ -20,10 +20,10 @@ from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
 from ttkit.sim.tensor import quirks
 from ttkit.sim.tensor.enums import FabricConfig, Topology
-from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.grid import TensorTopology, is_inside
 from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integer
+from ttkit.sim.tensor.types import MeshCoordinate, integer
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -38,10 +38,10 @@ class Call:
     tensor: Tensor
     cluster_axis: int | None = None
     dim: Any = None
-    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
     topology: Topology | None = None
     num_links: Any = None
     output: Tensor | None = None
+    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
@@ -72,8 +72,6 @@ Check = Callable[[Call], None]
 
 # ---------------------------------------------------------------- checks, with ttnn's phrases
 # A check raises, or sets something of the call: the axis, the dimension.
-# These run among the chips that the tensor covers; the others among all of the mesh.
-AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 
 def place(call: Call) -> None:
@@ -116,8 +114,7 @@ def fabric_is_on(call: Call) -> None:
 
 def covers_mesh(call: Call) -> None:
     grid = call.tensor.grid
-    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
-    if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
+    if grid is not call.mesh.grid:
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
         fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
@@ -191,6 +188,29 @@ def result_fits(call: Call) -> None:
     would_fit(call.tensor, tuple(shape))
 
 
+def one_line(call: Call) -> None:
+    """Without a cluster axis the mesh must be a line; the collective runs along it."""
+    if call.cluster_axis is not None:
+        return
+    shape = call.mesh._shape
+    if min(shape) > 1:
+        rule = f"{call.name} op is only supported for a linear tensor topology shape"
+        fail(call.asked, rule, "cluster_axis=0 or 1")
+    call.axes = [shape.index(max(shape))]
+
+
+def ends_fit(call: Call) -> None:
+    """The ends are chips of the mesh; two of them lie in one row or column."""
+    for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
+        if not is_inside(tuple(coordinate), call.mesh._shape):
+            rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
+            fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
+    first, last = call.ends[0], call.ends[-1]
+    if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
+        rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
+        fail(call.asked, rule, "two hops: along the row, then along the column")
+
+
 # ---------------------------------------------------------------- specs
 @dataclass(frozen=True)
 class Collective:
@@ -223,6 +243,12 @@ BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} ho
 PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
 IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
+
+def _sent(call: Call) -> Any:
+    way = ccl_numpy if call.tensor.grid.local else ccl_mpi
+    return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
+
+
 COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
         (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
@@ -244,11 +270,26 @@ COLLECTIVES: dict[str, Collective] = {
         "all_reduce",
         sums=True,
     ),
+    "all_broadcast": Collective(
+        (fabric_is_on, neighbours),
+        lambda call: along("each", call),
+        quirks.gather,
+        "all_gather",  # It sends the same transfers, but the shards are not joined.
+    ),
+    "broadcast": Collective(
+        (one_line, ends_fit, neighbours, fabric_is_on),
+        lambda call: along("each", call)[call.ends[0][call.axes[0]]],
+        quirks.gather,
+        "broadcast",
+    ),
+    "point_to_point": Collective(
+        (ends_fit, fabric_is_on), _sent, quirks.unchanged, "point_to_point"
+    ),
 }
 
 
 def run(call: Call) -> Any:
-    """Check, plan, move, label."""
+    """Check, plan, move, label; return the tensor, or the list of tensors."""
     spec = COLLECTIVES[call.name]
     place(call)
     for check in spec.checks:
@@ -263,8 +304,8 @@ def run(call: Call) -> Any:
         if not grid.local:
             mpi.agree(grid, call.asked)
     values = spec.moves(call)
-    where = (call.mesh.grid, call.rank, call.cluster_axis, call.dim)
-    topology = spec.label(tensor.topology, *where)
+    at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
+    topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):
         return [moved(tensor, each, topology=topology) for each in values]
     if not spec.sums:
@@ -298,9 +339,8 @@ def all_gather(
 
     Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
     """
-    call = Call("all_gather", input_tensor, cluster_axis, dim, older=older)
-    call.topology, call.num_links, call.output = topology, num_links, output_tensor
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links, output_tensor
+    return run(Call("all_gather", input_tensor, cluster_axis, dim, *path, older=older))
 
 
 @operation("reduce_scatter", "collective")
@@ -322,9 +362,8 @@ def reduce_scatter(
 
     Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
     """
-    call = Call("reduce_scatter", input_tensor, cluster_axis, dim, older=older)
-    call.topology, call.num_links, call.output = topology, num_links, output_tensor
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links, output_tensor
+    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, *path, older=older))
 
 
 @operation("all_reduce", "collective")
@@ -341,6 +380,58 @@ def all_reduce(
     Raises:
         TTKitError: no fabric, no such axis, a host tensor.
     """
-    call = Call("all_reduce", input_tensor, cluster_axis, older=older)
-    call.topology, call.num_links = topology, num_links
-    return run(call)  # type: ignore[no-any-return]
+    path = topology, num_links
+    return run(Call("all_reduce", input_tensor, cluster_axis, None, *path, older=older))
+
+
+@operation("all_broadcast", "collective")
+def all_broadcast(
+    input_tensor: Tensor,
+    *,
+    cluster_axis: int | None = None,
+    num_links: int | None = 1,
+    topology: Topology | None = Topology.Linear,
+    use_l1_small_for_semaphores: bool = False,
+    **older: Any,
+) -> list[Tensor]:
+    """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
+
+    Each is a tensor that every chip has.
+    """
+    path = topology, num_links
+    return run(Call("all_broadcast", input_tensor, cluster_axis, None, *path, older=older))
+
+
+@operation("broadcast", "collective")
+def broadcast(
+    input_tensor: Tensor,
+    sender_coord: MeshCoordinate,
+    *,
+    num_links: int | None = None,
+    topology: Topology = Topology.Linear,
+    cluster_axis: int | None = None,
+    **older: Any,
+) -> Tensor:
+    """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
+    path, ends = (topology, num_links), (sender_coord,)
+    return run(Call("broadcast", input_tensor, cluster_axis, None, *path, ends=ends, older=older))
+
+
+@operation("point_to_point", "collective")
+def point_to_point(
+    input_tensor: Tensor,
+    sender_coord: MeshCoordinate,
+    receiver_coord: MeshCoordinate,
+    *,
+    topology: Topology = Topology.Linear,
+    output_tensor: Tensor | None = None,
+    intermediate_tensor: Tensor | None = None,
+    **older: Any,
+) -> Tensor:
+    """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
+
+    Raises:
+        TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
+    """
+    path, ends = (topology, None, output_tensor), (sender_coord, receiver_coord)
+    return run(Call("point_to_point", input_tensor, None, None, *path, ends=ends, older=older))

@@ -144,12 +144,6 @@ def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
     return [array[place] for place in itertools.product(*places)]
 
 
-def one_of(array: Array, chips: Chips, axes: list[int], at: int) -> Array:
-    """Return the shard at place `at` of one mesh axis, on all chips of the axis."""
-    (axis,) = axes
-    return array[(slice(None),) * axis + (slice(at, at + 1),)] if array.shape[axis] > 1 else array
-
-
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
     array, lead = tensor.array, len(tensor.grid.shape)

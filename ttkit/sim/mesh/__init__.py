@@ -1,1 +1,312 @@
-"""Meshes of chips: opened, shaped, traced."""
+"""Mesh devices: chips as a grid, views, submeshes, reshaping."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import System
+from ttkit.hardware.device_order import line_coordinates
+from ttkit.lazy import drawn_by
+from ttkit.sim.hints import SubDevice, SubDeviceManagerId
+from ttkit.sim.ops.operation import checked
+from ttkit.sim.ranks import SharedSystem
+from ttkit.sim.tensor import memory
+from ttkit.sim.tensor.enums import Arch, FabricConfig
+from ttkit.sim.tensor.grid import (
+    Coordinate,
+    Grid,
+    MeshDeviceView,
+    Owners,
+    devices_of,
+    grid_over,
+    is_inside,
+    place_of,
+)
+from ttkit.sim.tensor.sharding import CoreCoord, CoreGrid
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape
+
+opened_meshes: list[MeshDevice] = []
+fabric_setting = [FabricConfig.DISABLED]
+
+
+class MeshDevice:
+    """Chips opened together as a mesh.
+
+    Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
+    """
+
+    # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
+    has_values = True
+    used: Counter[Grid]
+    _ids_opened = itertools.count(1)
+
+    def __init__(
+        self,
+        system: System,
+        ids: tuple[int, ...],
+        shape: Coordinate,
+        parent: MeshDevice | None = None,
+    ):
+        self.system = system
+        self.parent = parent
+        self.is_open = True
+        self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
+        self._ids, self._shape = ids, shape
+        # A key is a shape that the mesh has had: older tensors still refer to theirs.
+        self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
+        self._submeshes: list[MeshDevice] = []
+        self._number = next(self._ids_opened)
+        self._settle()
+        self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
+        self.programs: set[Any] = set()
+        memory.register(self)
+
+    def __repr__(self) -> str:
+        return f"MeshDevice({'x'.join(map(str, self._shape))} grid, {len(self._ids)} devices)"
+
+    def __enter__(self) -> MeshDevice:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    _repr_html_ = drawn_by("mesh.draw_mesh")
+
+    @property
+    def shape(self) -> MeshShape:
+        """Rows and columns."""
+        return MeshShape(self._shape)
+
+    @property
+    def chips(self) -> tuple[int, ...]:
+        """Ids of all chips in row-major order.
+
+        Those that other ranks drive have numbers that only this process knows.
+        """
+        return self._ids
+
+    def _settle(self) -> None:
+        """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
+        # Where ranks share the machine, each chip has a host rank that drives it.
+        self.owners: Owners | None = None
+        if isinstance(self.system, SharedSystem):
+            hosts = self.system.host_of
+            ranks = tuple(hosts[i] for i in self._ids)
+            self.owners = Owners(self.system.host_rank, max(hosts.values()) + 1, ranks)
+        self._ids_of[self._shape] = self._ids
+        # Tensors on all chips of the mesh refer to this grid.
+        self.grid = grid_over(self._shape, None, self.owners)
+
+    def get_device_ids(self) -> list[int]:
+        """Ids of the devices that this process drives, in row-major order."""
+        return [self.id_at(c) for c in self.grid.coords]
+
+    def get_num_devices(self) -> int:
+        """How many chips."""
+        return len(self._ids)
+
+    @checked("get_device_id", note=True)
+    def get_device_id(self, coord: MeshCoordinate, /) -> int:
+        """The id of the chip at `coord`."""
+        if not is_inside(tuple(coord), self._shape):
+            rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
+            rule += f" {self.shape!r}"
+            fail(f"get_device_id({coord!r}) on {self!r}", rule)
+        if tuple(coord) not in self.grid.coords:
+            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank"
+            rule += f" {self.grid.owner_of(tuple(coord))} drives it"
+            cure = "mesh.get_view().is_local(coordinate) first"
+            fail(f"get_device_id({coord!r}) on {self!r}", rule, cure)
+        return self.id_at(tuple(coord))
+
+    def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
+        """The id of the chip at a plain (row, column) that is known to be inside.
+
+        `shape` is one that the mesh had before `reshape`.
+        """
+        return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
+
+    def ids_over(self, grid: Grid) -> Sequence[int]:
+        """The ids of the chips of a grid whose values this process has."""
+        # The grid covers all chips, whose ids are known in row-major order.
+        if len(grid.coords) == len(self._ids):
+            return self._ids_of[grid.mesh_shape]
+        return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
+
+    def get_view(self) -> MeshDeviceView:
+        """The mesh as a view: shape and which coordinates are local."""
+        return MeshDeviceView(self.grid)
+
+    def get_submeshes(self) -> list[MeshDevice]:
+        """The submeshes made so far and not closed."""
+        return list(self._submeshes)
+
+    @checked("create_submesh", note=True)
+    def create_submesh(
+        self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
+    ) -> MeshDevice:
+        """Return a mesh over a rectangle of this one; submeshes may overlap, and share memory.
+
+        Raises:
+            TTKitError: the rectangle has another rank, no device, or does not fit.
+        """
+        asked = f"create_submesh({submesh_shape!r}, {offset!r}) on {self!r}"
+        self.check_open(asked)
+        shape = self._part(submesh_shape, offset, asked)
+        start = (0,) * len(shape) if offset is None else tuple(offset)
+        if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
+            # This is how ttnn prints an offset that was not given.
+            at = "std::nullopt" if offset is None else repr(offset)
+            rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
+            fail(asked, f"{rule} mesh ({self.shape!r}).")
+        ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
+        submesh = MeshDevice(self.system, ids, shape, self)
+        self._submeshes.append(submesh)
+        return submesh
+
+    def _part(self, shape: MeshShape, offset: MeshCoordinate | None, asked: str) -> Coordinate:
+        """Check the ranks and the sizes of a part of this mesh."""
+        if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
+            rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
+            fail(asked, f"{rule} same number of dimensions")
+        if min(shape) <= 0:
+            fail(asked, f"Invalid submesh shape: ({shape!r}). All dimensions must be positive.")
+        return tuple(shape)
+
+    @checked("create_submeshes", note=True)
+    def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
+        """The mesh cut into equal submeshes, in row-major order of their corners.
+
+        Raises:
+            TTKitError: the shape does not divide the mesh.
+        """
+        asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
+        shape = self._part(submesh_shape, None, asked)
+        for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
+            if m % n:
+                rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
+                fail(asked, f"{rule} along dimension {axis}")
+        corners = itertools.product(
+            *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        )
+        return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
+
+    @checked("reshape", note=True)
+    def reshape(self, new_shape: MeshShape) -> None:
+        """Give the mesh another shape with the same chips.
+
+        The new shape must be a line or a grid that is physically joined.
+        """
+        asked = f"reshape({new_shape!r}) on {self!r}"
+        self.check_open(asked)
+        shape = tuple(new_shape)
+        if math.prod(shape) != len(self._ids):
+            rule = "New shape must have the same number of devices as current shape:"
+            rule += f" {math.prod(shape)} and {len(self._ids)}"
+            fail(asked, rule)
+        if shape == self._shape:
+            return
+        if max(shape) == len(self._ids):
+            if max(self._shape) != len(self._ids):
+                self._ids = tuple(
+                    self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids))
+                )
+        else:
+            where = [self.system.coordinate_of[d] for d in self._ids]
+            rows, columns = ({w[axis] for w in where} for axis in (0, 1))
+            box = sorted(where)
+            if len(rows) * len(columns) != len(box) or shape not in (
+                (len(rows), len(columns)),
+                (len(columns), len(rows)),
+            ):
+                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a"
+                rule += f" physically connected mesh grid with the {len(box)} opened devices"
+                fail(asked, rule, "open the shape directly")
+            if shape != (len(rows), len(columns)):
+                box.sort(key=lambda w: w[::-1])
+            self._ids = tuple(self.system.ids[r][c] for r, c in box)
+        self._shape = shape
+        self._settle()
+
+    def close(self) -> None:
+        """Close the mesh and its submeshes; closing twice is silent."""
+        for submesh in self.get_submeshes():
+            submesh.close()
+        if self.is_open:
+            self.is_open = False
+            if self.parent is None:
+                opened_meshes.remove(self)
+                if not opened_meshes:
+                    fabric_setting[0] = FabricConfig.DISABLED
+            elif self in self.parent._submeshes:
+                self.parent._submeshes.remove(self)
+
+    def check_open(self, asked: object) -> None:
+        """Raise where the mesh has been closed."""
+        if not self.is_open:
+            cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
+            fail(asked, f"{self!r} is closed", cure)
+
+    def id(self) -> int:
+        """A number that no other mesh has."""
+        return self._number
+
+    def arch(self) -> Arch:
+        """The chip generation."""
+        return Arch[self.system.chip.arch]
+
+    @property
+    def core_grid(self) -> CoreGrid:
+        """The cores of a chip that programs may use."""
+        x, y = self.system.chip.core_grid
+        return CoreGrid(x=x, y=y)
+
+    def compute_with_storage_grid_size(self) -> CoreCoord:
+        """How many columns and rows of cores programs may use; each has a bank of L1."""
+        return CoreCoord(self.system.chip.core_grid)
+
+    def dram_grid_size(self) -> CoreCoord:
+        """How many banks of DRAM a chip has, in one row."""
+        return CoreCoord(int(self.system.chip.dram_banks.value), 1)
+
+    def clear_program_cache(self) -> None:
+        """Count again from 0."""
+        self.programs.clear()
+
+    disable_and_clear_program_cache = clear_program_cache
+
+    def num_program_cache_entries(self) -> int:
+        """Operations so far that differ in more than values: each would be compiled once."""
+        return len(self.programs)
+
+    def create_sub_device_manager(
+        self, sub_devices: Sequence[SubDevice], local_l1_size: int
+    ) -> SubDeviceManagerId:
+        """Return a division of the chips' cores, which changes nothing here."""
+        return SubDeviceManagerId(sub_devices)
+
+    def _nothing(self, *args: Any) -> None:
+        """Do nothing: nothing is compiled, and every operation has ended when it returns."""
+
+    enable_program_cache = quiesce_devices = _nothing
+    load_sub_device_manager = clear_loaded_sub_device_manager = _nothing
+    remove_sub_device_manager = _nothing
+    set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
+
+
+@checked("compute_distribution_to_mesh_mapping")
+def compute_distribution_to_mesh_mapping(
+    distribution_shape: MeshShape, mesh_shape: MeshShape
+) -> list[MeshCoordinate]:
+    """Return the device of each part of a distribution.
+
+    A distribution that fits the mesh in every dimension takes the corner; any other goes over the
+    devices in row-major order.
+    """
+    devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
+    return [MeshCoordinate(c) for c in devices]

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from ttkit.errors import fail
-from ttkit.hardware import System
+from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import asleep, outside_fabric
-from ttkit.sim.mesh.mesh import MeshDevice, fabric_setting, opened_meshes
+from ttkit.plans import recorded
+from ttkit.sim import ranks
+from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.ops.operation import checked
-from ttkit.sim.ranks import part_of_mesh
+from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, settings, world
-from ttkit.sim.ranks.part_of_mesh import SharedSystem, binding, machine, visible
+from ttkit.sim.tape import Tape, running
 from ttkit.sim.tensor.enums import (
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
     FabricTensixConfig,
     FabricUDMMode,
-    _Enum,
 )
 from ttkit.sim.tensor.grid import is_inside
-from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
 
 
@@ -164,7 +163,7 @@ def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
-    part_of_mesh.check_fabric(fabric_setting[0].name, asked)
+    ranks.check_fabric(fabric_setting[0].name, asked)
     remote = {chip for card in devices.cards for chip in card[1:]}
     rule = asleep(set(devices.coordinate_of) - set(ids))
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
@@ -270,7 +269,7 @@ _alone = [False]  # A process that MPI did not start has a context once it asks 
 
 def _here() -> World | None:
     """All ranks, where MPI started several."""
-    return world() if part_of_mesh.world_size() > 1 else None
+    return world() if ranks.world_size() > 1 else None
 
 
 def init_distributed_context() -> None:
@@ -280,8 +279,8 @@ def init_distributed_context() -> None:
 
 
 def distributed_context_is_initialized() -> bool:
-    """True after `init_distributed_context`, and in every process that MPI started."""
-    return _alone[0] or part_of_mesh.launched()
+    """True after `init_distributed_context`, and in each of several processes that MPI started."""
+    return _alone[0] or ranks.world_size() > 1
 
 
 def distributed_context_get_rank() -> Rank:
@@ -312,100 +311,7 @@ def distributed_context_barrier() -> None:
         here.comm.Barrier()
 
 
-def _peer(asked: str, rank: Any, what: str) -> World:
-    here = _here()
-    number, size = integer(rank, asked), here.size if here else 1
-    if not 0 <= number < size or here is None:
-        rule = f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}"
-        fail(asked, rule, f"a rank of 0 to {size - 1}, in a program that MPI started")
-    return here
-
-
-@checked("distributed_context_send_bytes")
-def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None:
-    """Send bytes to a rank; return when the buffer may be used again."""
-    asked = f"distributed_context_send_bytes({len(data)} bytes, dest={dest}, tag={tag})"
-    here, buffer = _peer(asked, dest, "MPI_Send"), np.frombuffer(data, np.uint8)
-    here.run(here.user, "Send", (buffer, int(dest), tag), asked, [int(dest)])
-
-
-@checked("distributed_context_recv_bytes")
-def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> bytes:
-    """Receive `size` bytes from a rank.
-
-    Raises:
-        TTKitError: more bytes arrived than were asked for.
-    """
-    asked = f"distributed_context_recv_bytes({size}, source={source}, tag={tag})"
-    here, buffer = _peer(asked, source, "MPI_Recv"), np.empty(integer(size, asked, 0), np.uint8)
-    try:
-        here.run(here.user, "Recv", (buffer, int(source), tag), asked, [int(source)])
-    except here.mpi.Exception as error:
-        fail(asked, f"MPI_Recv failed: {error}", "the size that was sent")
-    return buffer.tobytes()
-
-
-# ---------------------------------------------------------------- names for programs of one card
-# kinds of machines, and this kit's name of each
-CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
-P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
-SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
-_NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
-ClusterType: Any = _Enum(  # type: ignore[call-arg]
-    "ClusterType", [cluster.partition("=")[0] for cluster in CLUSTERS], start=0, module=__name__
-)
-
-
-def get_cluster_type() -> Any:
-    """Return the kind of the machine, as ClusterType.T3K.
-
-    Example:
-        >>> get_cluster_type()
-        ClusterType.T3K
-    """
-    name = part_of_mesh.visible().name.removesuffix("_torus")
-    return ClusterType[_NAMES.get(name, "CUSTOM")]
-
-
-def using_distributed_env() -> bool:
-    """True where several ranks drive the machine."""
-    return part_of_mesh.binding() is not None
-
-
-def is_blackhole(device: MeshDevice | None = None) -> bool:
-    """True where chips are of the generation Blackhole."""
-    return part_of_mesh.visible().chip.arch == "BLACKHOLE"
-
-
-def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
-    """True where chips are of the generation Wormhole."""
-    return not is_blackhole()
-
-
-def GetPCIeDeviceID(device_id: int, /) -> int:
-    """Return the id of the chip whose PCIe connection reaches this one."""
-    cards = [card for card in part_of_mesh.visible().cards if device_id in card]
-    if not cards:
-        fail(f"GetPCIeDeviceID({device_id})", f"Device {device_id} not found", "get_device_ids()")
-    return min(cards[0])
-
-
-def CreateDevice(device_id: int, num_command_queues: int = 1, *args: Any, **how: Any) -> MeshDevice:
-    """Open one chip as a 1x1 mesh."""
-    return open_device(device_id, *args, **how)
-
-
-class FabricRouterConfig:
-    """Settings of the routers of the fabric."""
-
-    max_packet_payload_size_bytes: int | None = None
-
-
-def is_tensor_storage_on_device(tensor: Tensor) -> bool:
-    """True where a tensor lies on a mesh."""
-    return tensor.mesh is not None
-
-
+# ---------------------------------------------------------------- the default device
 _default: list[Any] = [None]
 
 
@@ -417,3 +323,49 @@ def SetDefaultDevice(device: Any = None) -> None:
 def GetDefaultDevice() -> Any:
     """Return the mesh that `SetDefaultDevice` was given."""
     return _default[0]
+
+
+# ---------------------------------------------------------------- without values
+ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
+
+
+class MeshWithoutValues(MeshDevice):
+    """A mesh whose tensors have shape, type, placement and bytes, and whose memory has no limit.
+
+    Operations check, count memory and send as on any mesh, and compute nothing. What a program
+    would do on many chips is then on its tape in milliseconds.
+    """
+
+    has_values = False
+
+    def __init__(self, shape: tuple[int, int]):
+        super().__init__(ANY_SYSTEM, tuple(range(math.prod(shape))), shape)
+        self.fabric = FabricConfig.FABRIC_2D
+        self.dram_bytes = 1 << 62
+
+
+@contextmanager
+def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
+    """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
+
+    Other tapes rest meanwhile, and `last_plan` stays.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with without_values((8, 4)) as (mesh, calls):
+        ...     x = ttnn.zeros([1 << 20, 1 << 20], layout=ttnn.TILE_LAYOUT, device=mesh)
+        ...     y = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> y.shape, calls.events[-1].in_use
+        (Shape([4194304, 1048576]), 10995116277760)
+    """
+    mesh = MeshWithoutValues(shape)
+    others, collectives = running[:], list(recorded.latest)
+    calls = Tape(mesh=mesh)
+    running[:] = [calls]
+    try:
+        yield mesh, calls
+    finally:
+        running[:] = others
+        recorded.latest.clear()
+        recorded.latest.extend(collectives)
+        mesh.is_open = False

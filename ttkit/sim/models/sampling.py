@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models.attention import softmax_of
 from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
 from ttkit.sim.tensor.creation import tensor_from

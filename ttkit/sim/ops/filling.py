@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent

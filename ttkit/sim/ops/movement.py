@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ranks import ccl_mpi
 from ttkit.sim.tensor import dtypes

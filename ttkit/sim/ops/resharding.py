@@ -8,20 +8,25 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.mesh.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.ops.filling import full
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, TensorMemoryLayout
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    DataType,
+    Layout,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
+    CoreRangeSet,
     MemoryConfig,
-    ShardOrientation,
     ShardSpec,
-    plane,
-    shards_of,
+    num_cores_to_corerangeset,
 )
 from ttkit.sim.tensor.tensor import Tensor, TensorSpec, keep_in
 from ttkit.sim.tensor.types import PlacementReplicate
@@ -198,7 +203,7 @@ def allocate_tensor_on_device(
     """
     if isinstance(shape, TensorSpec):
         mesh_device = mesh_device or dtype
-        shape, dtype, layout, memory_config, _ = shape
+        shape, dtype, layout, memory_config = shape
     made = full(shape, 0, dtype, layout, mesh_device, memory_config)
     over, coords = mesh_device.shape, mesh_device.grid.covers
     made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)

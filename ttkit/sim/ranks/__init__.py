@@ -1,1 +1,148 @@
-"""Several processes that share a mesh, or send each other tensors."""
+"""This process's part of a mesh, by `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the descriptor."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import System, current_machine, current_system
+
+Coordinate = tuple[int, ...]
+# Open MPI and MPICH set these variables for each rank.
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+@dataclass(frozen=True)
+class SharedSystem(System):
+    """A machine that several ranks drive, as one of them sees it: its own devices are 0, 1, ...
+
+    Args:
+        host_rank: ours.
+        host_of: the host rank of each device id. The ids of other ranks' devices are never shown:
+            each rank has its own.
+    """
+
+    host_rank: int = 0
+    host_of: Mapping[int, int] = field(default_factory=dict, hash=False, compare=False)
+
+
+def world_size() -> int:
+    """How many ranks MPI started; 1 where it did not start this process."""
+    return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
+
+
+def binding() -> tuple[int, int] | None:
+    """Mesh id and host rank that this process was given; None for a process on its own."""
+    given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
+    if world_size() == 1 or not given[0]:
+        return None
+    return int(given[0]), int(given[1] or 0)
+
+
+def shared_mesh(mesh_id: int, host_rank: int) -> Any:
+    """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
+
+    Raises:
+        TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
+    """
+    descriptor = _descriptor()
+    mesh = None if descriptor is None else descriptor.mesh(mesh_id)
+    if mesh is None or mesh.num_hosts == 1:
+        return None
+    if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
+        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
+        rule += " single host systems."
+        fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
+    mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
+    return mesh
+
+
+def _descriptor() -> Any:
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
+    if not path:
+        return None
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        changed = 0  # The reader reports a file that is missing.
+    return _read(path, changed)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: str, changed: int) -> Any:
+    # This imports protobuf, so it waits until a file is read.
+    from ttkit.descriptors import read_descriptor
+
+    return read_descriptor(path)
+
+
+def machine() -> System:
+    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own."""
+    given = binding()
+    descriptor = _descriptor() if given else None
+    if given is None or descriptor is None:
+        return current_system()
+    mesh = shared_mesh(*given)
+    if mesh is not None:
+        return shared(current_machine(), mesh, given[1])
+    from ttkit.descriptors import placed
+
+    return placed(current_machine(), descriptor.mesh(given[0]))
+
+
+def visible() -> System:
+    """Return the mesh that this process shares, else all of its own machine."""
+    given = machine()
+    return given if isinstance(given, SharedSystem) else current_machine()
+
+
+def check_fabric(fabric: str, asked: str) -> None:
+    """Fail where a fabric would have to join the meshes of several ranks, and cannot."""
+    descriptor = _descriptor() if binding() and fabric.startswith("FABRIC_1D") else None
+    if descriptor and len(descriptor.meshes) > 1:
+        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
+        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
+
+
+@functools.lru_cache(maxsize=16)
+def shared(system: System, mesh: Any, host_rank: int) -> SharedSystem:
+    """Return the machine of a mesh of the descriptor as one of its ranks sees it.
+
+    Args:
+        system: the whole machine, or what this host has.
+
+    Example:
+        >>> from ttkit.descriptors import MeshInstance
+        >>> from ttkit.hardware import SYSTEMS
+        >>> kind = "WORMHOLE_B0", (2, 4), ("LINE", "LINE"), (1, 2), 2, "STRICT"
+        >>> shared(SYSTEMS["t3000"], MeshInstance(0, "M0", *kind), 1).ids  # 0 to 3 are ours
+        ((6, 4, 0, 2), (7, 5, 1, 3))
+    """
+    dims, (start, block) = mesh.device_dims, mesh.part_of(host_rank)
+    places, where = list(itertools.product(*map(range, dims))), system.coordinate_of
+    whole, part = system.shape == dims, system.shape == block
+    known: dict[Coordinate, int] = {c: i for i, c in enumerate(places)}
+    if whole:
+        known = {c: device for device, c in where.items()}
+    elif part:
+        top, left = start
+        known |= {(top + r, left + c): device - len(where) for device, (r, c) in where.items()}
+    # The devices that this host rank drives get the first numbers.
+    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known[c]))
+    number = {c: i for i, c in enumerate(order)}
+    ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
+    cards: tuple[tuple[int, ...], ...] = ()
+    wraps = mesh.rings
+    if whole:
+        cards = tuple(tuple(number[where[device]] for device in chips) for chips in system.cards)
+        wraps = tuple(a or b for a, b in zip(wraps, system.wraps, strict=True))
+    elif part:
+        cards = system.cards + tuple((i,) for i in range(len(where), len(places)))
+    hosts = {i: mesh.host_of(c) for c, i in number.items()}
+    links = mesh.channels or system.links_per_pair
+    return SharedSystem(system.name, system.chip, ids, links, wraps, cards, host_rank, hosts)

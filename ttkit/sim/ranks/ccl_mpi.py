@@ -57,9 +57,8 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
 
 
 class Communicator(NamedTuple):
-    """The ranks of a process group, their communicator of MPI and their shared memory."""
+    """The communicator of a process group's ranks, and their shared memory."""
 
-    ranks: list[int]
     comm: Any
     # This is None where the ranks share no memory, as on several hosts.
     shared: blocks.SharedSum | None
@@ -68,17 +67,18 @@ class Communicator(NamedTuple):
         """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
         mine = np.ascontiguousarray(mine)
         made = blocks.empty(shape, mine.dtype)
-        mpi.world().run(self.comm, call, (mine, made), asked, self.ranks)
+        mpi.world().run(self.comm, call, (mine, made), asked)
         return made
 
 
-def _communicator(group: ProcessGroup) -> Communicator:
-    here = mpi.world()
-    if group.hosts not in here.communicators:
-        ranks = here.ranks(group.hosts)
-        comm = here.group(ranks)
-        here.communicators[group.hosts] = Communicator(ranks, comm, blocks.shared_sum(comm))
-    return here.communicators[group.hosts]  # type: ignore[no-any-return]
+communicators: dict[tuple[int, ...], Communicator] = {}  # Each is of some host ranks.
+
+
+def _communicator(hosts: tuple[int, ...]) -> Communicator:
+    if hosts not in communicators:
+        comm = mpi.world().group(mpi.world().ranks(hosts))
+        communicators[hosts] = Communicator(comm, blocks.shared_sum(comm))
+    return communicators[hosts]
 
 
 def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
@@ -93,7 +93,7 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
         if sums and chips.size * values.itemsize * math.prod(
             tensor.shard_shape
         ) > EXACT_BELOW * len(group.hosts):
-            values = _added_up(tensor, axes, _communicator(group))
+            values = _added_up(tensor, axes, _communicator(group.hosts))
             if name == "summed":
                 return values
             sizes = [grid.mesh_shape[a] for a in axes]
@@ -127,7 +127,7 @@ def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
     lead, counts = len(group.blocks), group.blocks
-    parts = _communicator(group).run("Allgather", mine, counts + mine.shape, "all_gather")
+    parts = _communicator(group.hosts).run("Allgather", mine, counts + mine.shape, "all_gather")
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
@@ -141,7 +141,7 @@ def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
     if group.shared is None:
         return group.run("Allreduce", mine, mine.shape, "all_reduce")
     run = mpi.world().run
-    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce", group.ranks)
+    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce")
     total = blocks.empty(mine.shape, mine.dtype)
     group.shared.add_up(np.ascontiguousarray(mine), total, meet)
     return total
@@ -173,7 +173,7 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array())
     flat = np.empty(sum(counts), mine.dtype)
-    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
+    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather")
     # The values arrive in the order of the ranks, and must be put in mesh order.
     place = np.argsort(np.argsort(sources, kind="stable"))
     return flat.reshape((full.size,) + shard)[place].reshape(full.shape + shard), full
@@ -182,17 +182,10 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
 # ---------------------------------------------------------------- from one to one
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
     """Do `ccl_numpy.sent`."""
-    grid, here = tensor.grid, mpi.world()
-    values = np.array(base.full_array()).reshape((grid.size, *tensor.shard_shape))
-    ends: Any = [grid.owner_of(sender), grid.owner_of(receiver)]
-    source, target = ranks = here.ranks(ends)
-    if here.rank in ranks:
-        shard = np.empty(tensor.shard_shape, values.dtype)
-        if here.rank == source:
-            flat = tensor.full_array().reshape(values.shape)
-            shard = np.ascontiguousarray(flat[grid.coords.index(sender)])
-        if source != target:
-            here.run(here.group(ranks), "Bcast", (shard, 0), "point_to_point", ranks)
-        if here.rank == target:
-            values[grid.coords.index(receiver)] = shard
-    return values.reshape(grid.shape + tensor.shard_shape)
+    grid, every = tensor.grid, np.array(base.full_array(), order="C")
+    values, chips = _collected(tensor, mpi.members(grid))
+    if receiver in grid.coords:
+        own = every.reshape((grid.size, *tensor.shard_shape))
+        shards = values.reshape((chips.size, *tensor.shard_shape))
+        own[grid.coords.index(receiver)] = shards[chips.coords.index(sender)]
+    return every

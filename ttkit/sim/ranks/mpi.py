@@ -6,6 +6,7 @@ mpi4py is imported at the first communication, never by one process on its own.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import time
 from collections.abc import Sequence
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim.ranks.part_of_mesh import binding, local_block
+from ttkit.sim.ranks import binding, shared_mesh
 
 if TYPE_CHECKING:
     from ttkit.sim.tensor.grid import Grid
 
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
-CALL, BINDING, SOCKET = 30801, 30802, 30803  # MPI messages carry these tags.
+CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 # A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
 
@@ -54,9 +55,6 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
         (True, 300.0)
     """
     if timeout_s is not None:
-        if not timeout_s > 0:
-            rule = "a wait needs more than 0 seconds"
-            fail(f"rank_checks(timeout_s={timeout_s!r})", rule, "timeout_s=60")
         settings.timeout_s = float(timeout_s)
     if on is not None:
         settings.checks = bool(on)
@@ -74,42 +72,33 @@ class World:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
-        # `ccl_mpi` keeps its communicators here, by their host ranks.
-        self.communicators: dict[Any, Any] = {}
         given = binding()
-        shared = given is not None and local_block(*given) is not None
-        mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
-        bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
-        self.rank_of: dict[tuple[int, int], int] = {}  # Each (mesh id, host rank) has one rank.
+        mine = "" if given is None else f"{given[0]} {given[1]}"
+        bindings = self.swap(mine, range(self.size), "find the other ranks")
+        self.rank_of: dict[int, int] = {}  # Each host rank of this rank's mesh has one rank.
+        ours = str(given[0]) if given is not None and shared_mesh(*given) is not None else None
         for rank, text in sorted(bindings.items()):
-            if text != "none":
-                mesh_id, host_rank, of_several = map(int, text.split())
-                taken = self.rank_of.get((mesh_id, host_rank))
-                if taken is not None and of_several:
+            mesh_id, _, host_rank = text.partition(" ")
+            if mesh_id == ours:
+                taken = self.rank_of.setdefault(int(host_rank), rank)
+                if taken != rank:
                     rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
                     rule += f" TT_MESH_HOST_RANK={host_rank}"
                     cure = "a binding of its own for each rank in rank_bindings.yaml"
                     fail("start of the ranks", rule, cure)
-                # Programs that share no mesh may use the same ids, each in its own descriptor; this
-                # rank then keeps its own.
-                if taken is None or rank == self.rank:
-                    self.rank_of[mesh_id, host_rank] = rank
-        # Both communicators are duplicates, so that neither the mpi4py messages of the user's
-        # program nor its bytes ever mix with the kit's messages.
-        self.comm, self.user = self.comm.Dup(), self.comm.Dup()
+        # The communicator is a duplicate, so that mpi4py messages of the user's program never mix
+        # with the kit's messages.
+        self.comm = self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of this rank's mesh."""
-        mesh_id = (binding() or (0, 0))[0]
-        return [self.rank_at(mesh_id, h) for h in host_ranks]
-
-    def rank_at(self, mesh_id: int, host_rank: int) -> int:
-        """The rank that drives a part of a mesh."""
-        if (mesh_id, host_rank) not in self.rank_of:
-            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
-            rule += f" were started, for {sorted(self.rank_of)}"
-            fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
-        return self.rank_of[mesh_id, host_rank]
+        for host_rank in host_ranks:
+            if host_rank not in self.rank_of:
+                rule = f"host rank {host_rank} is not running: {self.size} ranks were started, for"
+                rule += f" {sorted(self.rank_of)}"
+                cure = "one rank for each host of the descriptor"
+                fail("use a mesh that ranks share", rule, cure)
+        return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A communicator of some ranks, in that order; all of them must ask."""
@@ -118,14 +107,14 @@ class World:
             self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
         return self._groups[key]
 
-    def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
+    def swap(self, text: str, ranks: Sequence[int], asked: str) -> dict[int, str]:
         """Send `text` to these ranks and receive theirs: {rank: text}, this one's included."""
         self.in_step(asked)
         mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
         theirs = np.empty((len(others), TEXT), np.uint8)
-        receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
-        sends = [self.comm.Isend(mine, r, tag) for r in others]
+        receives = [self.comm.Irecv(theirs[i], r, CALL) for i, r in enumerate(others)]
+        sends = [self.comm.Isend(mine, r, CALL) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
         return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
@@ -133,8 +122,7 @@ class World:
         """Raise where an earlier wait was given up; called before a message is begun."""
         if self._broken:
             rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
-            cure = "restart all ranks, or call ttkit.sim.ranks.mpi.start_over() on each"
-            fail(str(asked), rule, cure, CollectiveMismatch)
+            fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
 
     def wait(
         self,
@@ -192,15 +180,13 @@ class World:
         cure += " ttkit.rank_checks(timeout_s=...)"
         fail(asked, rule, cure, CollectiveMismatch)
 
-    def run(
-        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
-    ) -> None:
+    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
         if self._broken:
             self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), arguments)
+            self.wait([request], [-1], asked, (), arguments)
         else:
             getattr(comm, call)(*arguments)
 
@@ -233,29 +219,15 @@ def numbered(ranks: Sequence[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
-_world: list[World] = []
-
-
+@functools.cache
 def world() -> World:
     """All ranks; the first time, every rank must ask."""
-    if not _world:
-        _world.append(World())
-    return _world[0]
-
-
-def start_over() -> None:
-    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait.
-
-    Meshes and tensors stay.
-    """
-    if _world:
-        _world.pop()
-        world()
+    return World()
 
 
 def me() -> int:
     """This rank; 0 where the ranks have not found each other."""
-    return _world[0].rank if _world else 0
+    return world().rank if world.cache_info().currsize else 0
 
 
 def members(grid: Grid) -> list[int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,21 +12,16 @@ import numpy as np
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.recorded import Record, latest
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.cores import CoreCoord
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import checked, on_mesh, operation
-from ttkit.sim.ranks import mpi
-from ttkit.sim.ranks.part_of_mesh import binding, owner_in, world_size
+from ttkit.sim.ranks import mpi, world_size
 from ttkit.sim.tensor.enums import BufferType, _Enum
 from ttkit.sim.tensor.grid import Coordinate, is_inside
 from ttkit.sim.tensor.memory import bytes_of
+from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import MeshCoordinate
-
-# Each pair has the ranks of the sender and the receiver of a connection.
-Ranks = list[tuple[int, int]]
-OwnerOf = Callable[[Coordinate], int]
 
 
 class MeshCoreCoord(NamedTuple):
@@ -51,21 +45,13 @@ class SocketMemoryConfig(NamedTuple):
     fifo_size: int
 
 
-@dataclass(frozen=True)
-class SocketConfig:
-    """Which chips are connected, and of which ranks or meshes where MPI started several."""
+class SocketConfig(NamedTuple):
+    """Which chips are connected, and of which ranks where MPI started several."""
 
     connections: Sequence[SocketConnection]
     memory_config: SocketMemoryConfig
     sender_rank: int | None = None
     receiver_rank: int | None = None
-    sender_mesh_id: int | None = None
-    receiver_mesh_id: int | None = None
-
-    @property
-    def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
-        cores = [(c.sender_core, c.receiver_core) for c in self.connections]
-        return [(tuple(s.device_coord), tuple(r.device_coord)) for s, r in cores]
 
 
 class SocketEndpoint(_Enum):
@@ -75,102 +61,100 @@ class SocketEndpoint(_Enum):
     RECEIVER = 1
 
 
+_made: Counter[tuple[int, ...]] = Counter()  # This counts the sockets between each set of ranks.
+
+
+class _Channel:
+    """What both ends of a socket share: chips that are connected, and how values go there.
+
+    Args:
+        ranks: of the sender and of the receiver of each connection.
+    """
+
+    # Each chip sends along this mesh axis, to the chip after it (1) or before it (-1).
+    shift: tuple[int, int] | None = None
+
+    def __init__(self, config: SocketConfig, ranks: Sequence[tuple[Any, Any]], asked: str):
+        if not config.connections:
+            rule = "Socket connection config cannot be empty."
+            fail(asked, rule, "one SocketConnection for each chip")
+        cores = ((c.sender_core, c.receiver_core) for c in config.connections)
+        self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
+        self.ranks = ranks
+        # What was sent between chips of this process waits here.
+        self.queue: deque[tuple[str, np.ndarray]] = deque()
+        self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
+        _made[self.everyone] += 1
+        self.tag = mpi.SOCKET + 2 * _made[self.everyone]
+        if len(self.everyone) > 1 and mpi.me() in self.everyone and mpi.settings.checks:
+            call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
+            mpi.compare(call[: mpi.TEXT], self.everyone)
+
+    def to(self, rank: int) -> tuple[Any, int, int]:
+        """The communicator of all ranks at the socket, a rank's number in it, and the tag.
+
+        Other sockets between some of these ranks may have the same tag.
+        """
+        return mpi.world().group(self.everyone), self.everyone.index(rank), self.tag
+
+    def routes(self, end: SocketEndpoint) -> dict[int, list[tuple[Coordinate, Coordinate]]]:
+        """The connections of this rank's chips at one end, by the rank at the other end."""
+        found: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
+        # Connections are sorted by receiver, so that what one rank sends arrives in the order of
+        # the shards.
+        for pair, ranks in sorted(zip(self.pairs, self.ranks, strict=True), key=lambda c: c[0][1]):
+            if ranks[end.value] == mpi.me():
+                found.setdefault(ranks[1 - end.value], []).append(pair)
+        return found
+
+
 class MeshSocket:
     """One end of a socket between this rank's mesh and that of another.
 
     The ranks at both ends must make their sockets in the same order.
 
     Raises:
-        TTKitError: no connections, a core used twice, a chip that is not there, a configuration
-            that does not name this rank.
+        TTKitError: no connections, a chip that is not there, a configuration that does not name
+            this rank.
         CollectiveMismatch: the other end is configured in another way.
     """
-
-    # Each chip sends along this mesh axis, to the chip after it (1) or before it (-1).
-    shift: tuple[int, int] | None = None
 
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
         if world_size() == 1:
             rule = "this process is alone: there is no other end"
             fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
-        here = mpi.world()
-        ends: list[Any] = [config.sender_rank, config.receiver_rank]
-        ids: list[Any] = [config.sender_mesh_id, config.receiver_mesh_id]
-        owners: list[Any] = [lambda c, rank=end: rank for end in ends]
-        if None in ends:
-            owners = [lambda c, i=i: here.rank_at(i, owner_in(i, c)) for i in ids]
-            ends = [here.rank if (binding() or (None,))[0] == i else -1 for i in ids]
-            if None in ids:
-                rule = "the configuration names neither ranks nor meshes"
-                cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair"
-                fail(asked, rule, cure)
-        if ends.count(here.rank) != 1:
-            rule = f"rank {here.rank} is at no end, or at both: the ends are {ends}"
-            fail(asked, rule, "create_socket_pair for two meshes of one process")
-        ranks, tag = _agreed(config, owners, asked)
-        self._make(device, config, SocketEndpoint(ends.index(here.rank)), ranks, tag, deque())
+        me, ends = mpi.world().rank, (config.sender_rank, config.receiver_rank)
+        if ends.count(me) != 1:
+            rule = f"rank {me} is at no end, or at both: the ends are {ends}"
+            cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair for"
+            fail(asked, rule, f"{cure} two meshes of one process")
+        channel = _Channel(config, [ends] * len(config.connections), asked)
+        self._join(device, SocketEndpoint(ends.index(me)), channel)
 
-    def _make(
-        self,
-        device: MeshDevice,
-        config: SocketConfig,
-        end: SocketEndpoint,
-        ranks: Ranks,
-        channel: tuple[tuple[int, ...], int],
-        queue: deque[Any],
-    ) -> None:
+    def _join(self, device: MeshDevice, end: SocketEndpoint, channel: _Channel) -> MeshSocket:
         asked = f"a socket of {device!r}"
         device.check_open(asked)
-        for word, cores in zip(("sender", "receiver"), zip(*config.connections, strict=True)):
-            if len(set(cores)) != len(cores):
-                rule = f"Cannot reuse {word} cores in a single socket."
-                fail(asked, rule, "a core of its own for each connection")
-        self._device, self._end, self._channel, self._queue = device, end, channel, queue
-        # Each rank at the other end has its connections, as (sender, receiver) chips.
-        self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
-        # Connections are sorted by receiver, so that what one rank sends arrives in the order of
-        # the shards.
-        for pair, rank in sorted(zip(config._pairs, ranks, strict=True), key=lambda c: c[0][1]):
-            if not is_inside(pair[end.value], device._shape):
-                place = MeshCoordinate(pair[end.value])
-                fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
-            if rank[end.value] == mpi.me():
-                self._routes.setdefault(rank[1 - end.value], []).append(pair)
+        self._device, self._end, self._channel = device, end, channel
+        self._routes = channel.routes(end)
+        for chip in self.chips():
+            if not is_inside(chip, device._shape):
+                rule = f"Coordinate {MeshCoordinate(chip)!r} not found in mesh {device.shape!r}"
+                fail(asked, rule)
+        return self
+
+    @property
+    def shift(self) -> tuple[int, int] | None:
+        """The axis and the direction in which each chip sends to the next one, if all do."""
+        return self._channel.shift
+
+    def chips(self) -> list[Coordinate]:
+        """This rank's chips at this end."""
+        return [pair[self._end.value] for pairs in self._routes.values() for pair in pairs]
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
         """Which end this is."""
         return self._end
-
-
-_sockets: Counter[tuple[int, ...]] = Counter()  # This counts the sockets between each set of ranks.
-# Messages on their way are kept here with their memory, which MPI still reads.
-_pending: list[tuple[list[Any], Any]] = []
-
-
-def _agreed(
-    config: SocketConfig, owners: Sequence[OwnerOf], asked: str
-) -> tuple[Ranks, tuple[tuple[int, ...], int]]:
-    """Return the ranks at both ends of each connection, which agree; all of them, and a tag."""
-    if not config.connections:
-        rule = "Socket connection config cannot be empty."
-        fail(asked, rule, "one SocketConnection for each chip")
-    ranks = [(owners[0](s), owners[1](r)) for s, r in config._pairs]
-    everyone = tuple(sorted({r for pair in ranks for r in pair}))
-    _sockets[everyone] += 1
-    if len(everyone) > 1 and mpi.me() in everyone and mpi.settings.checks:
-        call = f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"
-        mpi.compare(call[: mpi.TEXT], everyone)
-    return ranks, (everyone, mpi.SOCKET + 2 * _sockets[everyone])
-
-
-def _to(socket: MeshSocket, rank: int) -> tuple[Any, int, int]:
-    """The communicator of all ranks at a socket, a rank's number in it, and the tag.
-
-    Other sockets between some of these ranks may have the same tag.
-    """
-    everyone, tag = socket._channel
-    return mpi.world().group(everyone), everyone.index(rank), tag
 
 
 @checked("create_socket_pair")
@@ -190,32 +174,38 @@ def create_socket_pair(
         >>> sender.get_socket_endpoint_type().name
         'SENDER'
     """
-    meshes, queue = (sender_mesh_device, receiver_mesh_device), deque[Any]()
+    meshes = sender_mesh_device, receiver_mesh_device
     asked = f"create_socket_pair({meshes[0]!r}, {meshes[1]!r})"
-    ranks, tag = _agreed(socket_config, [_owner(mesh) for mesh in meshes], asked)
-    ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
-    for socket, end, mesh in zip(ends, SocketEndpoint, meshes, strict=True):
-        socket._make(mesh, socket_config, end, ranks, tag, queue)
-        socket.shift = _shift(socket_config, *meshes)
-    return ends[0], ends[1]
+    ranks = [
+        (_driver(meshes[0], c.sender_core), _driver(meshes[1], c.receiver_core))
+        for c in socket_config.connections
+    ]
+    channel = _Channel(socket_config, ranks, asked)
+    if meshes[0] is meshes[1]:
+        channel.shift = _shift(dict(channel.pairs), meshes[0]._shape)
+    sender, receiver = (
+        MeshSocket.__new__(MeshSocket)._join(mesh, end, channel)
+        for mesh, end in zip(meshes, SocketEndpoint, strict=True)
+    )
+    return sender, receiver
 
 
-def _shift(config: SocketConfig, mesh: MeshDevice, to: MeshDevice) -> tuple[int, int] | None:
+def _driver(mesh: MeshDevice, core: MeshCoreCoord) -> int:
+    """The rank that drives the chip of a core."""
+    host = mesh.grid.owner_of(tuple(core.device_coord))
+    return mpi.me() if host is None else mpi.world().ranks([host])[0]
+
+
+def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int, int] | None:
     """The axis and the direction in which each chip of a mesh is connected to the next one."""
-    pairs, shape = dict(config._pairs), mesh._shape
-    for axis, n in enumerate(shape if mesh is to and len(shape) == 2 else ()):
-        for step in (1, -1):
-            if n > 1 and pairs == {
+    for axis, n in enumerate(shape):
+        for step in (1, -1) if n > 1 else ():
+            after = {
                 c: (*c[:axis], (c[axis] + step) % n, *c[axis + 1 :]) for c in np.ndindex(shape)
-            }:
+            }
+            if pairs == after:
                 return axis, step
     return None
-
-
-def _owner(mesh: MeshDevice) -> OwnerOf:
-    if mesh.owners is None:
-        return lambda c: mpi.me()
-    return lambda c: mpi.world().ranks([mesh.grid.owner_of(c)])[0]  # type: ignore[list-item]
 
 
 # ---------------------------------------------------------------- send and receive
@@ -228,11 +218,6 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     if tensor.mesh is not socket._device:
         rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
         fail(asked, rule, "a tensor on the socket's mesh")
-    chips = [pair[end.value] for pairs in socket._routes.values() for pair in pairs]
-    absent = [chip for chip in chips if chip not in tensor.grid.coords]
-    if absent:
-        rule = f"the tensor has no shard at {absent}, which the socket connects"
-        fail(asked, rule, "a mapper that covers the mesh; a collective on a mesh that ranks share")
 
 
 def _about(tensor: Tensor) -> str:
@@ -260,26 +245,30 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """
     _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
     grid, array = input_tensor.grid, input_tensor.array
-    one_copy = all(n == 1 for n in array.shape[: len(grid.shape)])
-    if mesh_socket.shift:
-        (axis, step), nbytes = mesh_socket.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
+    channel, about = mesh_socket._channel, _about(input_tensor)
+    if channel.shift:
+        (axis, step), nbytes = channel.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
         how = (axis, None, None, (), step < 0)
         latest.append(Record("shift", input_tensor.mesh, nbytes, *how))
         if grid.local:
-            mesh_socket._queue.append((_about(input_tensor), _shifted(array, axis, step)))
+            channel.queue.append((about, _shifted(array, axis, step)))
             return []
+    replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
+    chips = array if replicated else input_tensor.full_array()
+    chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, pairs in mesh_socket._routes.items():
-        if one_copy:
-            values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
-        else:
-            flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
-            values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
+        # A replicated tensor is sent once.
+        places = [grid.coords.index(sender) for sender, _ in pairs]
+        values = np.ascontiguousarray(chips if replicated else chips[places])
         if rank == mpi.me():
-            mesh_socket._queue.append((_about(input_tensor), values))
+            channel.queue.append((about, values))
         else:
-            text = f"{_about(input_tensor)}|{len(values)}|{values.nbytes}"
-            _post(text, values, *_to(mesh_socket, rank))
+            _post(f"{about}|{len(values)}|{values.nbytes}", values, *channel.to(rank))
     return []
+
+
+# Messages on their way are kept here with their memory, which MPI still reads.
+_pending: list[tuple[list[Any], Any]] = []
 
 
 def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None:
@@ -313,19 +302,19 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
-    arrived = []
+    channel, arrived = mesh_socket._channel, []
     for rank, pairs in mesh_socket._routes.items():
         if rank == mpi.me():
-            if not mesh_socket._queue:
+            if not channel.queue:
                 rule = "nothing has been sent on this socket, so this would deadlock on hardware"
                 fail(asked, rule, "send_async on the other end first")
-            about, values = mesh_socket._queue.popleft()
+            about, values = channel.queue.popleft()
             _check(asked, about, output_tensor)
-            if mesh_socket.shift and grid.local:
+            if channel.shift and grid.local:
                 output_tensor.rebind(values)
                 return [output_tensor]
         else:
-            values = _received(asked, output_tensor, rank, *_to(mesh_socket, rank))
+            values = _received(asked, output_tensor, rank, *channel.to(rank))
         arrived.append(([grid.coords.index(r) for _, r in pairs], values))
     if arrived:
         output_tensor.rebind(_placed(arrived, output_tensor))
@@ -338,13 +327,13 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
     shape = (grid.size, *tensor.shard_shape)
     every = len({place for places, _ in arrived for place in places}) == grid.size
     if every and all(len(v) == 1 and (v is first or np.array_equal(v, first)) for _, v in arrived):
-        return first.reshape((1,) * len(grid.shape) + shape[1:])
-    if arrived[0][0] != list(range(grid.size)):
-        into = np.empty(shape, first.dtype) if every else np.array(tensor.full_array())
-        first = into.reshape(shape)
-        for places, values in arrived:
-            first[places] = values
-    return first.reshape(grid.shape + shape[1:])
+        return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
+    if len(first) == grid.size and arrived[0][0] == list(range(grid.size)):
+        return first.reshape(grid.shape + tensor.shard_shape)
+    into = np.empty(shape, first.dtype) if every else np.array(tensor.full_array()).reshape(shape)
+    for places, values in arrived:
+        into[places] = values
+    return into.reshape(grid.shape + tensor.shard_shape)
 
 
 def _check(asked: object, about: str, tensor: Tensor) -> None:

@@ -104,19 +104,14 @@ def _taken(array: Any, indices: Any, axis: int) -> Absent:
 
 
 def _taken_along(array: Any, indices: Any, axis: int) -> Absent:
-    sizes = zip(array.shape, indices.shape, strict=True)
-    shape = [max(n, m) for n, m in sizes]
+    shape = [max(n, m) for n, m in zip(array.shape, indices.shape, strict=True)]
     shape[axis] = indices.shape[axis]
     return absent(shape, array.dtype)
 
 
-def _padded(array: Any, widths: Any, **how: Any) -> Absent:
-    sizes = zip(array.shape, widths, strict=True)
-    return absent([n + before + after for n, (before, after) in sizes], array.dtype)
-
-
-def _tiled(array: Any, times: Any) -> Absent:
-    return absent([n * t for n, t in zip(array.shape, times, strict=True)], array.dtype)
+def _each(array: Any, by: Any, size: Callable[[int, Any], int]) -> Absent:
+    """Return an array of which each dimension has another size."""
+    return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
 
 
 RULES: dict[Any, Callable[..., Any]] = {
@@ -126,9 +121,9 @@ RULES: dict[Any, Callable[..., Any]] = {
     np.copyto: lambda into, values: None,
     np.cumsum: lambda array, axis, dtype: absent(array.shape, dtype),
     np.may_share_memory: lambda one, other: False,
-    np.pad: _padded,
+    np.pad: lambda array, widths, **how: _each(array, widths, lambda n, ends: n + sum(ends)),
     np.take: _taken,
     np.take_along_axis: _taken_along,
-    np.tile: _tiled,
+    np.tile: lambda array, times: _each(array, times, lambda n, many: n * many),
     np.where: _where,
 }

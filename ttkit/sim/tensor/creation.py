@@ -13,9 +13,9 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.sim.arguments import describe
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, operation
-from ttkit.sim.ranks import ccl_mpi, mpi
+from ttkit.sim.ranks import ccl_mpi
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
@@ -123,10 +123,6 @@ def onto_device(
             rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
             fail(asked, rule, "a mapper made for this mesh")
     there = grid_over(shape, grid.covers, device.owners)
-    missing = set(there.coords) - set(grid.coords)
-    if missing:
-        rule = f"the values for the chips at {sorted(missing)} are on another rank"
-        fail(asked, rule, "a mapper made for this mesh")
     return restricted(array, grid, there), there
 
 
@@ -181,7 +177,7 @@ def as_tensor(
 
 # ---------------------------------------------------------------- to the host
 @operation("to_numpy", "read")
-def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
+def to_numpy(tensor: Tensor, mesh_composer: Any = None) -> np.ndarray:
     """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
     asked = describe("to_torch", (tensor,))
     composer = chosen(mesh_composer, CppMeshToTensor, asked)
@@ -208,7 +204,6 @@ def to_torch(
     tensor: Tensor,
     dtype: Any = None,
     *,
-    torch_rank: int | None = None,
     mesh_composer: Any = None,
     device: MeshDevice | None = None,
     cq_id: Any = None,
@@ -217,19 +212,10 @@ def to_torch(
 
     Args:
         dtype: the torch type wanted.
-        torch_rank: leading dimensions of 1 are left out down to so many dimensions.
         mesh_composer: how to join several shards.
         device, cq_id: where ttnn reads from; the values are the same.
-
-    Raises:
-        TTKitError: a dimension that is not 1 would have to go.
     """
     array = to_numpy(tensor, mesh_composer=mesh_composer)
-    while torch_rank is not None and array.ndim > torch_rank:
-        if len(array) != 1:
-            rule = "Unable to squeeze to desired rank!"
-            fail(f"to_torch(torch_rank={torch_rank})", rule, "ttnn.reshape")
-        array = array[0]
     try:
         import torch
     except ImportError:
@@ -277,19 +263,15 @@ def _named(file_name: Any) -> Path:
 def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     """Write a tensor with all of its shards into a file, whole or not at all.
 
-    The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call, and the first
-    one writes.
+    The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
     """
     path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
-    owners, label = host.grid.owners, host.topology
     values, grid = ccl_mpi.everywhere(host, "dump_tensor")
+    label, there = host.topology, (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
-    kind, there = (host.dtype.name, host.layout.name), (grid.mesh_shape, grid.covers)
+    kind = host.dtype.name, host.layout.name
     np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
-    if owners is None or owners.me == 0:
-        write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
-    if owners:  # All ranks wait for rank 0 here, so that the file exists when the call returns.
-        mpi.compare("dump_tensor", mpi.world().ranks(range(owners.hosts)))
+    write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
 
 
 @checked("load_tensor")

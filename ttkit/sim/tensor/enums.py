@@ -65,6 +65,29 @@ class TensorMemoryLayout(_Enum):
     ND_SHARDED = 5
 
 
+class ShardOrientation(_Enum):
+    """The order in which shards go to cores: row by row, or column by column."""
+
+    ROW_MAJOR = 0
+    COL_MAJOR = 1
+
+
+class ShardDistributionStrategy(_Enum):
+    """How shards of any number of dimensions go to cores."""
+
+    ROUND_ROBIN_1D = 0
+    GRID_2D = 1
+    CONTIGUOUS_1D = 2
+
+
+class ShardStrategy(enum.Enum):
+    """What `create_sharded_memory_config` cuts."""
+
+    HEIGHT = 1
+    WIDTH = 2
+    BLOCK = 3
+
+
 class Topology(_Enum):
     """The shape of a collective's path."""
 

@@ -49,12 +49,11 @@ class TensorTopology:
         return [MeshCoordinate(c) for c in self._coords]
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, TensorTopology) or self._hash != other._hash:
-            return False
-        ours = (self._shape, self._placements, self._coords)
-        return ours == (other._shape, other._placements, other._coords)
+        return self is other or (
+            isinstance(other, TensorTopology)
+            and self._placements == other._placements
+            and (self._shape, self._coords) == (other._shape, other._coords)
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -123,6 +122,27 @@ class Grid:
     def owner_of(self, coordinate: Coordinate) -> int | None:
         """The host rank that drives a chip; None where no machine is shared."""
         return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
+
+
+class MeshDeviceView:
+    """The chips of a mesh, or of a tensor's shards on the host, and which of them are local."""
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+
+    def shape(self) -> MeshShape:
+        """Rows and columns."""
+        return MeshShape(self._grid.mesh_shape)
+
+    def num_devices(self) -> int:
+        """How many chips."""
+        return len(self._grid.covers)
+
+    def is_local(self, coord: MeshCoordinate) -> bool:
+        """True where this process drives the chip at `coord`."""
+        grid, place = self._grid, tuple(coord)
+        inside = is_inside(place, grid.mesh_shape)
+        return inside and (grid.owners is None or grid.owner_of(place) == grid.owners.me)
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from ttkit.errors import OutOfMemoryError, fail
@@ -38,13 +39,6 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     return elements * BYTES[dtype]
 
 
-def element_size(dtype: DataType, /) -> int:
-    """Return the bytes of an element; numbers of a block float share an exponent."""
-    if dtype in TILE_BYTES:
-        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
-    return bytes_of((1,), dtype)
-
-
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
 
@@ -58,6 +52,17 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
         return shape  # Most shapes have whole tiles already.
     shape = (1,) * (2 - len(shape)) + shape
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
+
+
+def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+    """Rows of all leading dimensions, and columns, of a stored shape."""
+    return math.prod(padded[:-1]), padded[-1]
+
+
+def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+    """How many shards there are down and across a stored shape."""
+    height, width = plane(padded)
+    return -(-height // shard[0]), -(-width // shard[1])
 
 
 def register(mesh: MeshDevice) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ttkit.sim.mesh.mesh import MeshDevice
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import movement, shaping
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tensor import creation
@@ -15,7 +13,7 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor
 
 ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
-OTHERS = ("eq", "ne", "lt", "le", "gt", "ge", "matmul")
+OPERATORS = ARITHMETIC | {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge", "matmul")}
 
 
 def __new__(cls: type[Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -34,11 +32,6 @@ def _of_list(
     return creation.from_buffer(data, shape, data_type, device, layout, memory_config)
 
 
-def cpu(self: Tensor, blocking: bool = True, cq_id: Any = None) -> Tensor:
-    """Return the tensor on the host."""
-    return movement.from_device(self, blocking)
-
-
 def to(
     self: Tensor,
     target: MeshDevice | Layout,
@@ -51,16 +44,6 @@ def to(
     return movement.to_device(self, target, mem_config)
 
 
-def to_numpy(self: Tensor, mesh_composer: Any = None) -> np.ndarray:
-    """Return the values as a NumPy array; several shards need a composer."""
-    return creation.to_numpy(self, mesh_composer=mesh_composer)
-
-
-def to_torch(self: Tensor, mesh_composer: Any = None) -> Any:
-    """Return the values as a torch tensor; several shards need a composer."""
-    return creation.to_torch(self, mesh_composer=mesh_composer)
-
-
 def reshape(self: Tensor, *shape: Any) -> Tensor:
     """Return the same elements in another shape."""
     return shaping.reshape(self, shape[0] if len(shape) == 1 else list(shape))
@@ -68,14 +51,12 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
 
 def add_to_tensor() -> None:
     """Give `Tensor` these methods and Python's operators."""
-    for method in (__new__, cpu, to, to_numpy, to_torch, reshape):
+    for method in (__new__, to, reshape, creation.to_numpy, creation.to_torch):
         setattr(Tensor, method.__name__, method)
-    setattr(Tensor, "__getitem__", shaping.get_item)  # noqa: B010
-    for field in ("dtype", "layout", "tile"):
-        setattr(Tensor, f"get_{field}", lambda tensor, f=field: getattr(tensor, f))
-    for word, name in ARITHMETIC.items():
-        call = OPERATIONS[name].call
-        setattr(Tensor, f"__{word}__", lambda a, b, f=call: f(a, b))
+    for name, call in (("cpu", movement.from_device), ("__getitem__", shaping.get_item)):
+        setattr(Tensor, name, call)
+    for word, name in OPERATORS.items():
+        setattr(Tensor, f"__{word}__", OPERATIONS[name].call)
+    for word in ARITHMETIC:
+        call = OPERATIONS[OPERATORS[word]].call
         setattr(Tensor, f"__r{word}__", lambda a, b, f=call: f(b, a))
-    for word in OTHERS:
-        setattr(Tensor, f"__{word}__", lambda a, b, f=OPERATIONS[word].call: f(a, b))

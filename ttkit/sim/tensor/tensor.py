@@ -11,9 +11,9 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
-from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology
-from ttkit.sim.tensor.memory import Allocation, bytes_of, element_size, padded
-from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, Tile, check_fits
+from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
+from ttkit.sim.tensor.memory import Allocation, bytes_of, padded
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
@@ -29,7 +29,6 @@ class TensorSpec(NamedTuple):
     dtype: DataType
     layout: Layout
     memory_config: MemoryConfig
-    tile: Tile = Tile((32, 32))
 
 
 class Tensor:
@@ -101,11 +100,6 @@ class Tensor:
         return Shape._of(self.padded)
 
     @property
-    def tile(self) -> Tile:
-        """The shape of a tile."""
-        return self.spec.tile
-
-    @property
     def spec(self) -> TensorSpec:
         """What `allocate_tensor_on_device` and `from_torch` take."""
         return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
@@ -133,27 +127,17 @@ class Tensor:
         """Placements and distribution shape, as ttnn keeps them."""
         return self.topology
 
-    def update_tensor_topology(self, topology: TensorTopology) -> None:
-        """Replace the topology; the values do not move."""
-        self.topology = topology
-
     def device(self) -> MeshDevice | None:
         """The mesh of the tensor, or None on the host."""
         return self.mesh
 
     def device_coords(self) -> list[MeshCoordinate]:
         """The coordinates of the chips that have a shard."""
-        if self.mesh is None:
-            rule = "StorageType::HOST doesn't support device_coords"
-            fail("device_coords", rule, "ttnn.to_device(tensor, mesh)")
         return [MeshCoordinate(c) for c in self.grid.covers]
 
-    def host_buffer(self) -> DistributedHostBuffer:
+    def host_buffer(self) -> MeshDeviceView:
         """The host shards over the mesh that they were made for."""
-        if self.mesh is not None:
-            rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
-            fail("host_buffer", rule, "tensor.cpu()")
-        return DistributedHostBuffer(self.grid)
+        return MeshDeviceView(self.grid)
 
     def memory_config(self) -> MemoryConfig:
         """Where the buffers are."""
@@ -177,10 +161,6 @@ class Tensor:
     def volume(self) -> int:
         """Elements of one shard, padding included."""
         return math.prod(self.padded)
-
-    def element_size(self) -> int:
-        """Bytes of an element."""
-        return element_size(self.dtype)
 
     def logical_volume(self) -> int:
         """Elements of one shard."""
@@ -227,23 +207,6 @@ class Tensor:
     __str__ = __repr__
 
     _repr_html_ = drawn_by("tensor.draw_tensor")
-
-
-class DistributedHostBuffer:
-    """Host shards over a mesh shape."""
-
-    def __init__(self, grid: Grid):
-        self._grid = grid
-
-    def shape(self) -> MeshShape:
-        """The mesh shape."""
-        return MeshShape(self._grid.mesh_shape)
-
-    def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host has the shard at `coord`."""
-        return (
-            self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
-        )
 
 
 def new_tensor(

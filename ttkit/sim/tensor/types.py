@@ -126,15 +126,9 @@ class MeshCoordinateRange:
 
     def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
         what = "MeshCoordinateRange"
-        if isinstance(start, MeshShape) and end is None:
-            start, end = (
-                MeshCoordinate([0] * start.dims()),
-                MeshCoordinate([max(n - 1, 0) for n in start]),
-            )
-        if not isinstance(start, MeshCoordinate) or not isinstance(end, MeshCoordinate):
-            rule = "incompatible function arguments"
-            cure = "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)"
-            fail(what, rule, cure, TypeError)
+        if end is None:
+            end = MeshCoordinate([max(n - 1, 0) for n in start])
+            start = MeshCoordinate([0] * start.dims())
         if start.dims() != end.dims():
             rule = "Start and end dimensions of a coordinate range do not match:"
             rule += f" {start.dims()} and {end.dims()}"
@@ -228,25 +222,23 @@ class _Config:
 
     _list = ""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        what, first = type(self).__name__, self._list
-        listed = first in kwargs or (args and isinstance(args[0], (list, tuple)))
-        names = [first] if listed else ["row_dim", "col_dim"]
-        names += ["mesh_shape_override", "mesh_offset_override"]
-        form = f"{what}({first}, mesh_shape_override, mesh_offset_override)"
-        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
+    def __init__(self, *args: Any, **given: Any):
+        what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
+        listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
+        names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
+        given |= dict(zip(names, args, strict=False))
+        if len(args) > len(names) or set(given) - set(names):
+            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
             fail(what, "incompatible function arguments", form, TypeError)
-        given = dict(zip(names, args, strict=False)) | kwargs
-        self._shape, self._offset = (given.get(name) for name in names[-2:])
+        *entries, self._shape, self._offset = map(given.get, names)
         for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        entries = given[first] if listed else (given.get("row_dim"), given.get("col_dim"))
-        self._entries: list[Any] = self._checked(entries)
+        self._entries: list[Any] = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries: Any) -> list[Any]:
-        raise NotImplementedError
+        return list(integers(entries, type(self).__name__))
 
     def __repr__(self) -> str:
         override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
@@ -289,8 +281,25 @@ class MeshComposerConfig(_Config):
 
     _list = "dims"
 
-    def _checked(self, entries: Any) -> list[Any]:
-        return list(integers(entries, "MeshComposerConfig"))
+
+class Tile:
+    """The shape of a tile.
+
+    Example:
+        >>> Tile((16, 32))
+        Tile with shape: [16, 32]
+    """
+
+    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
+        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Tile with shape: {self.tile_shape}"
 
 
 # ---------------------------------------------------------------- numbers
