@@ -12,6 +12,7 @@ import numpy as np
 
 import ttkit
 from ttkit.sim import ttnn
+from ttkit.visualize.drawing import CLASS, STYLE
 from ttkit.visualize.tensor import draw_tensor
 
 IMAGES = pathlib.Path(__file__).resolve().parent / "images"
@@ -30,7 +31,10 @@ def sharded() -> str:
             layout=ttnn.TILE_LAYOUT,
             mesh_mapper=mapper,
         )
-        return draw_tensor(tensor).drawings[0].standalone()
+        # The file carries its own style and a background.
+        page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
+        svg = draw_tensor(tensor).drawings[0].svg(f' class="{CLASS}"')
+        return svg.replace("</title>", f"</title>{page}", 1)
 
 
 def main() -> int:

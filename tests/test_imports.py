@@ -177,7 +177,7 @@ def test_the_rule_sees(where, source, target):
             "chips\nimport numpy",
         ),
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
-        ("train/plan.py", "def f():\n    from ttkit.visualize.charts.training import tables"),
+        ("train/plan.py", "def f():\n    from ttkit.visualize.charts.plans import plan_tables"),
         ("backend.py", "from ttkit import __version__"),
         ("__main__.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],

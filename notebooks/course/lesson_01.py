@@ -79,7 +79,7 @@ def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
     for device in grid.devices:
         name, where = f"device {device}", at.get(device)
         if where is None:
-            cells.append(Cell(name, [""], "none", "not opened", dashed=True))
+            cells.append(Cell(name, [""], "none", dashed=True))
         else:
             cells.append(Cell(name, [str(where)], tone(int(where[0]))))
     return Cells(grid, cells, frame="", gap=(14, 24))

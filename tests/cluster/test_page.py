@@ -34,7 +34,7 @@ def test_a_card_tells_what_a_rank_owns_and_does():
     for part in (
         "<b>rank 1</b> ▶ busy", 'aria-label="rank 1, busy"', "card 0: chips 0, 4", "mesh 1x2",
         "here, process 7, 50 MB", "step 2 of 9", "at line 3: work()", "KeyError: &#x27;x&#x27;",
-        "printed: a&lt;b", "<title>rank 1: chips 0, 4 of 8</title>", "border:2px solid",
+        "printed: a&lt;b", "<title>rank 1: card 0: chips 0, 4</title>", "border:2px solid",
     ):  # fmt: skip
         assert part in text, part
     assert "at line 3" not in html(Card(1, "idle", "0", (0, 4), 7, report=report))

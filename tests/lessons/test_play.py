@@ -56,7 +56,7 @@ def test_on_a_terminal_the_picture_is_in_words(capsys):
 
 
 def test_a_reader_who_touches_a_part_gets_the_next_page():
-    from ttkit.visualize.widgets.live import touchable
+    from ttkit.visualize.widgets import touchable
 
     acts = []
     widget = touchable("first", lambda act: acts.append(act) or f"after {act}")

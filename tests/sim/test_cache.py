@@ -153,16 +153,11 @@ def test_refusals(wide, cut, on_cores):
     paged = ttnn.experimental.paged_update_cache
     where = {"page_table": table}
     for phrase, call in {
-        "Batch index (4) must be less": lambda: ttnn.fill_cache(cache, token, 4),
         "index 64 is out of bounds": lambda: ttnn.update_cache(cache, token, 64),
-        "must be <= 32": lambda: ttnn.update_cache(cache, token, 0, batch_offset=30),
         "index 1 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
         "should match batch size (4)": lambda: paged(cache, row, update_idxs=[0]),
         "out of bounds": lambda: paged(
             cache, row, update_idxs_tensor=cut(wide, ints(200, 0, 0, 0)), **where
-        ),
-        "must fit in max_num_blocks_per_seq": lambda: ttnn.experimental.paged_fill_cache(
-            cache, cut(wide, values(1, 2, 160, 32)), table
         ),
     }.items():
         with pytest.raises(ttkit.errors.TTKitError) as error:

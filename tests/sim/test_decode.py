@@ -182,23 +182,9 @@ def test_products_of_each_user(box, cut, check, name, groups):
     np.testing.assert_array_equal(output.full_array(), got.full_array())
 
 
-def test_refusals(wide, cut):
+def test_a_page_that_is_not_there(wide, cut):
     query, key = cut(wide, normal(1, 2, 4, 32)), cut(wide, normal(2, 2, 64, 32))
-    decode = ttnn.transformer.scaled_dot_product_attention_decode
-    paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
-    chunk = ttnn.transformer.chunked_scaled_dot_product_attention
     table, far = cut(wide, np.full((2, 2), 9, np.int32)), cut(wide, np.array([3, 3], np.int32))
-    for phrase, call in {
-        "cur_pos must be <= K sequence dim": lambda: decode(query, key, key, cur_pos=[64, 0]),
-        "must have at least one position": lambda: decode(query, key, key, cur_pos=[1]),
-        "K tensor batch size (2) must equal B (4)": lambda: decode(
-            cut(wide, normal(1, 4, 4, 32)), key, key, cur_pos=[1] * 4
-        ),
-        "index 9 is out of bounds": lambda: paged(query, key, key, table, cur_pos_tensor=far),
-        "K's sequence length must be >=": lambda: chunk(
-            cut(wide, normal(2, 4, 32, 32)), key, key, cut(wide, np.zeros((2, 1), np.int32)), 64
-        ),
-    }.items():
-        with pytest.raises(ttkit.errors.TTKitError) as error:
-            call()
-        assert phrase in str(error.value)
+    paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
+    with pytest.raises(ttkit.TTKitError, match="index 9 is out of bounds"):
+        paged(query, key, key, table, cur_pos_tensor=far)

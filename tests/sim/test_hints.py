@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.sim.hints import EVERY, FIELDS, NEEDED
 from ttkit.sim.ops.operation import OPERATIONS
 
@@ -55,13 +55,6 @@ def test_a_fused_activation_is_computed(wide, put, parts, dtype):
     assert min(v.min() for v in fused) == 0
     for one, other in zip(fused, plain, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_keyword_that_would_change_values_is_refused(wide, put):
-    x = put(wide, [32, 32], "S0R")
-    assert list(ttnn.concat([x, x], 1, groups=1).shape) == [32, 64]
-    with pytest.raises(TTKitError, match="the simulator's concat has no groups"):
-        ttnn.concat([x, x], 1, groups=2)
 
 
 # ---------------------------------------------------------------- records

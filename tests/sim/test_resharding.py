@@ -81,9 +81,6 @@ def test_what_is_not_sharded_so_is_refused(mesh):
     cut = ttnn.interleaved_to_sharded(tensor, height)
     part, slices = ttnn.interleaved_to_sharded_partial, ttnn.sharded_to_interleaved_partial
     for call, phrase in (
-        (lambda: ttnn.interleaved_to_sharded(cut, height), "memory layout must be INTERLEAVED"),
-        (lambda: ttnn.interleaved_to_sharded(tensor, L1), "Output memory config must be sharded"),
-        (lambda: ttnn.sharded_to_interleaved(cut, height), "memory config must be Interleaved"),
         (lambda: part(tensor, GRID, [32, 128], 3, 0, ML.HEIGHT_SHARDED, ROWS), "must divide"),
         (lambda: slices(cut, tensor, 2, 0), "Invalid arguments to sharded_to_interleaved_partial"),
         (lambda: ttnn.move(ttnn.from_device(cut)), "StorageType::HOST"),

@@ -1,9 +1,7 @@
 """Tokens and experts chosen, on every chip's own shards."""
 
 import numpy as np
-import pytest
 
-import ttkit
 from ttkit import ttnn
 
 RANDOM = np.random.default_rng(11)
@@ -147,14 +145,3 @@ def test_products_of_the_chosen_experts(box, cut, check):
             return (x if sparse else x[:, :, None, None]) @ y * kept
 
         check(got, formula, a, b, additions=512)
-
-
-def test_refusals(wide, cut):
-    weights = cut(wide, np.zeros((1, 16), np.float32), layout=ROWS)
-    for phrase, call in {
-        "Device must be provided": lambda: ttnn.manual_seed(5),
-        "same as size of cluster axis": lambda: ttnn.moe_routing_remap(weights, 4, 4, 0),
-    }.items():
-        with pytest.raises(ttkit.errors.TTKitError) as error:
-            call()
-        assert phrase in str(error.value)

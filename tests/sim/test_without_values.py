@@ -50,6 +50,7 @@ def program(mesh):
         ttnn.to_layout(ttnn.reshape(ids, (1, 1, 64, 1)), ttnn.TILE_LAYOUT),
         ttnn.ones_like(x),
         ttnn.experimental.dropout(narrow, 0.5, 1.0, 3, use_per_device_seed=False),
+        *ttnn.experimental.nlp_create_qkv_heads(ttnn.concat([x] * 3, dim=3), num_heads=1),
         ttnn.all_reduce(x, cluster_axis=0),
         ttnn.reduce_scatter(wide, 3, cluster_axis=1),
         ttnn.mesh_partition(wide, 3, 1),

@@ -95,5 +95,3 @@ def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):
         "45102673"
     )
     assert "mesh 3 - mesh 0: 4 links, RELAXED" in described(FOUR)
-    with pytest.raises(TypeError, match="that is not a mesh graph descriptor"):
-        ttkit.visualize_descriptor(3)

@@ -5,7 +5,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.matmul import Part, Product, draw_matmul, fault
+from ttkit.visualize.matmul import draw_matmul
 
 R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
 
@@ -70,8 +70,6 @@ def test_adding_blocks_that_are_no_partial_sums_is_refused():
     ("options", "names"),
     [
         ({"cut": "diagonal"}, "samples, columns, rows, both, nothing"),
-        ({"chips": 0}, "chips"),
-        ({"chips": (2, 2)}, "cut='both'"),
         ({"shape": (8, 12, 15)}, "15 columns of w do not make 4 equal parts"),
     ],
 )
@@ -96,13 +94,16 @@ def test_the_values_of_a_result_tell_whether_it_was_added(place):
 
 
 def test_parts_that_do_not_belong_together_are_named():
-    parts = (Part("chip 0", (0, 8), (0, 6), (6, 12), (0, 16)),)
-    assert "columns 0:6 of x by rows 6:12 of w" in fault(Product((8, 12, 16), parts))
-
-
-def test_what_ttnn_does_not_multiply_is_refused_in_its_words(place):
-    with pytest.raises(RuntimeError, match="width of the first tensor must be equal"):
-        draw_matmul(place((8, 12), R, S(1)), place((12, 16), R, R))
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 2)) as mesh:
+        x, w = (
+            ttkit.from_numpy(
+                np.zeros(shape, np.float32),
+                device=mesh,
+                mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(cut))),
+            )
+            for shape, cut in (((8, 12), (R, S(1))), ((12, 16), (S(0), R)))
+        )
+        assert "columns 0:6 of x by rows 6:12 of w" in draw_matmul(x, w).alarm
 
 
 @pytest.mark.parametrize("cut", ["samples", "columns", "rows", "both", "nothing"])

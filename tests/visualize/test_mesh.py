@@ -10,7 +10,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS
 from ttkit.visualize.drawing import tone
-from ttkit.visualize.mesh import draw_chips, draw_mesh, draw_share, hosts_of, mesh_grid, system_grid
+from ttkit.visualize.mesh import draw_chips, draw_mesh, draw_share, mesh_grid, system_grid
 
 SHAPES = {
     "t3000": [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (1, 3)],
@@ -63,7 +63,6 @@ def test_a_picture_is_the_same_text_each_time_and_follows_the_theme():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         first = mesh._repr_html_()
         assert first == mesh._repr_html_()
-        assert "<title>(0, 3) is linked to (0, 2), (1, 3)</title>" in first
         assert "prefers-color-scheme:dark" in first and 'data-jp-theme-light="false"' in first
 
 
@@ -87,21 +86,19 @@ class OnCards:
 
 def test_without_a_known_system_no_cable_is_drawn():
     picture = mesh_grid(OnCards((0, 1)))
-    assert picture.devices == (0, 1, 2, 3) and set(hosts_of(OnCards((0, 1)))) == {None}
+    assert picture.devices == (0, 1, 2, 3)
     assert not picture.pairs and "not known" in draw_chips(picture)._repr_html_()
 
 
 def test_chips_of_other_ranks_on_cards():
     mesh = OnCards((1,))
-    hosts = hosts_of(mesh)
-    assert [id for id, host in zip(mesh_grid(mesh).devices, hosts) if host is None] == [0, 1]
     svg = draw_mesh(mesh)._repr_html_()
     assert svg.count(">other rank<") == 2 and svg.count(">device ") == 2
 
 
 def test_a_share_of_a_machine_is_filled_and_numbered():
     svg = draw_share(SYSTEMS["t3000"], (0, 4), "rank 1", 1).svg()
-    assert "<title>rank 1: chips 0, 4 of 8</title>" in svg
+    assert "<title>rank 1</title>" in svg
     assert re.findall(r">(\d)</text>", svg) == ["4", "0"]
     (filled,) = re.findall(f'd="([^"]*)" fill="{tone(1)}"', svg)
     assert filled.count("M") == 2

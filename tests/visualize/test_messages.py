@@ -12,10 +12,9 @@ def pages(run):
     return [figure._repr_html_() for figure in draw_exchange(run)]
 
 
-def test_each_message_has_an_arrow_a_mark_at_each_end_and_a_hover():
+def test_each_message_has_an_arrow_and_a_mark():
     (page,) = pages(ring_exchange(4))
     assert page.count("<polygon") == page.count("<circle") == 12
-    assert "<title>step 2: rank 3 to rank 0, 1 MiB</title>" in page
     assert all(f">rank {rank}</text>" in page for rank in range(4))
     assert all(f">{step}</text>" in page for step in (0, 1, 2, 3))
 
@@ -23,13 +22,13 @@ def test_each_message_has_an_arrow_a_mark_at_each_end_and_a_hover():
 def test_the_value_of_a_short_message_is_written():
     run = exchange([[Call("Send", to=1, nbytes=8, text="568")], [Call("Recv", source=0)]])
     (page,) = pages(run)
-    assert ">568</text>" in page and "rank 0 to rank 1, 568, 8 B" in page
+    assert ">568</text>" in page
 
 
 def test_a_deadlock_has_a_picture_of_the_cycle():
     run = ring_exchange(4, "Send, then Recv")
     time, waits = pages(run)
-    assert time.count("waits in Send for rank") >= 4 and time.count(">waits for rank ") == 4
+    assert time.count(">waits for rank ") == 4
     assert waits.count("<polygon") == 4 and "form a cycle" in waits
     assert "rank 3 waits in Send for rank 0 to receive" in waits
 

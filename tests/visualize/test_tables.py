@@ -9,7 +9,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.tables import Report, as_text, mesh_table, system_table, tensor_table
+from ttkit.visualize.tables import Report, as_text, mesh_table, system_table
 
 
 def cells(text):
@@ -22,64 +22,6 @@ def cells(text):
             rows.append([[line for line in column if line] for column in zip(*lines)])
             lines = []
     return rows
-
-
-def slices(tensor):
-    return [
-        [next((line for line in cell if line.startswith("[")), None) for cell in row]
-        for row in cells(as_text(tensor_table(tensor)))
-    ]
-
-
-@pytest.mark.parametrize(
-    "kinds, over, at, on_device, printed",
-    [
-        (
-            "S0 R",
-            (2, 1),
-            None,
-            False,
-            [["[0:4, :]", None, None, None], ["[4:8, :]", None, None, None]],
-        ),
-        # An offset is forgotten: the places' own coordinates count, past the end the slice starts
-        # at 0.
-        ("R S1", (1, 2), (1, 1), False, [[None] * 4, [None, "[:, 0:8]", "[:, 0:8]", None]]),
-        # Three axes over two: right on the host, of no size on devices.
-        (
-            "S0 S1 R",
-            (2, 2, 2),
-            None,
-            False,
-            [
-                ["[0:4, 0:8]", "[0:4, 0:8]", "[0:4, 8:16]", "[0:4, 8:16]"],
-                ["[4:8, 0:8]", "[4:8, 0:8]", "[4:8, 8:16]", "[4:8, 8:16]"],
-            ],
-        ),
-        ("S0 S1 R", (2, 2, 2), None, True, [["[0:0, 0:0]"] * 4] * 2),
-        # A negative dimension is cut, but printed as if every chip held the first part.
-        ("R S-1", None, None, True, [["[:, 0:4]"] * 4] * 2),
-    ],
-)
-def test_ttnn_prints_parts_of_meshes_in_its_own_way(
-    mesh, place, kinds, over, at, on_device, printed
-):
-    tensor = place(
-        np.zeros((8, 16), np.float32),
-        kinds,
-        over,
-        at,
-        mesh if on_device else None,
-        dtype=ttnn.bfloat16,
-    )
-    assert slices(tensor) == printed
-
-
-def test_a_notebook_counts_a_negative_dimension_from_the_end(monkeypatch, place):
-    tensor = place(np.zeros((4, 16), np.float32), "S-2 S-1")
-    assert as_text(tensor_table(tensor)).count("[0:2, 0:4]") == 8  # as ttnn prints it
-    monkeypatch.setattr(ttkit.visualize.tables, "in_notebook", lambda: True)
-    shown = re.findall(r"\[\d:\d, \d+:\d+\]", as_text(tensor_table(tensor)))
-    assert shown == [f"[{r}:{r + 2}, {c}:{c + 4}]" for r in (0, 2) for c in (0, 4, 8, 12)]
 
 
 def test_mesh_and_machine(mesh):
@@ -116,14 +58,6 @@ def test_what_cannot_be_shown_prints_no_table_and_does_not_raise(capsys, room, n
     assert getattr(room, name)(7) is None
     out, err = capsys.readouterr()
     assert not out and re.match(r"Error visualizing (tensor|mesh device): .*'int'", err)
-
-
-def test_a_deallocated_tensor(capsys, mesh):
-    tensor = ttkit.from_numpy(np.zeros((8, 4), np.float32), device=mesh)
-    ttnn.deallocate(tensor)
-    ttkit.visualize_tensor(tensor)
-    out, _ = capsys.readouterr()
-    assert "Traceback" not in out
 
 
 def test_a_report_escapes_and_keeps_words_whole():

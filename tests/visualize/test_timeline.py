@@ -7,7 +7,6 @@ import pytest
 import ttkit
 from ttkit.visualize.lanes import LEFT, WIDTH, Bar
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, LOOKS, Lane, Timeline, lanes_of
-from ttkit.words import short
 
 LANE = Lane(
     (0,),
@@ -20,8 +19,8 @@ LANE = Lane(
 
 
 def bars(page):
-    """[(top, start, end, fill)] of the bars that say something under the mouse, in seconds."""
-    rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" rx="0" fill="([^"]+)"[^>]*><title>'
+    """[(top, start, end, fill)] of the bars, in seconds."""
+    rect = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="30" rx="0" fill="([^"]+)" stroke="#1c2430"'
     found = [(float(y), float(x), float(w), fill) for x, y, w, fill in re.findall(rect, page)]
     end = max(x + w for _, x, w, _ in found)
     scale = 8 / (end - LEFT)
@@ -61,7 +60,7 @@ def test_bars_are_to_scale_and_not_told_by_colour_alone():
         (1, 0, 8, fills[COMPUTE]),
     ]
     assert all(f">{name}<" in page for name in ("linear", "all_gather", "exp", "chip 0", "chip 1"))
-    assert len({look.lines for look in LOOKS.values()}) == 3
+    assert len({look.gap for look in LOOKS.values()}) == 3
 
 
 def test_two_rows_where_a_chip_does_both_at_once():
@@ -97,25 +96,6 @@ def test_nothing_that_takes_time():
 )
 def test_the_label_of_a_lane(chips, label):
     assert label in Lane(tuple(chips), ()).label and len(Lane(tuple(chips), ()).label) < 65
-
-
-def test_short():
-    assert [short(v, "B") for v in (0, 1, 999, 1000, 999_499, 999_500, 1.5e9)] == [
-        "0",
-        "1 B",
-        "999 B",
-        "1 kB",
-        "999 kB",
-        "1 MB",
-        "1.5 GB",
-    ]
-    assert [short(v, "s") for v in (2.0, 0.25, 1.234e-6, 3e-9, 1e-12)] == [
-        "2 s",
-        "250 ms",
-        "1.23 µs",
-        "3 ns",
-        "0.001 ns",
-    ]
 
 
 def test_timelines_that_are_compared_share_an_axis():

@@ -155,9 +155,9 @@ class Layouts(Choices):
 
     def reports(self) -> list[Any]:
         """Return the tables: what fits, and why the others were refused."""
-        from ttkit.visualize.charts.layouts import tables
+        from ttkit.visualize.charts.plans import layout_tables
 
-        return tables(self, ROWS)
+        return layout_tables(self, ROWS)
 
     def reasons(self) -> Counter[str]:
         """Return how many layouts were refused for each reason; those of memory, by its kind."""
@@ -170,11 +170,11 @@ class Layouts(Choices):
 
     def explain(self, candidate: Any = None) -> Any:
         """Return a page on one layout, the fastest unless given."""
-        from ttkit.visualize.charts.layouts import Page, explanation
+        from ttkit.visualize.charts.plans import Page, explanation
 
         chosen = candidate or self.best
         text = "" if chosen.refused else self.yaml(chosen)
-        return Page(list(explanation(self, chosen)), text)
+        return Page(explanation(self, chosen), text)
 
     def yaml(self, candidate: Any = None) -> str:
         """Return the training configuration of a layout, the fastest unless given."""

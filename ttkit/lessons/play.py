@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.visualize import _show
 from ttkit.visualize.drawing import on_page
-from ttkit.visualize.widgets.live import listed, live
+from ttkit.visualize.widgets import listed, live
 from ttkit.words import in_notebook
 
 Values = Sequence[Any] | Mapping[str, Any] | bool

@@ -10,7 +10,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.lessons import progress
-from ttkit.visualize.widgets.live import show_widget
+from ttkit.visualize.widgets import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -54,6 +55,7 @@ def translate(error: Exception, asked: describe) -> NoReturn:
     fail(asked, f"incompatible function arguments: {error}", f"help(ttnn.{asked.name})", TypeError)
 
 
+@functools.cache  # A function is looked at when it is first called.
 def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
     """Return the classes that each parameter takes, in order; `object` where it may be anything.
 

@@ -21,12 +21,12 @@ from ttkit.sim.tensor.types import Number
 # Every operation takes these keywords; ttnn's own takes those that it can use.
 EVERY = frozenset(
     """
-    barrier_semaphore causal_mask chunks_per_sync col_tilize compute_kernel_config core_grid cq_id
+    barrier_semaphore chunks_per_sync col_tilize compute_kernel_config core_grid cq_id
     embeddings_type enable_bfloat_opt fast_and_approximate_mode fp32_dest_acc global_cb
-    global_semaphore groups indices_tensor intermediate_memory_config is_causal_mask
+    global_semaphore indices_tensor intermediate_memory_config is_causal_mask
     keep_l1_aligned kv_tied memory_config memory_config_ag memory_config_mm
     mm_block_ht mm_block_wt mm_cores_y mode num_buffers_per_channel num_devices
-    num_workers_per_link numeric_stable output_memory_config output_tensors output_tile
+    num_workers_per_link numeric_stable output_memory_config output_tile
     overlap_qk_coregrid pad_value preserve_nan_values program_config queue_id
     read_local_slice_from_input recip_tensor reshape_tile_mode skip_padding_fill sorted
     sub_core_grids sub_device_id subdevice_id tile tiles_per_chunk use_2d_core_grid use_broadcast
@@ -37,24 +37,21 @@ EVERY = frozenset(
 # `help` shows only these hints.
 OF_ALL = frozenset({"memory_config"})
 OF_PRODUCTS = OF_ALL | {"program_config", "compute_kernel_config", "core_grid"}
-# Other values than these would change the result.
-NOT_HERE = {"output_tensors": None, "groups": 1, "causal_mask": False}
 
 
-def check(asked: describe, given: Mapping[str, Any], operands: Any) -> dict[str, Any]:
-    """Refuse hints that would change values; return keywords that follow from the others.
+def place_of(asked: describe, hints: Mapping[str, Any]) -> MemoryConfig | None:
+    """Return the memory configuration among the hints of a call."""
+    config = hints.get("memory_config")
+    if not isinstance(config, MemoryConfig | None):
+        rule = f"incompatible function arguments: {config!r} is not a MemoryConfig"
+        fail(asked, rule, "ttnn.DRAM_MEMORY_CONFIG", TypeError)
+    return config
 
-    Args:
-        operands: the call's arguments by name.
-    """
-    for hint, value in given.items():
-        if hint == "memory_config" and not isinstance(value, MemoryConfig | None):
-            rule = f"incompatible function arguments: {value!r} is not a MemoryConfig"
-            fail(asked, rule, "ttnn.DRAM_MEMORY_CONFIG", TypeError)
-        if value is not NOT_HERE.get(hint, value):
-            fail(asked, f"the simulator's {asked.name} has no {hint}", "the call without it")
-    fused = getattr(given.get("program_config"), "fused_activation", None)
-    return {} if fused is None or operands.get("activation") else {"activation": fused}
+
+def fused_activation(hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the activation that a program configuration has, as a keyword of the product."""
+    fused = getattr(hints.get("program_config"), "fused_activation", None)
+    return {} if fused is None else {"activation": fused}
 
 
 # ---------------------------------------------------------------- records with ttnn's fields

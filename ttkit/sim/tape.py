@@ -10,15 +10,20 @@ import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
+from operator import attrgetter
+from types import NoneType
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
 from ttkit.plans import recorded
+from ttkit.sim.ops import blocks
 from ttkit.sim.tensor import memory
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid, TensorTopology
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Tensor
 
 
@@ -46,19 +51,9 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, tensor: Tensor) -> Held:
         """Describe a tensor."""
-        memory, array = tensor._allocation, tensor._array
-        return cls(
-            tensor.shard_shape,
-            tensor.padded,
-            tensor.dtype,
-            tensor.layout,
-            tensor.grid,
-            tensor.topology,
-            tensor.mesh,
-            ref(tensor),
-            None if memory is None else ref(memory),
-            None if array is None else ref(array),
-        )
+        kept = (tensor, tensor._allocation, tensor._array)
+        refs = (None if each is None else ref(each) for each in kept)
+        return cls(*(getattr(tensor, field) for field in cls._fields[:7]), *refs)
 
 
 class HostArray(NamedTuple):
@@ -78,7 +73,6 @@ class Event:
             tensor and a `HostArray` in place of each array.
         part: what the program was doing, by `Tape.part`.
         returned: the call has not failed.
-        last_before: the collective that ran last before the call.
         sent: the collectives that the call ran, in order.
         in_use: bytes in use when it returned, of the chip that holds most.
     """
@@ -87,7 +81,6 @@ class Event:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     part: str
-    last_before: recorded.Record | None = None
     result: Any = None
     returned: bool = False
     sent: list[recorded.Record] = field(default_factory=list)
@@ -111,54 +104,34 @@ class Tape:
         keeps: operations whose events have the tensors themselves, so that the calls can be
             repeated, or the values read.
         before: sees each event when its call begins, and may raise to refuse the call.
-        mesh: without values, on which alone the program runs; `in_use` is of its chips.
 
     Attributes:
         part: what the program is doing now; a program that has parts sets it.
     """
 
+    mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
+
     def __init__(
         self,
         keeps: Container[str] = (),
         before: Callable[[Event], None] | None = None,
-        mesh: Any = None,
     ):
         self.events: list[Event] = []
-        self.part, self.keeps, self.before, self.mesh = "", keeps, before, mesh
+        self.part, self.keeps, self.before = "", keeps, before
 
-    def begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Event:
-        """Write down a call that begins."""
+    def record(self, name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call, write it down, and return its result."""
         enter = kept if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
         before = recorded.latest[-1] if recorded.latest else None
-        event = Event(name, tuple(map(enter, args)), named, self.part, before)
+        event = Event(name, tuple(map(enter, args)), named, self.part)
         if self.before:
             self.before(event)
         self.events.append(event)
-        return event
-
-    def end(self, event: Event, result: Any) -> None:
-        """Complete the event of a call that returns."""
-        event.result = kept(result) if event.name in self.keeps else described(result)
-        event.returned = True
-        event.sent = since(event.last_before)
+        result = call(*args, **kwargs)
+        event.result, event.returned, event.sent = enter(result), True, since(before)
         event.in_use = memory.most_in_use(self.mesh)
-
-    def repeat(self, event: Event) -> None:
-        """Write down a call that is like another one."""
-        self.events.append(
-            Event(
-                event.name,
-                event.args,
-                event.kwargs,
-                self.part,
-                None,
-                event.result,
-                True,
-                event.sent,
-                memory.most_in_use(self.mesh),
-            )
-        )
+        return result
 
 
 running: list[Tape] = []  # These tapes are recording.
@@ -224,3 +197,111 @@ def tensors_in(value: Any) -> list[Any]:
 def stored_bytes(tensors: Sequence[Any]) -> int:
     """Return the bytes of tensors on a chip, as the memory accounting counts them."""
     return sum(memory.bytes_of(tensor.padded, tensor.dtype) for tensor in tensors)
+
+
+# ---------------------------------------------------------------- calls without values
+# At most this many calls are known; a search over layouts needs a few thousand.
+MOST = 1 << 15
+PLAIN = (int, float, str, NoneType, Enum)
+# These fields of a result are the same each time; its mesh and its memory are new.
+SAME = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
+
+
+class Known(NamedTuple):
+    """A call that has run on a mesh without values.
+
+    Attributes:
+        event: on the tape.
+        results: the fields and bytes of each tensor; or the number of the operand that it was.
+    """
+
+    event: Event
+    results: list[tuple[Any, int] | int]
+
+
+_known: dict[Any, Known] = {}
+
+
+class TapeWithoutValues(Tape):
+    """A tape of a mesh without values; a call runs once for the same shapes and types."""
+
+    def __init__(self, mesh: Any):
+        super().__init__()
+        self.mesh = mesh
+
+    def record(self, name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call, or repeat what is known of it; write it down, and return its result."""
+        given = [*args, *kwargs.values()]
+        try:
+            key = (name, *kwargs, *map(_key, given))
+        except NotPlain:
+            key = None
+        known = _known.get(key)
+        if known is not None:
+            return self._repeat(known, given)
+        blocks.idle[0] = True
+        try:
+            result = super().record(name, call, *args, **kwargs)
+        finally:
+            blocks.idle[0] = False
+        if key is not None:
+            _learn(key, self.events[-1], tensors_in(result), tensors_in(given))
+        return result
+
+    def _repeat(self, known: Known, given: list[Any]) -> Any:
+        """Write a known call down, and return its result for these operands."""
+        event, made = known.event, []
+        for result in known.results:
+            if isinstance(result, int):
+                made.append(tensors_in(given)[result])
+                continue
+            (array, dtype, layout, grid, topology, shape, padded), nbytes = result
+            tensor = object.__new__(Tensor)  # `new_tensor` would take three times as long.
+            tensor._array, tensor.dtype, tensor.layout, tensor.grid = array, dtype, layout, grid
+            tensor.topology, tensor.shard_shape, tensor.padded = topology, shape, padded
+            tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
+            tensor._allocation = memory.Allocation(self.mesh, grid, nbytes)
+            made.append(tensor)
+        # The results exist now, so that the memory in use is that after the call.
+        use = memory.most_in_use(self.mesh)
+        again = (event.name, event.args, event.kwargs, self.part, event.result, True)
+        self.events.append(Event(*again, event.sent, use))
+        several = type(event.result)
+        return several(made) if several in (list, tuple) else made[0]
+
+
+class NotPlain(Exception):
+    """An argument may have a state, so that the same call may give another result."""
+
+
+def _key(value: Any) -> Any:
+    """Return the part of an argument on which a result without values depends, as a cache key."""
+    if type(value) is Tensor:
+        array = value._array
+        if array is None or value.plain_memory_config is not DRAM_MEMORY_CONFIG:
+            raise NotPlain
+        kind = value.shard_shape, value.dtype, value.layout
+        return kind + (value.grid, value.topology, array.shape)
+    if type(value) is float:  # No shape depends on the value of a float.
+        return float
+    if isinstance(value, PLAIN):
+        return value
+    if type(value) in (list, tuple):
+        return tuple(map(_key, value))
+    if hasattr(value, "has_values"):
+        return value.grid
+    raise NotPlain
+
+
+def _learn(key: Any, event: Event, results: list[Tensor], operands: list[Tensor]) -> None:
+    """Remember a call all of whose results are interleaved over the DRAM of a mesh."""
+    made: list[tuple[Any, int] | int] = []
+    for tensor in results:
+        if tensor._allocation is None or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
+            return
+        number = next((i for i, other in enumerate(operands) if other is tensor), None)
+        made.append((SAME(tensor), tensor._allocation.nbytes) if number is None else number)
+    if made:
+        while len(_known) >= MOST:
+            del _known[next(iter(_known))]
+        _known[key] = Known(event, made)

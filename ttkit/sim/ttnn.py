@@ -70,10 +70,9 @@ from ttkit.sim.models import decode as _decode
 from ttkit.sim.models import experts as _experts
 from ttkit.sim.models import heads as _heads
 from ttkit.sim.models import norms as _nn
-from ttkit.sim.models import sampling as _sampling
 from ttkit.sim.ops import binary as _binary
-from ttkit.sim.ops import filling as _filling
 from ttkit.sim.ops import reductions as _reductions
+from ttkit.sim.ops.filling import allocate_tensor_on_device
 from ttkit.sim.ops.movement import (
     aggregate_tensor,
     combine_device_tensors,
@@ -82,7 +81,6 @@ from ttkit.sim.ops.movement import (
     get_device_tensors,
 )
 from ttkit.sim.ops.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.ops.resharding import allocate_tensor_on_device
 from ttkit.sim.ranks.sockets import (
     MeshCoreCoord,
     MeshSocket,

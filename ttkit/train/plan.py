@@ -262,9 +262,9 @@ class TrainingPlan(Tables):
 
     def reports(self) -> list[Any]:
         """Return the tables: parameters, memory, communication, times."""
-        from ttkit.visualize.charts.training import tables
+        from ttkit.visualize.charts.plans import plan_tables
 
-        return tables(self)
+        return plan_tables(self)
 
 
 def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:

@@ -123,7 +123,6 @@ def visualize_descriptor(descriptor: Any) -> None:
         from ttkit.descriptors import read_descriptor
 
         descriptor = read_descriptor(descriptor)
-    _check(descriptor, "connections", "visualize_descriptor", "a mesh graph descriptor")
     _show(descriptor, described(descriptor))
 
 
@@ -143,15 +142,13 @@ def visualize_ranks(cluster: Any) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.machines import boxes_of, draw_ranks
+    from ttkit.visualize.machines import draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
 
         cluster = Cluster(cluster)
-    _check(cluster, "bindings", "visualize_ranks", "a cluster")
-    system = current_system()
-    _show(draw_ranks(boxes_of(cluster, system), system.name))
+    _show(draw_ranks(cluster, current_system()))
 
 
 def visualize_matmul(
@@ -180,7 +177,6 @@ def visualize_matmul(
 
     Raises:
         TTKitError: an unknown cut, sizes that do not divide, an all_reduce of unlike blocks.
-        RuntimeError: what ttnn refuses to multiply, in its words.
 
     Example:
         >>> visualize_matmul(cut="rows", chips=2)
@@ -191,16 +187,12 @@ def visualize_matmul(
     """
     from ttkit.visualize.matmul import draw_matmul
 
-    for tensor, name in ((x, "x"), (w, "w")):
-        if x is not None:
-            _check(tensor, "tensor_topology", "visualize_matmul", f"a ttnn tensor as {name}")
     _show(draw_matmul(x, w, result, cut=cut, chips=chips, shape=shape, reduced=reduced))
 
 
-def visualize_memory(mesh: Any, ax: Any = None) -> Any:
-    """Show how full each chip's memory is; with a matplotlib Axes, draw into it and return it."""
-    report = memory(mesh)
-    return _show(report) if ax is None else report.plot(ax)
+def visualize_memory(mesh: Any) -> None:
+    """Show how full each chip's memory is; `memory(mesh).plot(ax)` draws it into your Axes."""
+    _show(memory(mesh))
 
 
 def visualize_plan(plan: Any, step: int | None = None, names: Sequence[str] = ()) -> None:
@@ -219,7 +211,6 @@ def visualize_plan(plan: Any, step: int | None = None, names: Sequence[str] = ()
     """
     from ttkit.visualize.plan import draw_plan, draw_step
 
-    _check(plan, "states", "visualize_plan", "a plan of ttkit.plans")
     _show(draw_plan(plan, names) if step is None else draw_step(plan, step, names))
 
 
@@ -231,12 +222,9 @@ def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
     """
     from ttkit.visualize.plan import draw_plan
-    from ttkit.visualize.widgets.live import live
-    from ttkit.visualize.widgets.stepper import stepper
+    from ttkit.visualize.widgets import live, stepper
 
     plans = (plan, *others)
-    for one in plans:
-        _check(one, "states", "step_through", "a plan of ttkit.plans")
     if in_notebook():
         words = f"Run this cell to step through the {'plans' if others else 'plan'}."
         live(stepper(*plans, names=names), words, [draw_plan(one, names) for one in plans])
@@ -283,6 +271,4 @@ def visualize_schedule(schedule: Any, measured: Any = None) -> None:
     """
     from ttkit.visualize.lanes.schedule import schedule_picture
 
-    plain = getattr(schedule, "schedule", schedule)
-    _check(plain, "micro_batches", "visualize_schedule", "a schedule of ttkit.plans")
     _show(schedule_picture(schedule, measured))

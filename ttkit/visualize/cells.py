@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,16 +20,16 @@ Size = tuple[float, float]
 # A cell's name and lines have these sizes in px; lines are STEP px apart.
 NAME, SIZE, STEP = 12, 11, 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
-# The small map is MAP px wide; a thinner part than SLIVER px would not be visible.
-MAP, SLIVER = 40, 2.5
-GAPS = (20.0, 30.0)  # Cells are so many px apart, across and down.
+SLIVER = 2.5  # A thinner part of a box than so many px would not be visible.
+# Cells are so many px apart, across and down; with narrow gaps eight chips in a row fit a page.
+GAPS, NARROW = (20.0, 30.0), (6.0, 30.0)
 # The links of one pair of cells are so many px apart: straight ones, and the tops of arcs.
 LINK_STEP, CURVE_STEP = 5, 3
 OUTLINE = 8  # The outline of a card is at most so many px away from its chips.
 SHEET = 15  # Sheets that lie over one another are shifted by so many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
-STRIPES = "rgba(255,255,255,.45)"
+WHOLE: Rectangle = (0, 0, 1, 1)
 # A new box glides from the chip that sent it; a box that is added to another one glides and
 # disappears.
 MOTION = (
@@ -45,15 +44,15 @@ MOTION = (
 
 @dataclass(frozen=True)
 class Box:
-    """A small box in a cell: a chunk of a chip, a chip of a rank, a block of a matrix.
+    """A small box in a cell: a chunk of a chip, a chip of a rank, a shard in its whole tensor.
 
     Args:
         texts: the first that fits is written.
         about: a second line, where it fits.
         fill: as "#rrggbb"; "" is an empty box.
-        part: how much of it is filled, from below.
+        part: what of it is filled: left, top, width, height, from 0 to 1.
         new: draw a rim around it.
-        hatched: it stays without contents.
+        hatched: draw slanted lines over it.
         sheets: (name, fill) of sheets that lie over one another, in place of one fill.
         sources: (cell, box) from where it glides; `added` keeps what the box held before.
     """
@@ -61,7 +60,7 @@ class Box:
     texts: Sequence[str] = ()
     about: str = ""
     fill: str = ""
-    part: float = 1
+    part: Rectangle = WHOLE
     new: bool = False
     hatched: bool = False
     sheets: Sequence[tuple[str, str]] = ()
@@ -75,26 +74,16 @@ class Cell:
 
     Args:
         name, lines: words on it.
-        map: the part of a square that it holds: left, top, width, height, from 0 to 1.
-        striped: draw light stripes over it.
         boxes: small boxes below the words, row by row in so many `columns`, each of size `box`.
     """
 
     name: str
     lines: Sequence[str] = ()
     fill: str = "var(--chip)"
-    hover: str = ""
     dashed: bool = False
-    striped: bool = False
-    map: Rectangle | None = None
     boxes: Sequence[Box] = ()
     columns: int = 1
     box: Size = (20, 20)
-
-    @property
-    def boxes_height(self) -> float:
-        """The height of all boxes."""
-        return math.ceil(len(self.boxes) / self.columns) * self.box[1]
 
 
 @dataclass(frozen=True)
@@ -142,20 +131,12 @@ class Grid:
         return abs(r1 - r2) + abs(c1 - c2) == 1
 
     def folded(self, longest: int) -> Grid:
-        """Return the grid with a line of more than `longest` cells folded.
-
-        Of all lengths of a row, take the one with the fewest slanted links, then the fewest curves.
+        """Return the grid with a line of more than `longest` cells in rows of four, as on machines,
+        so that most of its links are straight.
         """
         cells = len(self.devices)
-        if self.shape[-1] not in (1, cells) or cells <= longest:
-            return self
-
-        def crooked(grid: Grid) -> tuple[int, int]:
-            ends = [tuple(map(grid.spot, pair)) for pair in self.pairs]
-            slanted = sum(a[0] != b[0] and a[1] != b[1] for a, b in ends)
-            return slanted, -sum(map(grid.straight, self.pairs))
-
-        return min((replace(self, fold=n) for n in range(longest, 3, -1)), key=crooked)
+        line = self.shape[-1] in (1, cells) and cells > longest
+        return replace(self, fold=4) if line else self
 
 
 class Cells(Drawing):
@@ -163,11 +144,8 @@ class Cells(Drawing):
 
     Args:
         cells: in the order of the grid; None leaves a place empty.
-        frame: the name of the frame around all; "" has no name, None is no frame.
-        gap: between cells, across and down.
-        room: more room for curves, above and beside the cells.
-        map_side: of the small maps.
-        beside: the map stands left of the lines, not below them.
+        frame: the name of the frame around all; "" is no frame.
+        gap: between cells, across and down; by default as the number of columns allows.
         colour: of all links; by default one for straight ones and another for curves.
     """
 
@@ -176,16 +154,12 @@ class Cells(Drawing):
         grid: Grid,
         cells: Sequence[Cell | None],
         *,
-        frame: str | None = "host",
-        gap: Size = GAPS,
-        room: Size = (0, 0),
-        map_side: float = MAP,
-        beside: bool = False,
+        frame: str = "host",
+        gap: Size | None = None,
         colour: str = "",
     ):
-        self.grid, self.cells, self.beside = grid, cells, beside
-        self.map_side = map_side
-        self.gap_x, self.gap_y = gap
+        self.grid, self.cells = grid, cells
+        self.gap_x, self.gap_y = gap or (GAPS if grid.drawn[1] <= 4 else NARROW)
         given = [cell for cell in cells if cell is not None]
         self.head = HEAD if any(cell.name for cell in given) else PAD
         self.w = max(map(self._width, given)) + 2 * PAD
@@ -193,18 +167,16 @@ class Cells(Drawing):
         rows, columns = grid.drawn
         curved = [pair for pair in grid.pairs if not grid.straight(pair)]
         ends = [(grid.spot(a), grid.spot(b)) for a, b in curved]
-        above = 20 + room[0] if any(a[0] == b[0] for a, b in ends) else 0
-        right = 20 + room[1] if any(a[1] == b[1] for a, b in ends) else 0
-        edge, top = (22 if frame else 12), (22 if frame else 12)
-        if frame is None:
-            edge = top = 1
-        self.left, self.top = 1 + edge, 1 + top + above + (OUTLINE if grid.cards else 0)
+        above = self.gap_y if any(a[0] == b[0] for a, b in ends) else 0
+        right = 4 + 1.4 * self.gap_x if any(a[1] == b[1] for a, b in ends) else 0
+        edge = 22 if frame else 9
+        self.left, self.top = 1 + edge, 1 + edge + above + (OUTLINE if grid.cards else 0)
         width = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + right
         height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
         super().__init__(width + 2, height + 2, grid.title)
-        if frame is not None:
+        if frame:
             self.box(1, 1, width, height, edge="var(--frame)", round=12)
-            self.words(12, 16, frame or [], size=12, colour="var(--soft)", anchor="start")
+            self.words(12, 16, frame, size=12, colour="var(--soft)", anchor="start")
         self._links(colour)
         for index, cell in enumerate(cells):
             if cell is not None:
@@ -213,22 +185,13 @@ class Cells(Drawing):
 
     # ------------------------------------------------------------ where things are
     def _width(self, cell: Cell) -> float:
-        lines = max((width_of(line, SIZE) for line in cell.lines), default=0)
-        if cell.map:
-            lines = self.map_side + 6 + lines if self.beside else max(lines, self.map_side)
-        return max(
-            width_of(cell.name, NAME, bold=True),
-            lines,
-            cell.columns * cell.box[0] if cell.boxes else 0,
-        )
+        lines = [width_of(line, SIZE) for line in cell.lines]
+        boxes = cell.columns * cell.box[0] if cell.boxes else 0
+        return max([*lines, width_of(cell.name, NAME, bold=True), boxes])
 
     def _height(self, cell: Cell) -> float:
-        lines, map_side = STEP * len(cell.lines), self.map_side if cell.map else 0
-        return (
-            self.head
-            + (max(lines, map_side) if self.beside else lines + map_side)
-            + cell.boxes_height
-        )
+        rows = math.ceil(len(cell.boxes) / cell.columns)
+        return self.head + STEP * len(cell.lines) + rows * cell.box[1]
 
     def corner(self, index: int) -> Point:
         """Return left and top of a cell."""
@@ -295,33 +258,14 @@ class Cells(Drawing):
                 self.line(*course, colour=colour or own, width=width)
 
     def _cell(self, cell: Cell, x: float, y: float) -> None:
-        """Draw a cell with its words and its map."""
+        """Draw a cell with its words."""
         dash = "4 3" if cell.dashed else ""
-        self.box(x, y, self.w, self.h, fill=cell.fill, dash=dash, hover=cell.hover)
-        if cell.striped:
-            ends = (x + 3, y + self.h / 2), (x + self.w - 3, y + self.h / 2)
-            self.line(*ends, colour=STRIPES, width=self.h - 6, dash="4 8")
+        self.box(x, y, self.w, self.h, fill=cell.fill, dash=dash)
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
-        middle, top = x + self.w / 2, y + self.head
+        middle = x + self.w / 2
         self.words(middle, y + 15, cell.name or [], size=NAME, colour=name, bold=not cell.dashed)
-        look: dict[str, Any] = {"size": SIZE, "colour": about, "step": STEP}
-        if cell.map and self.beside:
-            self.words(x + PAD + self.map_side + 6, top + 10, cell.lines, anchor="start", **look)
-            self._map(cell.map, x + PAD, top)
-        else:
-            self.words(middle, top + 9, cell.lines, **look)
-            if cell.map:
-                below = top + STEP * len(cell.lines) + 1
-                self._map(cell.map, middle - self.map_side / 2, below)
-
-    def _map(self, held: Rectangle, x: float, y: float) -> None:
-        """Draw a whole as a square, and in it the part that a cell holds."""
-        side = self.map_side
-        self.box(x, y, side, side, fill="#ffffff", edge=INK, round=0)
-        left, top, w, h = (side * part for part in held)
-        w, h = max(w, SLIVER), max(h, SLIVER)
-        at = (x + min(left, side - w), y + min(top, side - h))
-        self.box(*at, w, h, fill="#3d4a5c", edge="none", round=0)
+        lines = y + self.head + 9
+        self.words(middle, lines, cell.lines, size=SIZE, colour=about, step=STEP)
 
     def _boxes(self) -> None:
         """Draw the boxes of all cells; those that glide on top, as parts of their own."""
@@ -340,32 +284,28 @@ class Cells(Drawing):
             for source in box.sources:
                 dx, dy = (a - b for a, b in zip(self.spot(*source)[:2], area[:2]))
                 kind = "merge" if box.added else "glide"
-                with self._group(f'class="ttkit-{kind}" style="--dx:{dx:g}px;--dy:{dy:g}px"'):
-                    self._filled([(area, box)])
-
-    @contextmanager
-    def _group(self, look: str) -> Any:
-        self._parts.append(f"<g {look}>")
-        yield
-        self._parts.append("</g>")
+                way = f'style="--dx:{dx:g}px;--dy:{dy:g}px"'
+                self._parts.append(f'<g class="ttkit-{kind}" {way}>')
+                self._filled([(area, box)])
+                self._parts.append("</g>")
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, one shape for each look, and write on them."""
         fills: dict[str, list[Rectangle]] = {PAPER: []}
-        for (x, y, w, h), box in boxes:
-            if box.fill and not box.sheets:
-                if box.part < 1:
-                    fills[PAPER].append((x, y, w, h))
-                full = h * min(1, box.part)
-                fills.setdefault(box.fill, []).append((x, y + h - full, w, full))
+        full = [(area, box) for area, box in boxes if box.fill and not box.sheets]
+        for (x, y, w, h), box in full:
+            left, top, wide, high = box.part
+            if box.part != WHOLE:
+                fills[PAPER].append((x, y, w, h))
+            wide, high = max(w * wide, SLIVER), max(h * high, SLIVER)
+            at = x + min(w * left, w - wide), y + min(h * top, h - high)
+            fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():
             self.blocks(areas, fill=fill)
-        self.blocks(
-            [area for area, box in boxes if box.fill and not box.sheets], edge=INK, width=0.6
-        )
+        self.blocks([area for area, _ in full], edge=INK, width=0.6)
         rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
         self.blocks(rims, edge="var(--ink)", width=1.5)
-        self.hatch([area for area, box in boxes if box.hatched], gap=7, colour="var(--edge)")
+        self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")
         for area, box in boxes:
             if box.sheets:
                 area = self._sheets(area, box.sheets)
@@ -383,7 +323,7 @@ class Cells(Drawing):
                 if two:
                     self.words(x + w / 2, base + STEP, box.about, size=SIZE, colour=ink)
                 return
-        if box.part < 1:
+        if box.texts and box.part != WHOLE:
             self.line((x, y + h), (x + w, y), colour=INK, width=1)
 
     def _sheets(self, area: Rectangle, sheets: Sequence[tuple[str, str]]) -> Rectangle:

@@ -39,6 +39,7 @@ _RULES = (
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
     # The mouse must reach the box below the text, which has the hover.
     ".NAME text{pointer-events:none}"
+    ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
@@ -46,7 +47,7 @@ _RULES = (
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
-    "padding:3px 9px}.NAME .ttkit-button[aria-disabled=true]{color:var(--soft);cursor:default}"
+    "padding:3px 9px}"
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
     ".NAME table{border:0;color:var(--ink);font-size:12px}"
     ".NAME td,.NAME th{padding:2px 14px 2px 0}"
@@ -133,19 +134,11 @@ class Drawing:
         if path:
             self.add("path", d=path, fill=fill, stroke=edge, stroke_width=width)
 
-    def hatch(
-        self,
-        boxes: Iterable[Rectangle],
-        lines: str = "/",
-        *,
-        gap: float = 6,
-        colour: str = INK,
-    ) -> None:
-        """Draw lines over boxes, so that they need no colour of their own.
+    def hatch(self, boxes: Iterable[Rectangle], gap: float = 6, colour: str = INK) -> None:
+        """Draw slanted lines over boxes, so that they need no colour of their own.
 
         Args:
-            lines: "/" rise, "-" lie, "|" stand; "" draws none.
-            gap: from line to line.
+            gap: from line to line; 0 draws none.
 
         Example:
             >>> page = Drawing(20, 20, "a hatched box")
@@ -153,14 +146,7 @@ class Drawing:
             >>> page.svg().count("M")
             3
         """
-        path = ""
-        for x, y, w, h in boxes if lines else ():
-            if lines == "/":
-                path += _slanted((x, y, w, h), gap)
-            elif lines == "-":
-                path += "".join(f"M{x:.4g} {y + k:.4g}h{w:.4g}" for k in range(5, int(h), 6))
-            else:
-                path += "".join(f"M{x + k:.4g} {y:.4g}v{h:.4g}" for k in range(2, int(w) + 1, 4))
+        path = "".join(_slanted(area, gap) for area in boxes) if gap else ""
         if path:
             look = {"stroke": colour, "pointer_events": "none"}
             self.add("path", d=path, fill="none", stroke_width=0.9, **look)
@@ -174,12 +160,13 @@ class Drawing:
         colour: str = "var(--link)",
         width: float = 1.6,
         dash: str = "",
+        **more: Any,
     ) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-        The arc rises by three quarters of `lift`."""
+        The arc rises by three quarters of `lift`; `more` are further attributes, as of `add`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
-        look = {"stroke": colour, "stroke_width": f"{width:g}", "stroke_dasharray": dash}
+        look = {"stroke": colour, "stroke_width": width, "stroke_dasharray": dash, **more}
         if any(lift):
             path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
             self.add("path", d=path, fill="none", **look)
@@ -194,9 +181,9 @@ class Drawing:
         *,
         colour: str = "var(--ink)",
         width: float = 2,
-        head: float = 8,
     ) -> None:
         """Draw an arrow whose tip is at `end`, straight or along an arc as in `line`."""
+        head = 4 * width
         (x1, y1), (x2, y2) = start, end
         dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
         length = math.hypot(dx, dy) or 1
@@ -229,6 +216,12 @@ class Drawing:
         for i, line in enumerate([text] if isinstance(text, str) else text):
             self.add("text", line, x=x, y=y + i * step, font_size=size, **look)
 
+    def badge(self, x: float, y: float, text: str, hover: str = "", **look: Any) -> None:
+        """Write a few bold letters in a box around a point; `look` is that of the box."""
+        wide = max(13, width_of(text, 11, bold=True) + 4)
+        self.box(x - wide / 2, y - 7, wide, 14, round=0, hover=hover, **look)
+        self.words(x, y + 4, text, size=11, colour=INK, bold=True)
+
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
@@ -239,11 +232,6 @@ class Drawing:
     def least(self) -> str:
         """The `look` that keeps the smallest words readable on a narrow page."""
         return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
-
-    def standalone(self) -> str:
-        """Return an SVG file that carries its own style and a background."""
-        page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
-        return self.svg(f' class="{CLASS}"').replace("</title>", f"</title>{page}", 1)
 
 
 def _slanted(area: Rectangle, gap: float) -> str:

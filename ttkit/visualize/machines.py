@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ttkit.hardware.systems import grid_links
-from ttkit.visualize.cells import Box, Cell, Cells, Grid
+from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
-from ttkit.visualize.mesh import LONGEST, gap_of
+from ttkit.visualize.mesh import LONGEST, draw_chips, draw_share
 from ttkit.words import counted
 
 LARGEST = 256  # A mesh of more chips is not drawn chip by chip.
@@ -32,16 +31,15 @@ def described(descriptor: Any) -> str:
     lines = []
     for mesh in descriptor.meshes:
         lines.append(heading(mesh))
-        if mesh.num_devices > LARGEST or descriptor.total_devices > 4 * LARGEST:
+        if mesh.num_devices > LARGEST:
             continue
-        chips, (rows, columns) = _chips(mesh), mesh.device_dims
-        for r in range(rows):
-            row = (chips[r, c] for c in range(columns))
-            several = mesh.num_hosts > 1
-            texts = (
-                f"  {f'host {host} ' if several else ''}device {device}" for host, device in row
-            )
-            lines.append("".join(texts))
+        columns = mesh.device_dims[1]
+        names = [
+            f"  {f'host {host} ' if mesh.num_hosts > 1 else ''}device {device}"
+            for host, device in _chips(mesh).values()
+        ]
+        rows = range(0, len(names), columns)
+        lines += ["".join(names[start : start + columns]) for start in rows]
     for connection in descriptor.connections:
         a, b = connection.meshes
         lines.append(f"mesh {a} - mesh {b}: {connection.channels} links, {connection.policy}")
@@ -66,7 +64,12 @@ def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
     if len(descriptor.meshes) > 1 or not small:
         yield draw_graph(descriptor)
     for first, *others in small:
-        yield draw_instance(first, [mesh.mesh_id for mesh in others])
+        hosts = [host for host, _ in _chips(first).values()] if first.num_hosts > 1 else []
+        figure = draw_chips(instance_grid(first), hosts=hosts, frame=f"mesh {first.mesh_id}")
+        if others:
+            alike = ", ".join(str(mesh.mesh_id) for mesh in others)
+            figure = replace(figure, notes=[*figure.notes, f"Like it: mesh {alike}."])
+        yield figure
 
 
 def instance_grid(mesh: Any) -> Grid:
@@ -77,35 +80,13 @@ def instance_grid(mesh: Any) -> Grid:
 
     links = ((index(a), index(b)) for a, b, _ in grid_links(mesh.device_dims, mesh.rings))
     devices = tuple(device for _, device in _chips(mesh).values())
-    shown = mesh.channels if mesh.channels <= 4 else 1
-    grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), shown)
+    grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), mesh.channels)
     grid = grid.folded(LONGEST)
     if mesh.num_hosts == 1 or grid.fold:
         return grid
     parts = map(mesh.part_of, range(mesh.num_hosts))
     hosts = ((index(at), index((at[0] + h - 1, at[1] + w - 1))) for at, (h, w) in parts)
     return replace(grid, cards=tuple(hosts))
-
-
-def draw_instance(mesh: Any, others: list[int]) -> Figure:
-    """Draw one mesh chip by chip: device id on its host, coordinate, and host.
-
-    Args:
-        others: ids of meshes like it.
-    """
-    grid, several = instance_grid(mesh), mesh.num_hosts > 1
-    cells = []
-    for (host, device), label in zip(_chips(mesh).values(), grid.labels):
-        lines, fill = ([label, f"host {host}"], tone(host)) if several else ([label], "var(--chip)")
-        cells.append(Cell(f"device {device}", lines, fill))
-    drawing = Cells(grid, cells, frame=f"mesh {mesh.mesh_id}", gap=gap_of(grid))
-    which = ", its host rank" if several else ""
-    which += "; dotted: one host" if grid.cards else ""
-    links = f"{mesh.channels} ethernet links" if mesh.channels > 4 else "one ethernet link"
-    notes = [f"Each chip: its device id, its coordinate{which}; a line is {links}."]
-    if others:
-        notes.append(f"Like it: mesh {', '.join(map(str, others))}.")
-    return Figure(grid.title, [drawing], notes)
 
 
 def draw_graph(descriptor: Any) -> Figure:
@@ -116,7 +97,7 @@ def draw_graph(descriptor: Any) -> Figure:
         a, b = sorted(map(ids.index, connection.meshes))
         joined[a, b] += connection.channels
     number = "1 mesh" if len(ids) == 1 else f"{len(ids)} meshes"
-    hosts = f"{descriptor.total_hosts} hosts"
+    hosts = counted(descriptor.total_hosts, "host")
     title = f"{number}, {descriptor.total_devices} chips, {hosts}"
     fold = len(ids) if len(ids) <= 3 else math.ceil(math.sqrt(len(ids)))
     grid = Grid(title, (len(ids),), tuple(ids), tuple(joined), 1, fold=fold)
@@ -125,91 +106,41 @@ def draw_graph(descriptor: Any) -> Figure:
         about = f"{mesh.size_text}, {counted(mesh.num_hosts, 'host')}"
         cells.append(Cell(f"mesh {mesh.mesh_id}", [about], tone(mesh.mesh_id)))
     drawing = Cells(grid, cells, frame="", gap=(30, 36))
-    for pair, links in joined.items() if len(joined) <= 40 else ():
+    for pair, links in joined.items():
         (x1, y1), (x2, y2), (right, up) = drawing.course(*pair)
         x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
         # The number stands beside a vertical line, above any other.
         at = (x + 8, y + 4) if x1 == x2 else (x, y - 3)
         drawing.words(*at, str(links), size=11, halo=True)
-    if joined:
-        note = "A number on a line: ethernet links between the two meshes."
-    else:
+    note = "A number on a line: ethernet links between the two meshes."
+    if not joined:
         note = "No links between the meshes: they cannot send to one another."
-    return Figure(title, [drawing], [note], text=title)
+    return Figure(title, [drawing], [note])
 
 
 # ---------------------------------------------------------------- ranks
-@dataclass(frozen=True)
-class RankBox:
-    """One rank: its number, its host, its part of the machine.
+def draw_ranks(cluster: Any, system: Any) -> Figure:
+    """Draw the machine of each rank of a cluster, started or not, with the chips that it owns.
 
     Args:
-        host: "" for this computer.
-        cards: number of each card -> ids of its chips on that host's machine.
-        place: its mesh, and its part of it, in words.
+        system: what each host is.
     """
-
-    number: int
-    host: str
-    cards: dict[int, tuple[int, ...]]
-    place: str = ""
-
-    @property
-    def chips(self) -> list[int]:
-        """The ids of its chips, card by card."""
-        return list(itertools.chain(*self.cards.values()))
-
-    @property
-    def cards_text(self) -> str:
-        """Its cards in words."""
-        return f"{'card' if len(self.cards) == 1 else 'cards'} {ranges(self.cards)}"
-
-    def __str__(self) -> str:
-        host = f" on {self.host}" if self.host else ""
-        chips = f"{counted(len(self.chips), 'chip')}: {ranges(self.chips)}"
-        place = f", {self.place}" if self.place else ""
-        return f"rank {self.number}{host}: {self.cards_text} ({chips}){place}"
-
-
-def boxes_of(cluster: Any, system: Any) -> list[RankBox]:
-    """Return the ranks of a cluster, started or not, each host being such a system."""
-    bindings, boxes = cluster.bindings, []
+    drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:
         given = bindings.visible_devices(binding)
-        names = given.split(",") if given else map(str, range(len(system.cards)))
-        cards = {int(name): system.cards[int(name)] for name in names}
-        part = binding.mesh_host_rank
-        place = "" if binding.mesh_id is None else f"mesh {binding.mesh_id}"
-        place += "" if part is None else f", part {part}"
-        boxes.append(RankBox(binding.rank, cluster.hosts[binding.rank], cards, place))
-    return boxes
-
-
-def draw_ranks(boxes: Sequence[RankBox], system: str) -> Figure:
-    """Draw each host with its processes, and in each process the chips that it owns."""
-    hosts: dict[str, list[RankBox]] = {}
-    for box in boxes:
-        hosts.setdefault(box.host, []).append(box)
-    drawings = []
-    for host, there in hosts.items():
-        name = f"host {host}" if host else "this computer"
-        grid = Grid(name, (1, min(4, len(there))), tuple(range(len(there))))
-        frame = system if len(hosts) > 1 else f"{name}: {system}"
-        drawing = Cells(grid, list(map(_cell, there)), frame=frame, gap=(12, 12))
-        drawings.append(drawing)
-    shared = "" if len(hosts) == 1 else f" on {len(hosts)} hosts"
-    title = f"{len(boxes)} ranks{shared}: each is a process with its own memory and its own cards"
-    text = "\n".join([title, *(f"  {box}" for box in boxes)])
-    note = "A number in a chip is its id on that host's machine; a row of chips is a card."
-    return Figure(title, drawings, [note], text=text)
-
-
-def _cell(box: RankBox) -> Cell:
-    lines = [box.place or "a Python process", box.cards_text]
-    columns = max(map(len, box.cards.values()), default=1)
-    if columns == 1:  # Cards with one chip each stand beside one another, up to four in a row.
-        columns = min(4, len(box.chips))
-    chips = [Box([str(chip)], fill=tone(box.number)) for chip in box.chips]
-    return Cell(
-        f"rank {box.number}", lines, hover=str(box), boxes=chips, columns=columns, box=(34, 26)
-    )
+        cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
+        chips = [chip for card in cards for chip in system.cards[card]]
+        host, part = cluster.hosts[binding.rank], binding.mesh_host_rank
+        about = f"rank {binding.rank}{f' on {host}' if host else ''}: "
+        about += f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)} "
+        about += f"({counted(len(chips), 'chip')}: {ranges(chips)})"
+        about += "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
+        about += "" if part is None else f", part {part}"
+        drawings.append(draw_share(system, chips, about, binding.rank))
+    hosts = len(set(cluster.hosts))
+    shared = "" if hosts == 1 else f" on {hosts} hosts"
+    title = f"{counted(len(drawings), 'rank')}{shared}: "
+    title += "each is a process with its own memory and its own cards"
+    text = "\n  ".join([title, *(drawing.title for drawing in drawings)])
+    note = f"A number is the id of a chip on its host, which is a {system.name}."
+    return Figure(title, drawings, [note], text)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit import backend
 from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, ranges, tone
@@ -16,24 +15,33 @@ from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
 WIDE, TALL = 300, 170  # Each of the three matrices takes at most so many px.
-SHEETS = 8  # Of more sheets some are left out.
-CUTS = ("samples", "columns", "rows", "both", "nothing")
+# Which of the three sizes are cut: samples (rows of x), the summed dimension, columns of w.
+CUTS = {
+    "samples": (True, False, False),
+    "columns": (False, False, True),
+    "rows": (False, True, False),
+    "both": (True, False, True),
+    "nothing": (False, False, False),
+}
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one chip multiplies: x[rows, inner] @ w[inner_w, columns]."""
+    """What one chip multiplies: its rows and columns of x by its rows and columns of w."""
 
     name: str
-    rows: Range
-    inner: Range
-    inner_w: Range
-    columns: Range
+    x: Ranges
+    w: Ranges
+
+    @property
+    def inner(self) -> Range:
+        """The part of the dimension that is summed over."""
+        return self.x[1]
 
     @property
     def block(self) -> Ranges:
         """The rows and columns of the result to which it adds."""
-        return self.rows, self.columns
+        return self.x[0], self.w[1]
 
 
 @dataclass(frozen=True)
@@ -52,17 +60,15 @@ class Product:
     @property
     def how(self) -> str:
         """What is cut, in words."""
-        names = {"rows": "the samples", "columns": "the columns of w", "inner": "the rows of w"}
-        cut = [name for axis, name in names.items() if self.pieces(axis) > 1]
+        rows, columns = (len({part.block[axis] for part in self.parts}) > 1 for axis in (0, 1))
+        inner = len({part.inner for part in self.parts}) > 1
+        names = {"the samples": rows, "the columns of w": columns, "the rows of w": inner}
+        cut = [name for name, is_cut in names.items() if is_cut]
         if cut == ["the rows of w"]:
             return "the rows of w are cut, and the columns of x"
         if cut == ["the samples"]:
             return "the samples, which are rows of x, are cut"
         return f"{' and '.join(cut)} are cut" if cut else "nothing is cut"
-
-    def pieces(self, axis: str) -> int:
-        """Return into how many different ranges its chips cut "rows", "columns" or "inner"."""
-        return len({getattr(part, axis) for part in self.parts})
 
     @property
     def blocks(self) -> dict[Ranges, list[Part]]:
@@ -78,27 +84,27 @@ class Product:
         return any(part.inner != (0, self.shape[1]) for part in self.parts)
 
     @property
-    def missing(self) -> list[Ranges]:
-        """The blocks of the result that no chip computes."""
-        rows = sorted({part.rows for part in self.parts})
-        columns = sorted({part.columns for part in self.parts})
-        have = self.blocks
-        return [block for block in itertools.product(rows, columns) if block not in have]
-
-    @property
-    def sheets(self) -> int:
-        """How many different partial sums make up a block."""
-        return max(len({part.inner for part in parts}) for parts in self.blocks.values())
-
-    def names(self, chips: Sequence[int]) -> str:
-        """Return the names of some of its chips, in short."""
-        kind = self.parts[0].name.split()[0]
-        numbers = ranges(int(self.parts[chip].name.split()[-1]) for chip in chips)
-        return f"{kind}{'' if len(chips) == 1 else 's'} {numbers}"
-
-    def numbers(self, blocks: Sequence[Ranges]) -> int:
-        """Return how many numbers these blocks hold."""
-        return sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
+    def notes(self) -> list[str]:
+        """What the picture shows, in sentences."""
+        found, blocks = [], self.blocks
+        sums = max(len({part.inner for part in parts}) for parts in blocks.values())
+        computed = sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
+        whole = self.shape[0] * self.shape[2]
+        if computed < whole:
+            lost = f"{whole - computed} of {whole} numbers"
+            found.append(f"Hatched: no chip computes these blocks, {lost}.")
+        if self.partial and self.reduced:
+            sheets = f"{sums} sheets have become one"
+            found.append(f"all_reduce added the partial sums: {sheets}, the same on every chip.")
+        elif self.partial:
+            found.append(
+                f"Each sheet is a partial sum of one chip. all_reduce adds the {sums} sheets."
+            )
+        elif len(blocks) == 1:
+            found.append("Every chip computes the same.")
+        elif computed == whole:
+            found.append("The blocks make up the whole result: nothing needs to be added.")
+        return found
 
 
 def described(
@@ -112,29 +118,26 @@ def described(
     asked = f"visualize_matmul(cut={cut!r}, chips={chips})"
     if cut not in CUTS:
         fail(asked, f"cut is one of {', '.join(CUTS)}", "cut='columns'")
-    grid = (chips, chips) if isinstance(chips, int) else tuple(chips)
-    one_axis = isinstance(chips, int)
-    if min(grid) < 1 or len(grid) != 2 or (not one_axis and cut != "both"):
-        rule = "chips is how many there are; for cut='both' it may also be a mesh such as (2, 2)"
-        fail(asked, rule, "chips=4")
-    over = {"samples": (grid[0], 1, 1), "columns": (1, 1, grid[0]), "rows": (1, grid[0], 1)}
-    m, k, n = over.get(cut, (grid[0], 1, grid[1]) if cut == "both" else (1, 1, 1))
+    # One number of chips cuts all sizes along one line; a mesh cuts along its rows and columns.
+    down, across = (chips, chips) if isinstance(chips, int) else chips
+    m, k, n = (pieces if is_cut else 1 for pieces, is_cut in zip((down, down, across), CUTS[cut]))
     if shape is None:
         shape = math.ceil(8 / m) * m, math.ceil(12 / k) * k, math.ceil(16 / n) * n
     for size, pieces, what in zip(shape, (m, k, n), ("samples", "rows of w", "columns of w")):
         if size % pieces:
             rule = f"{size} {what} do not make {pieces} equal parts"
             fail(asked, rule, f"shape=... with a multiple of {pieces}")
-    count = grid[0] if one_axis else grid[0] * grid[1]
+    mesh = itertools.product(range(down), range(across))
+    places = ((chip, chip) for chip in range(chips)) if isinstance(chips, int) else mesh
     parts = []
-    for chip in range(count):
-        down, across = (chip, chip) if one_axis else divmod(chip, grid[1])
-        rows, inner = _share(shape[0], m, down), _share(shape[1], k, down)
-        parts.append(Part(f"chip {chip}", rows, inner, inner, _share(shape[2], n, across)))
+    for chip, (row, column) in enumerate(places):
+        rows, inner = _share(shape[0], m, row), _share(shape[1], k, row)
+        columns = _share(shape[2], n, column)
+        parts.append(Part(f"chip {chip}", (rows, inner), (inner, columns)))
     found = Product(shape, tuple(parts), reduced)
     if reduced and not found.partial:
         unlike = len(found.blocks) > 1
-        hold = "different blocks of the result" if unlike else f"{count} copies of one result"
+        hold = "different blocks of the result" if unlike else f"{len(parts)} copies of one result"
         rule = f"the chips hold {hold}, not partial sums: an all_reduce would give wrong numbers"
         fail(asked, rule, "reduced=False; or cut='rows', which makes partial sums")
     return found
@@ -152,26 +155,16 @@ def of_tensors(x: Any, w: Any, result: Any = None, reduced: bool = False) -> Pro
     Args:
         result: the tensor x @ w; if the chips of each block hold equal values, the partial sums
             were added.
-
-    Raises:
-        TTKitError: w is no matrix.
-        RuntimeError: what ttnn refuses to multiply, in its words.
     """
     left, right = placed(x), placed(w)
-    if math.prod(right.whole[:-2]) != 1 or len(right.whole) < 2 or len(left.whole) < 2:
-        fail("visualize_matmul(x, w)", f"w is {list(right.whole)}, no matrix", "a w of two axes")
     parts: list[Part] = []
     for a, b in zip(left.cells, right.cells):
         if a.ranges is None or b.ranges is None:
             continue
         name = f"device {a.device}" if a.device is not None else f"chip {len(parts)}"
         rows = _folded(a.ranges[:-1], left.whole[:-1])
-        parts.append(Part(name, rows, a.ranges[-1], b.ranges[-2], b.ranges[-1]))
+        parts.append(Part(name, (rows, a.ranges[-1]), b.ranges[-2:]))
     shape = (math.prod(left.whole[:-1]), left.whole[-1], right.whole[-1])
-    for part in parts:
-        if part.inner[1] - part.inner[0] != part.inner_w[1] - part.inner_w[0]:
-            # The matmul itself raises and explains why the shapes do not fit.
-            backend.load().matmul(x, w)
     found = Product(shape, tuple(parts), reduced)
     return replace(found, reduced=reduced or _added(found, result))
 
@@ -194,55 +187,8 @@ def _added(product: Product, result: Any) -> bool:
     import numpy as np
 
     first: dict[Ranges, Any] = {}
-    for part, shard in zip(product.parts, result.shards()):
-        other = first.setdefault(part.block, shard)
-        if other.shape != shard.shape or not np.array_equal(other, shard):
-            return False
-    return True
-
-
-def in_words(product: Product) -> list[str]:
-    """Return a line for each chip, and lines about what is missing or must be added."""
-    m, k, n = product.shape
-    lines = []
-    for part in product.parts:
-        x = slice_text((part.rows, part.inner), (m, k))
-        w = slice_text((part.inner_w, part.columns), (k, n))
-        block = slice_text(part.block, (m, n))
-        gives = f"a partial sum of result{block}" if product.partial else f"result{block}"
-        lines.append(f"{part.name}: x{x} @ w{w} -> {gives}")
-    return [*lines, *notes(product)]
-
-
-def notes(product: Product) -> list[str]:
-    """Return what the picture shows, in sentences."""
-    found = []
-    if product.missing:
-        lost, whole = product.numbers(product.missing), product.shape[0] * product.shape[2]
-        found.append(f"Hatched: no chip computes these blocks, {lost} of {whole} numbers.")
-    if product.partial and product.reduced:
-        sheets = f"{product.sheets} sheets have become one"
-        found.append(f"all_reduce added the partial sums: {sheets}, the same on every chip.")
-    elif product.partial:
-        found.append(
-            f"Each sheet is a partial sum of one chip. all_reduce adds the {product.sheets} sheets."
-        )
-    elif not product.missing:
-        same = "Every chip computes the same." if len(product.blocks) == 1 else ""
-        found.append(same or "The blocks make up the whole result: nothing needs to be added.")
-    return found
-
-
-def fault(product: Product) -> str:
-    """Return which chip multiplies parts that do not belong together; "" where none does."""
-    for part in product.parts:
-        if part.inner != part.inner_w:
-            a, b = ("{}:{}".format(*ends) for ends in (part.inner, part.inner_w))
-            return (
-                f"{part.name} multiplies columns {a} of x by rows {b} of w. They do not belong "
-                "together: the numbers are wrong, also after an all_reduce."
-            )
-    return ""
+    pairs = zip(product.parts, result.shards())
+    return all(np.array_equal(first.setdefault(p.block, shard), shard) for p, shard in pairs)
 
 
 # ---------------------------------------------------------------- drawn
@@ -261,21 +207,31 @@ def draw_matmul(
         product = described(cut, chips, shape, reduced)
     else:
         product = of_tensors(x, w, result, reduced)
-    m, k, n = product.shape
-    title = f"x [{m}, {k}] @ w [{k}, {n}] on {len(product.parts)} chips: {product.how}"
-    text = "\n  ".join([title, *in_words(product)])
-    wrong = fault(product)
-    parts = product.parts
+    (m, k, n), parts = product.shape, product.parts
+    title = f"x [{m}, {k}] @ w [{k}, {n}] on {len(parts)} chips: {product.how}"
+    lines, wrong = [title], ""
+    for part in parts:
+        block = slice_text(part.block, (m, n))
+        gives = f"a partial sum of result{block}" if product.partial else f"result{block}"
+        operands = f"x{slice_text(part.x, (m, k))} @ w{slice_text(part.w, (k, n))}"
+        lines.append(f"{part.name}: {operands} -> {gives}")
+        if part.inner != part.w[0]:
+            a, b = ("{}:{}".format(*ends) for ends in (part.inner, part.w[0]))
+            wrong = (
+                f"{part.name} multiplies columns {a} of x by rows {b} of w. They do not belong "
+                "together: the numbers are wrong, also after an all_reduce."
+            )
+    text = "\n  ".join([*lines, *product.notes, *([wrong] if wrong else [])])
     # Put w above the result and x to its left, so that an element is where its row of x meets
     # its column of w.
     cells = [
         None,
-        _matrix(product, f"w [{k}, {n}]", (k, n), [(p.inner_w, p.columns) for p in parts]),
-        _matrix(product, f"x [{m}, {k}]", (m, k), [(p.rows, p.inner) for p in parts]),
-        _matrix(product, f"result [{m}, {n}]", (m, n), [p.block for p in parts]),
+        _matrix(product, f"w [{k}, {n}]", (k, n), [part.w for part in parts]),
+        _matrix(product, f"x [{m}, {k}]", (m, k), [part.x for part in parts]),
+        _matrix(product, f"result [{m}, {n}]", (m, n), [part.block for part in parts]),
     ]
-    drawing = Cells(Grid(text, (2, 2), (0, 1, 2, 3)), cells, frame=None, gap=(16, 12))
-    return Figure(title, [drawing], notes(product), f"{text}\n  {wrong}".rstrip(), wrong)
+    drawing = Cells(Grid(text, (2, 2), (0, 1, 2, 3)), cells, frame="", gap=(16, 12))
+    return Figure(title, [drawing], product.notes, text, wrong)
 
 
 def _matrix(product: Product, name: str, shape: Range, held: Sequence[Ranges]) -> Cell:
@@ -289,29 +245,27 @@ def _matrix(product: Product, name: str, shape: Range, held: Sequence[Ranges]) -
         if not owners:
             boxes.append(Box(hatched=True))
         elif partial:
-            boxes.append(_sheets(product, owners))
+            # Chips that hold the same partial sum share a sheet.
+            same: dict[Range, list[int]] = {}
+            for chip in owners:
+                same.setdefault(product.parts[chip].inner, []).append(chip)
+            sheets = [(_names(product, chips), tone(chips[0])) for chips in same.values()]
+            texts = [f"{len(sheets)} partial sums", f"{len(sheets)} sums"]
+            boxes.append(Box(texts, fill=sheets[0][1], sheets=sheets))
         elif len(owners) == 1:
-            chip = product.parts[owners[0]].name
-            boxes.append(Box([chip, chip.split()[-1]], where, tone(owners[0])))
+            name_of = product.parts[owners[0]].name
+            boxes.append(Box([name_of, name_of.split()[-1]], where, tone(owners[0])))
         else:
             count = f"{len(owners)} chips"
-            texts = [product.names(owners), count]
-            if len(owners) == len(held):
-                texts = [f"all {count}", "all"]
+            everywhere = len(owners) == len(held)
+            texts = [f"all {count}", "all"] if everywhere else [_names(product, owners), count]
             boxes.append(Box(texts, where, "var(--chip)"))
     size = WIDE / len(columns), TALL / len(rows)
     return Cell(name, fill="none", boxes=boxes, columns=len(columns), box=size)
 
 
-def _sheets(product: Product, owners: Sequence[int]) -> Box:
-    """Return the partial sums of a block as sheets; chips that hold the same one share a sheet."""
-    same: dict[Range, list[int]] = {}
-    for chip in owners:
-        same.setdefault(product.parts[chip].inner, []).append(chip)
-    sheets = [(product.names(chips), tone(chips[0])) for chips in same.values()]
-    shown = sheets
-    if len(sheets) > SHEETS:
-        shown = [*sheets[: SHEETS - 2], ("...", sheets[SHEETS - 2][1]), sheets[-1]]
-    return Box(
-        [f"{len(sheets)} partial sums", f"{len(sheets)} sums"], fill=sheets[0][1], sheets=shown
-    )
+def _names(product: Product, chips: Sequence[int]) -> str:
+    """Return the names of some chips, in short."""
+    kind = product.parts[0].name.split()[0]
+    numbers = ranges(int(product.parts[chip].name.split()[-1]) for chip in chips)
+    return f"{kind}{'' if len(chips) == 1 else 's'} {numbers}"

@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.cells import GAPS, Box, Cell, Cells, Coordinate, Grid, Size
+from ttkit.visualize.cells import Box, Cell, Cells, Coordinate, Grid
 from ttkit.visualize.drawing import Figure, tone
 
-UNKNOWN = -1  # The host rank of a chip on a card is not known.
 LONGEST = 8  # A line of more chips is folded into several rows.
-NARROW = (6.0, GAPS[1])  # With these gaps eight chips in a row fit a page of 800 px.
 
 
 def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
@@ -28,17 +26,9 @@ def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
 
 def chips_of(mesh: Any) -> tuple[int, ...]:
     """Return the device ids row by row; chips of other ranks have numbers of this process."""
-    known = getattr(mesh, "chips", None)
-    return tuple(
-        known or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
-    )
-
-
-def hosts_of(mesh: Any) -> tuple[int | None, ...]:
-    """Return the host rank of each chip of another rank, UNKNOWN on a card, else None."""
-    ids = ids_at(mesh)
-    owner_of = mesh.grid.owner_of if hasattr(mesh, "grid") else lambda place: UNKNOWN
-    return tuple(owner_of(place) if id is None else None for place, id in ids.items())
+    if hasattr(mesh, "chips"):
+        return tuple(mesh.chips)
+    return tuple(-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
 
 
 # ---------------------------------------------------------------- where chips stand
@@ -70,40 +60,35 @@ def system_grid(system: Any) -> Grid:
     return grid_of(title, system.shape, tuple(itertools.chain(*system.ids)), system)
 
 
-def gap_of(grid: Grid) -> Size:
-    """Return the gaps between chips that suit the number of columns."""
-    return GAPS if grid.drawn[1] <= 4 else NARROW
-
-
 # ---------------------------------------------------------------- drawn
 def draw_mesh(mesh: Any) -> Figure:
-    """Draw an open mesh."""
-    return draw_chips(mesh_grid(mesh), hosts_of(mesh))
+    """Draw an open mesh; chips that other ranks drive are dashed."""
+    return draw_chips(mesh_grid(mesh), [id is None for id in ids_at(mesh).values()])
 
 
-def draw_chips(grid: Grid, hosts: Sequence[int | None] = ()) -> Figure:
+def draw_chips(
+    grid: Grid, others: Sequence[bool] = (), hosts: Sequence[int] = (), frame: str = "host"
+) -> Figure:
     """Draw a mesh: ids, coordinates, links and cards.
 
     Args:
-        hosts: for each chip of another rank its host rank, else None; () if all chips are ours.
+        others: whether another rank drives each chip; () if all chips are ours.
+        hosts: the host of each chip, where they are several; their outlines are the grid's cards.
     """
-    hosts = hosts or (None,) * len(grid.devices)
-    cells = []
-    for index, (device, host, label) in enumerate(zip(grid.devices, hosts, grid.labels)):
-        linked = [grid.labels[a + b - index] for a, b in grid.pairs if index in (a, b)]
-        hover = f"{label} is linked to {', '.join(linked)}" if linked else ""
-        if host is None:
-            cells.append(Cell(f"device {device}", [label], hover=hover))
+    cells, notes = [], link_notes(grid, "host" if hosts else "card")
+    for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
+        if any(others[i : i + 1]):
+            cells.append(Cell("other rank", [label], "none", dashed=True))
+        elif hosts:
+            cells.append(Cell(f"device {device}", [label, f"host {hosts[i]}"], tone(hosts[i])))
         else:
-            name = "other rank" if host == UNKNOWN else f"on host {host}"
-            cells.append(Cell(name, [label], "none", hover, dashed=True))
-    notes = link_notes(grid)
-    if any(host is not None for host in hosts):
+            cells.append(Cell(f"device {device}", [label]))
+    if any(others):
         notes.append("Dashed chips are driven by other ranks.")
-    return Figure(grid.title, [Cells(grid, cells, gap=gap_of(grid))], [" ".join(notes)])
+    return Figure(grid.title, [Cells(grid, cells, frame=frame)], [" ".join(notes)])
 
 
-def link_notes(grid: Grid) -> list[str]:
+def link_notes(grid: Grid, outline: str) -> list[str]:
     """Return the legend of the lines of a picture, in sentences."""
     if grid.links is None:
         return ["Which chips are linked is not known here, so no links are drawn."]
@@ -117,19 +102,18 @@ def link_notes(grid: Grid) -> list[str]:
     if grid.fold:
         notes.append(f"The line is folded: {grid.fold} chips there, {grid.fold} back.")
     if grid.cards:
-        notes.append("Dotted: one card.")
+        notes.append(f"Dotted: one {outline}.")
     return notes
 
 
-def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Cells:
+def draw_share(system: Any, chips: Sequence[int], title: str, group: int) -> Cells:
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
-        whose: the owner of the chips, in words.
+        title: whose they are, in words.
         group: the number of the colour.
     """
-    title = f"{whose}: chips {', '.join(map(str, chips))} of {system.num_devices}"
     ids = itertools.chain(*system.ids)
     boxes = [Box([str(chip)], fill=tone(group)) if chip in chips else Box() for chip in ids]
     machine = Cell("", boxes=boxes, columns=system.shape[1], box=(24, 20))
-    return Cells(Grid(title, (1, 1), (0,)), [machine], frame=None)
+    return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")

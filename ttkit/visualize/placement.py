@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError
 from ttkit.hardware.systems import system_named
-from ttkit.visualize.drawing import Drawing, Figure, on_page, tone, width_of
+from ttkit.visualize.drawing import Drawing, Figure, on_page, tone
 from ttkit.visualize.tensor import draw_tensor, placed, slice_text
 from ttkit.words import counted
 
-DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
-LAYOUTS = ("TILE", "ROW_MAJOR")
 TILE = 32  # A tile has 32 rows and 32 columns.
 WIDE, TALL, LARGEST = 360, 260, 40  # A shard takes at most WIDE x TALL px, a tile LARGEST.
 FINEST = 4  # Tiles of fewer px are drawn without their edges.
@@ -78,43 +76,18 @@ def placement(
         >>> picture.nbytes
         4096
     """
-    for given, known in ((dtype, DTYPES), (layout, LAYOUTS)):
-        if given not in known:
-            fail(f"placement({given!r})", "ttnn has no such name here", f"one of {known}")
+    import numpy as np
+
+    from ttkit.sim import ttnn as simulated
+    from ttkit.sim.mesh.opening import beside
+
     size = "x".join(map(str, mesh_shape))
     title = f"a tensor {list(shape)} in {dtype} on a {size} mesh of {system}"
-    code = code_of(mesh_shape, shape, dtype, layout, (axis_0, axis_1))
-    try:
-        return _placed(title, code, system, mesh_shape, shape, dtype, layout, axis_0, axis_1)
-    except TTKitError as error:
-        refused = f"{title}: refused"
-        return Placement(refused, [], (), f"{refused}\n  {error}", str(error), code=code)
-
-
-def code_of(
-    mesh_shape: Sequence[int],
-    shape: Sequence[int],
-    dtype: str,
-    layout: str,
-    axes: Sequence[int | str],
-) -> str:
-    """Return the lines of Python that place an array `x` like this.
-
-    Example:
-        >>> print(code_of((2, 4), (8, 16), "bfloat16", "TILE", ("replicate", 1)))
-        # x is a NumPy array of shape [8, 16]
-        mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-        placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(1)]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-        tensor = ttkit.from_numpy(
-            x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT,
-            device=mesh, mesh_mapper=mapper,
-        )
-    """
     kinds = [
-        "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})" for dim in axes
+        "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})"
+        for dim in (axis_0, axis_1)
     ]
-    return "\n".join(
+    code = "\n".join(
         [
             f"# x is a NumPy array of shape {list(shape)}",
             f"mesh = ttnn.open_mesh_device(ttnn.MeshShape({', '.join(map(str, mesh_shape))}))",
@@ -126,37 +99,22 @@ def code_of(
             ")",
         ]
     )
-
-
-def _placed(
-    title: str,
-    code: str,
-    system: str,
-    mesh_shape: Sequence[int],
-    shape: Sequence[int],
-    dtype: str,
-    layout: str,
-    *axes: int | str,
-) -> Placement:
-    """Place zeros of this shape on a private simulated mesh, and draw the result."""
-    import numpy as np
-
-    from ttkit.sim import ttnn as simulated
-    from ttkit.sim.mesh.opening import beside
-
     ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
-    replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
-    kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
-    with beside(system_named(system), tuple(mesh_shape)) as mesh:
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(kinds))
-        tensor = ttnn.from_torch(
-            np.zeros(tuple(shape), np.float32),
-            dtype=getattr(ttnn, dtype),
-            layout=getattr(ttnn, f"{layout}_LAYOUT"),
-            device=mesh,
-            mesh_mapper=mapper,
-        )
-        return _drawn(title, code, mesh, tensor)
+    try:
+        with beside(system_named(system), tuple(mesh_shape)) as mesh:
+            replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
+            placements = [replicate() if d == REPLICATE else shard(d) for d in (axis_0, axis_1)]
+            tensor = ttnn.from_torch(
+                np.zeros(tuple(shape), np.float32),
+                dtype=getattr(ttnn, dtype),
+                layout=getattr(ttnn, f"{layout}_LAYOUT"),
+                device=mesh,
+                mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)),
+            )
+            return _drawn(title, code, mesh, tensor)
+    except TTKitError as error:
+        refused = f"{title}: refused"
+        return Placement(refused, [], (), f"{refused}\n  {error}", str(error), code=code)
 
 
 def _drawn(title: str, code: str, mesh: Any, tensor: Any) -> Placement:
@@ -196,21 +154,18 @@ def _drawn(title: str, code: str, mesh: Any, tensor: Any) -> Placement:
     text = "\n  ".join([title, *lines, how])
     (slices,) = draw_tensor(tensor).drawings
     slices.title = "which slice each chip holds"
-    drawings = [slices, _shard((rows, columns), (high, wide), tiled, padding)]
+    drawings = [slices, _shard((rows, columns), (high, wide), tiled)]
     return Placement(title, drawings, notes, text, code=code, nbytes=nbytes, padding=padding)
 
 
-def _shard(
-    matrix: tuple[int, int], stored: tuple[int, int], tiled: bool, padding: float
-) -> Drawing:
+def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Drawing:
     """Draw the matrix of one shard in its tiles: the values in colour, the padding hatched."""
     (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))
     title = f"the shard of one chip: {rows} x {columns}"
-    if tiled:
-        title += f" in {high // TILE} x {wide // TILE} tiles"
-    drawing = Drawing(max(w + 4, 250), h + 48, title)
+    title += f" in {high // TILE} x {wide // TILE} tiles" if tiled else ""
+    drawing = Drawing(w + 4, h + 4, title)
     drawing.box(2, 2, w, h, fill="var(--empty)", edge="none", round=0)
     drawing.box(2, 2, right, below, fill=tone(0), edge="none", round=0)
     padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]
@@ -221,12 +176,4 @@ def _shard(
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
         drawing.blocks(tiles, edge="var(--soft)")
     drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
-    words = f"padding: {padding:.0%}" if tiled else "padding: none, no tiles"
-    x, y = 2.0, h + 14
-    for fill, text in ((tone(0), f"values: {1 - padding:.0%}"), ("var(--empty)", words)):
-        drawing.box(x, y, 14, 14, fill=fill, round=2)
-        drawing.words(x + 20, y + 11, text, anchor="start")
-        if fill != tone(0):
-            drawing.hatch([(x, y, 14, 14)], colour="var(--soft)")
-        x += 34 + width_of(text, 12)
     return drawing

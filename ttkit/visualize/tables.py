@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import colorsys
-import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.visualize.cells import Coordinate
 from ttkit.visualize.mesh import ids_at
-from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, slice_text
-from ttkit.words import in_notebook
+from ttkit.visualize.tensor import placed, slice_text
 
 CELL = 30  # A cell of a mesh has so many columns of text.
 Table = list[Any]  # Its elements are what rich prints, in order.
@@ -95,55 +93,30 @@ def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
 
 
 def tensor_table(tensor: Any) -> Table:
-    """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds.
-
-    The table repeats ttnn's, which can differ from what the chips hold: with a tensor on a part of
-    a mesh, ttnn assigns the first shards to the first places of the topology; on a terminal it
-    treats a negative dimension as not sharded, which a notebook counts from the end."""
+    """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds."""
     from rich.panel import Panel
 
-    topology, mesh = tensor.tensor_topology(), tensor.device()
-    mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
-    distribution = tuple(topology.distribution_shape())
-    named = [tuple(c) for c in topology.mesh_coords()]
-    holds = set(named[: shards_of(tensor)])
-    axis_of: dict[int, int] = {}
-    for axis, placement in enumerate(topology.placements()):
-        dim = getattr(placement, "dim", None)
-        if dim is not None:
-            axis_of.setdefault(dim % len(shape) if in_notebook() else dim, axis)
-    whole = list(shape)
-    # A negative dimension counts for the global shape, though ttnn prints its slices as not
-    # sharded.
-    for dim, axis in axis_of.items():
-        whole[dim] *= distribution[axis]
-    on_host = None if mesh is not None else named
-    ranges_at = _ranges_at(distribution, mesh_shape, holds, axis_of, shape, on_host)
-    groups: dict[Ranges, int] = {}
-    group_at = {place: groups.setdefault(ranges_at(place), len(groups)) for place in named}
-
-    about = f"Shape: {list(shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
-    everywhere = list(itertools.product(*map(range, mesh_shape)))
+    topology, mesh, picture = tensor.tensor_topology(), tensor.device(), placed(tensor)
+    about = f"Shape: {list(tensor.shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
+    groups = len({place.ranges for place in picture.cells} - {None})
     ids = ids_at(mesh) if mesh is not None else {}
-    if mesh is not None:
-        heads = {place: _head(ids, place) for place in everywhere}
-    else:
-        here = {place: _is_here(tensor, place) for place in everywhere}
-        shared = not all(here.values())
-        heads = {place: ("Local\n" if here[place] else "Remote\n") * shared for place in here}
+    here = {place.coordinate: _is_here(tensor, place.coordinate) for place in picture.cells}
     cells: list[Cell] = []
-    for place in everywhere:
-        text, background = f"{heads[place]}({place[0]}, {place[1]})\n", None
+    for place in picture.cells:
+        at = place.coordinate
+        if mesh is not None:
+            head = _head(ids, at)
+        else:
+            head = "" if all(here.values()) else "Local\n" if here[at] else "Remote\n"
+        text, background = f"{head}({at[0]}, {at[1]})\n", None
         # Of a chip of another rank, ttnn prints only where it is and its coordinate.
-        if ids.get(place, 0) is not None:
-            if place in holds:
-                text += f"{slice_text(ranges_at(place), whole)}\n{about}"
-            if place in group_at:
-                background = colour(group_at[place], len(groups))
+        if place.ranges is not None and place.group is not None and ids.get(at, 0) is not None:
+            text += f"{slice_text(place.ranges, picture.whole)}\n{about}"
+            background = colour(place.group, groups)
         cells.append((text, background))
     panel = Panel(str(topology.placements()), title="Placement Configuration", border_style="blue")
     title = f"Tensor(storage: {tensor.storage_type()})"
-    return [panel, _table(title, mesh_shape[-1], cells)]
+    return [panel, _table(title, picture.mesh_shape[-1], cells)]
 
 
 def colour(group: int, groups: int) -> str:
@@ -153,50 +126,10 @@ def colour(group: int, groups: int) -> str:
 
 
 def _is_here(tensor: Any, place: Coordinate) -> bool:
+    if tensor.device() is not None:
+        return True
     coordinate, buffer = backend.load().MeshCoordinate, tensor.host_buffer()
     return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
-
-
-def _ranges_at(
-    distribution: Coordinate,
-    mesh_shape: Coordinate,
-    holds: set[Coordinate],
-    axis_of: dict[int, int],
-    shape: Coordinate,
-    on_host: list[Coordinate] | None,
-) -> Callable[[Coordinate], Ranges]:
-    """Return a function from a place to what ttnn prints for it: (start, end) in each dimension.
-
-    Along each axis, ttnn takes the size of each shard from one place: on the host the first one
-    that the topology names, on devices the last one that the distribution fills. A place without a
-    shard, or no place at all, gives size 0.
-
-    Args:
-        on_host: the places that the topology of a tensor on the host names, else None.
-    """
-    parts = itertools.product(*map(range, distribution))
-    part_at = dict(zip(filled(distribution, mesh_shape), parts))
-    sources = on_host or (part_at if len(distribution) <= 2 else ())
-    has_part = {
-        (axis, part): on_host is not None or place in holds
-        for place in sources
-        for axis, part in enumerate(part_at.get(place, place)[: len(distribution)])
-    }
-
-    def ranges(place: Coordinate) -> Ranges:
-        own = part_at.get(place, place)
-        found = []
-        for dim, size in enumerate(shape):
-            axis = axis_of.get(dim, len(own))
-            part = own[axis] if axis < len(own) else 0
-            if dim not in axis_of or part >= distribution[axis]:
-                found.append((0, size))
-            else:
-                sizes = [size * has_part.get((axis, p), False) for p in range(part + 1)]
-                found.append((sum(sizes[:-1]), sum(sizes)))
-        return tuple(found)
-
-    return ranges
 
 
 def _print(what: str, make: Callable[..., Table], *args: Any) -> None:
@@ -270,13 +203,10 @@ class Report:
             found = []
             for heading, cell in zip(self.columns, cells, strict=True):
                 side = "left" if heading.startswith("<") else "right"
-                whole = ";white-space:nowrap" * (side == "right" and cell not in heads)
-                found.append(f'<{tag} style="text-align:{side}{whole}">{escape(cell)}</{tag}>')
+                found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
-        look = "text-align:left;font-weight:600"
-        if len(self.title) <= 60:  # A short title stays on one line even if the table is narrower.
-            look += ";white-space:nowrap"
+        look = "text-align:left;font-weight:600;white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
         body = "".join(line(row, "td") for row in self.rows)

@@ -12,10 +12,11 @@ from textwrap import wrap
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.cells import Cell, Cells, Coordinate
+from ttkit.visualize.cells import Box, Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Figure, Rectangle, tone
-from ttkit.visualize.mesh import chips_of, gap_of, grid_of, ids_at
+from ttkit.visualize.mesh import chips_of, grid_of, ids_at
 
+MAP = 34  # The small map is so many px wide.
 # A shard has (start, end) in each dimension of the global tensor.
 Ranges = tuple[tuple[int, int], ...]
 
@@ -171,17 +172,18 @@ def draw_tensor(tensor: Any) -> Figure:
     for label, place in zip(grid.labels, picture.cells):
         away = "" if mesh is None else "remote"
         name = away if place.device is None else f"device {place.device}"
-        text = "no shard" if place.ranges is None else slice_text(place.ranges, picture.whole)
-        lines = wrap(text, 11, max_lines=3, break_long_words=False)
+        lines, fill, held = ["no shard"], "var(--empty)", Box()
+        if place.ranges is not None and place.group is not None:
+            text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
+            lines = wrap(text, 11, max_lines=3, break_long_words=False)
+            part, unequal = map_of(picture, place.ranges), place.group in picture.unequal
+            held = Box(fill="#3d4a5c", part=part, hatched=unequal)
         if wide or not name:
             name = f"{name} {label}".strip()
         else:
             lines.insert(0, label)
-        fill = "var(--empty)" if place.group is None else tone(place.group)
-        held = None if place.ranges is None else map_of(picture, place.ranges)
-        striped = place.group in picture.unequal
-        cells.append(Cell(name, lines, fill, "", place.device is None, striped, held))
-    drawing = Cells(grid, cells, frame=frame, gap=gap_of(grid), beside=wide)
+        cells.append(Cell(name, lines, fill, place.device is None, [held], box=(MAP, MAP)))
+    drawing = Cells(grid, cells, frame=frame)
     return Figure(title, [drawing], _notes(tensor, picture))
 
 
@@ -229,7 +231,7 @@ def _notes(tensor: Any, picture: Placed) -> list[str]:
         )
     if picture.unequal:
         notes.append(
-            "Striped: recorded as replicas of one slice, but the values differ from chip to chip, "
+            "Hatched: recorded as replicas of one slice, but the values differ from chip to chip, "
             "as those of partial results do."
         )
     return notes

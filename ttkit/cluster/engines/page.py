@@ -119,8 +119,8 @@ class Status:
         )
         parts = [f"<b>rank {card.rank}</b> {SHAPES.get(card.state, '')} {card.state}"]
         if self.system and card.chips:
-            share = draw_share(self.system, card.chips, f"rank {card.rank}", card.rank)
-            parts.append(share.svg())
+            title = f"rank {card.rank}: {card.owns}"
+            parts.append(draw_share(self.system, card.chips, title, card.rank).svg())
         parts += [f"<div>{escape(fact)}</div>" for fact in card.facts()]
         name = f'role="group" aria-label="rank {card.rank}, {card.state}"'
         return f'<div {name} style="{look}">{"".join(parts)}</div>'

@@ -17,7 +17,7 @@ from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.ops.operation import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, settings, world
-from ttkit.sim.tape import Tape, running
+from ttkit.sim.tape import Tape, TapeWithoutValues, running
 from ttkit.sim.tensor.enums import (
     FabricConfig,
     FabricManagerMode,
@@ -360,7 +360,7 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """
     mesh = MeshWithoutValues(shape)
     others, collectives = running[:], list(recorded.latest)
-    calls = Tape(mesh=mesh)
+    calls = TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls

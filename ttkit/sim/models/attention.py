@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail, is_strict
+from ttkit.sim.arguments import check
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM
-from ttkit.sim.ops.operation import Operands, aligned, each_element, operation, result
+from ttkit.sim.ops.operation import Operands, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -40,8 +41,8 @@ def softmax_of(array: Array) -> Array:
 def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
-        rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-        fail(None, rule, cure)
+        cure = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
+        fail(None, f"Inputs to {name} must be tilized", cure)
     if tensor.dtype not in types:
         rule = (
             f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
@@ -76,44 +77,39 @@ def _masked(
     """
     on = Operands(tensor, mask)
     check_tiles("softmax", tensor, FLOATS[:3])
-    values, added = on.arrays
     if mask is None:
         rule = "Scale value must not be set when mask is not present"
-        on.check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
-        return on.result(softmax_of(values), output=tensor)
+        check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
+        return on.result(softmax_of(on.arrays[0]), output=tensor)
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
     fits = theirs == (1 if shared else ours[0], 1, theirs[-2], ours[-1])
     rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
     cure = f"{rule} {list(theirs)}; head-uniform masks are required"
-    on.check((not fits, cure, "[batch, 1, s, n]"))
-    _, (values, added), _ = aligned(on.tensors)
+    check((not fits, cure, "[batch, 1, s, n]"))
+    values, added = on.broadcast()
     scores = (values if scale is None else values * F(scale)) + added
     scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
     return on.result(softmax_of(scores), output=tensor)
 
 
-@operation("scale_mask_softmax_in_place", flops=each_element(7))
-def scale_mask_softmax_in_place(
-    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
-) -> Tensor:
-    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor, and return it.
+def _enter(name: str, shared: bool, shape: str) -> None:
+    """Enter a softmax that writes into its input."""
+
+    def call(
+        input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        return _masked(input_tensor, scale, mask, shared)
+
+    call.__doc__ = f"""Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
 
     Args:
-        mask: [b, 1, s or 1, n].
+        mask: {shape}.
     """
-    return _masked(input_tensor, scale, mask)
+    operation(name, flops=each_element(7))(call)
 
 
-@operation("scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7))
-def scale_causal_mask_hw_dims_softmax_in_place(
-    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
-) -> Tensor:
-    """Write softmax(scale * x + mask) into the tensor; one mask serves all batches and heads.
-
-    Args:
-        mask: [1, 1, s, n].
-    """
-    return _masked(input_tensor, scale, mask, True)
+_enter("scale_mask_softmax_in_place", False, "[b, 1, s or 1, n]")
+_enter("scale_causal_mask_hw_dims_softmax_in_place", True, "[1, 1, s, n], of all batches and heads")
 
 
 @operation("transformer.attention_softmax_", flops=each_element(7))
@@ -167,9 +163,8 @@ def scaled_dot_product_attention(
         TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
             dialect, as on a card; a mask with `is_causal`.
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = Operands(*qkv, attn_mask)
-    _check_attention(on, is_causal)
+    on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
+    _check_attention(on.tensors, is_causal)
     q, k, v, mask = on.arrays
     values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
     return on.result(values)
@@ -181,21 +176,20 @@ def _grouped(x: Array, n: int) -> Array:
     return x.reshape((*front, many // n, n, length, size))
 
 
-def _check_attention(on: Operands, is_causal: bool) -> None:
-    for tensor in on.tensors[:3]:
+def _check_attention(tensors: list[Tensor], is_causal: bool) -> None:
+    for tensor in tensors[:3]:
         rank = len(tensor.shard_shape)
         rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
-        on.check((rank != 4, rule, "[batch, heads, sequence, head size]"))
+        check((rank != 4, rule, "[batch, heads, sequence, head size]"))
         check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
-    q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
+    q, k, v, *masks = (list(tensor.shard_shape) for tensor in tensors)
     lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
     alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
     heads = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must"
     both = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true"
-    fits = (q[0], q[3]) == (k[0], k[3])
-    on.check(
+    check(
         (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
-        (k != v or not fits, f"{alike} {q}, K: {k}, V: {v}"),
+        (k != v or (q[0], q[3]) != (k[0], k[3]), f"{alike} {q}, K: {k}, V: {v}"),
         (
             q[1] % k[1],
             f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
@@ -204,11 +198,9 @@ def _check_attention(on: Operands, is_causal: bool) -> None:
         (is_causal and masks, both, "is_causal=False, or no mask"),
     )
     for mask in masks:
-        wanted = [*q[:3], k[2]]
-        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == wanted[2:]
-        rule = f"Mask must be {wanted}, or 1 in one of the first two, got {mask}"
-        cure = "ttnn.reshape the mask, or shard it like the heads"
-        on.check((not fits, rule, cure))
+        rule = f"Mask must be {[*q[:3], k[2]]}, or 1 in one of the first two, got {mask}"
+        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == [q[2], k[2]]
+        check((not fits, rule, "ttnn.reshape the mask, or shard it like the heads"))
 
 
 def hidden(behind: Array, window: int | None) -> Array:

@@ -7,12 +7,12 @@ of a table [users, pages of a user] each entry is the number of a page.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import keywords_of
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
@@ -50,32 +50,33 @@ def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
     on = Operands(cache, *others)
     fewer = on.like.grid is not cache.grid
-    on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
+    check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
     return on
 
 
-def _write(
-    on: Operands, given: list[Array], put: Callable[..., None], coords: Any = None
-) -> Tensor:
-    """Call put(cache, *given) with each chip's arrays; with `coords` only of the chips there."""
+def _write(on: Operands, values: Array, pages: Array, rows: Array, coords: Any = None) -> Tensor:
+    """Write values [*chips, n, heads, size] to one row of a page each; none where it is negative.
+
+    A cache that has no pages has one for each user.
+
+    Args:
+        pages, rows: [*chips, n].
+        coords: only the chips there write; all where this is not given.
+    """
     cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
-    before, *given = spread((cache.array, *given, chips), on.lead)[:-1]
+    before, *given, _ = spread((cache.array, values, pages, rows, chips), on.lead)
     # The array may be written in place if only the tensor, `before` and this call refer to it.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))
     for chip, place in zip(np.ndindex(before.shape[: on.lead]), cache.grid.coords, strict=False):
         if not coords or place in map(tuple, coords):
-            put(cache.array[chip], *(x[chip] for x in given))
+            values, pages, rows = (x[chip] for x in given)
+            seen = pages >= 0
+            cache.array[chip][pages[seen], :, rows[seen]] = values[seen]
     cache.topology = on.topology
     return cache
-
-
-def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
-    """Write values [n, heads, size] to one row of a page each; skip negative pages."""
-    seen = pages >= 0
-    cache[pages[seen], :, rows[seen]] = values[seen]
 
 
 # ---------------------------------------------------------------- one position for all users
@@ -83,7 +84,7 @@ def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
     (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
-    on.check(
+    check(
         (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
         (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
         (heads != own, rule, "shard the heads of both over the same chips"),
@@ -101,15 +102,14 @@ def fill_cache(
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
-    on.check(
+    check(
         (user >= users, few),
         (first + height > length, f"{rule} height ({length})", "a longer cache"),
     )
 
-    def put(cache: Array, values: Array) -> None:
-        cache[user, :, first : first + values.shape[2]] = values[0]
-
-    return _write(on, on.arrays, put)
+    values = on.arrays[0][..., 0, :, :, :].swapaxes(-3, -2)
+    rows = numbers(None, np.arange(first, first + values.shape[-3]), on.lead)
+    return _write(on, values, np.full_like(rows, user), rows)
 
 
 @operation("kv_cache.fill_cache_for_user_", "store", moves="part")
@@ -132,14 +132,13 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     _check_whole(on)
     users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
-    on.check(
+    check(
         (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
     )
 
-    def put(cache: Array, values: Array) -> None:
-        cache[:, :, row] = values[0, :, first : first + users].swapaxes(0, 1)
-
-    return _write(on, on.arrays, put)
+    values = on.arrays[0][..., 0, :, first : first + users, :].swapaxes(-3, -2)
+    pages = numbers(None, np.arange(users), on.lead)
+    return _write(on, values, pages, np.full_like(pages, row))
 
 
 @operation("kv_cache.update_cache_for_token_", "store", moves="part")
@@ -186,18 +185,16 @@ def paged_update_cache(
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
-    on.check(
+    check(
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
         (batch_offset, "batch_offset must be 0"),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
         (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
 
-    def put(cache: Array, values: Array, rows: Array, table: Array) -> None:
-        pages = np.where(rows < 0, -1, table[np.arange(users), rows // length])
-        _put_rows(cache, values.squeeze(0)[:, :own], pages, rows % length)
-
-    return _write(on, [values, rows, table], put, mesh_coords)
+    pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
+    pages = np.where(rows < 0, -1, pages)
+    return _write(on, values[..., 0, :, :own, :], pages, rows % length, mesh_coords)
 
 
 @operation("experimental.paged_fused_update_cache", "store", moves="part")
@@ -239,18 +236,17 @@ def paged_fill_cache(
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    on.check(
+    check(
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
         (count != many, batch, "batch_idx_tensor, a user for each prompt"),
         (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),
         (length > most * rows, f"{fits} ({rows})", "more pages for a user"),
     )
     position = np.arange(length)
-
-    def put(cache: Array, values: Array, table: Array, chosen: Array) -> None:
-        for user, prompt in zip(chosen, values, strict=True):
-            if user >= 0:
-                pages = table[user, position // rows]
-                _put_rows(cache, prompt.swapaxes(0, 1), pages, position % rows)
-
-    return _write(on, [values, table, chosen], put, mesh_coords)
+    pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
+    pages = np.where(chosen[..., None] < 0, -1, pages)
+    pages = pages.reshape((*pages.shape[: on.lead], -1))
+    values = values.swapaxes(-3, -2)
+    values = values.reshape((*values.shape[: on.lead], -1, heads, width))
+    inside = numbers(None, np.tile(position % rows, many), on.lead)
+    return _write(on, values, pages, inside, mesh_coords)

@@ -1,19 +1,22 @@
-"""Attention of queries that come later than most keys: one token of each user, or a chunk."""
+"""Decode: attention of one token of each user, or of a chunk; and the choice of the next token."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import keywords_of
-from ttkit.sim.models.attention import NEVER, F, attend, hidden
+from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.models.attention import NEVER, F, attend, hidden, softmax_of
 from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
-from ttkit.sim.ops.operation import Operands, operation
-from ttkit.sim.tensor.enums import DataType
+from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
+from ttkit.sim.tensor.creation import tensor_from
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -41,14 +44,14 @@ def _operands(
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
     length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
     shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
-    on.check(
+    check(
         (k[3] != q[3], size, "the head size of the cache"),
         (k != v, length, "equal shapes"),
         (heads % k[1], shared, "shard query and key heads over the same chips"),
     )
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        on.check((table.shard_shape[0] != users, rule))
+        check((table.shard_shape[0] != users, rule))
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     return on
 
@@ -67,7 +70,7 @@ def _attended(
     """
     query, key, value = on.arrays[:3]
     last = int(at.max()) + 1
-    on.check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
+    check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where(hidden(behind, window), NEVER, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
@@ -92,7 +95,7 @@ def _decode(
     batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     few = f"cur_pos tensor must have at least one position per batch ({users}), got {at.shape[-1]}"
-    on.check(
+    check(
         (not share_cache and many != users, batch, "the users of the cache, or share_cache=True"),
         (is_causal and mask is not None, both),
         (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
@@ -108,7 +111,7 @@ def _decode(
         if mask is not None:
             wanted, got = [heads, keys], list(mask.shape[-2:])
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
-            on.check((got != wanted, rule))
+            check((got != wanted, rule))
             mask = mask.reshape((*mask.shape[:lead], users, heads, 1, keys))
         values = attend(query, key, value, mask, scale)
     values = values.reshape((*values.shape[:lead], *qkv[0].shard_shape))
@@ -183,7 +186,7 @@ def chunked_scaled_dot_product_attention(
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     on = _operands(qkv, page_table_tensor, slice(2), start)
     neither = start is None and chunk_start_idx is None
-    on.check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
+    check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     length = input_tensor_q.shard_shape[2]
     rule = "K's sequence length must be >= Q's sequence length + chunk_start_idx. Got K: {0}"
@@ -210,7 +213,7 @@ def group_attn_matmul(
     on = Operands(input_tensor_a, input_tensor_b)
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-    on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
+    check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
     x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
     values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
@@ -219,3 +222,89 @@ def group_attn_matmul(
 
 for _name in ("attn_matmul", "group_attn_matmul"):
     operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)
+
+
+# ---------------------------------------------------------------- the next token
+# Each user of a mesh has a random stream; all chips draw the same number for a user.
+_streams: weakref.WeakKeyDictionary[MeshDevice, dict[int, Any]] = weakref.WeakKeyDictionary()
+
+
+@operation("manual_seed", "arrange")
+def manual_seed(
+    seeds: int | Tensor = 0,
+    *,
+    device: MeshDevice | None = None,
+    user_ids: int | Tensor | None = None,
+) -> Tensor:
+    """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
+    tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
+    mesh: Any = on_mesh(*tensors) if tensors else device
+    chosen: list[Any] = [
+        next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
+    ]
+    users, values = map(np.ravel, chosen)
+    users = np.arange(32) if user_ids is None else users
+    values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
+    count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
+    check(
+        (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
+        (users.size != values.size, f"must have the same {count}"),
+    )
+    streams = _streams.setdefault(mesh, {})
+    for user, value in zip(users.tolist(), values.tolist(), strict=True):
+        if value != 2**32 - 1:  # This seed leaves a user's stream as it is.
+            streams[user] = np.random.default_rng([value, user])
+    return tensor_from(np.zeros(1, np.uint32), device=mesh)
+
+
+@operation("sampling", flops=each_element(5))
+def sampling(
+    input_values_tensor: Tensor,
+    input_indices_tensor: Tensor,
+    k: Tensor,
+    p: Tensor,
+    temp: Tensor,
+    *,
+    seed: int | None = None,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a token of each user [1, 1, 1, users], drawn from softmax(values * temp).
+
+    It is drawn among the `k` largest, and of these among the fewest whose probabilities add up to
+    `p`. All chips draw the same random numbers.
+
+    Args:
+        input_values_tensor, input_indices_tensor: [1, 1, users, n]: logits, and their tokens.
+        k, p, temp: [users].
+        seed: of this call; without it the streams that `manual_seed` set go on.
+    """
+    on = Operands(input_values_tensor, input_indices_tensor, k, p, temp)
+    users = input_values_tensor.shard_shape[-2]
+    streams = _streams.setdefault(on.like.mesh, {}) if seed is None else {}
+    for user in range(users):
+        streams.setdefault(user, np.random.default_rng([seed or 0, user]))
+    drawn = np.array([streams[user].random() for user in range(users)])
+    values, tokens, *settings = on.arrays
+    draw = np.vectorize(_draw, [np.uint32], signature="(n),(n),(),(),(),()->()")
+    chosen = draw(values[..., 0, 0, :, :], tokens[..., 0, 0, :, :], *settings, drawn)
+    chosen = chosen[..., None, None, None, :]
+    return on.result(chosen, DataType.UINT32, layout=Layout.ROW_MAJOR, output=output_tensor)
+
+
+def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:
+    """Return the token of one user for a number between 0 and 1."""
+    order = np.argsort(-values, kind="stable")[: max(most, 1)]
+    sums = np.cumsum(softmax_of(values[order] * factor))
+    sums = sums[: np.searchsorted(sums, mass) + 1]
+    return tokens[order[np.searchsorted(sums, drawn * sums[-1], "right")]]
+
+
+@operation("plus_one", flops=each_element(1))
+def plus_one(
+    input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
+) -> Tensor:
+    """Add 1 to each element in place, such as the positions of a decode step."""
+    on = Operands(input_tensor)
+    (array,) = on.arrays
+    grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)
+    return on.result(array + grows.astype(array.dtype), output=input_tensor)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim.arguments import check
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
@@ -146,7 +147,7 @@ def moe(
     on = Operands(input_tensor, expert_mask_tensor, topk_mask_tensor)
     width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
     rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
-    on.check(
+    check(
         (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
         (mask != (1, 1, 1, width), rule),
     )
@@ -181,7 +182,7 @@ def moe_expert_token_remap(
     (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
     tokens, grid, own = batch * length, on.like.grid, experts // chips
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
-    on.check((tokens % reduction_size, rule))
+    check((tokens % reduction_size, rule))
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
@@ -216,7 +217,7 @@ def moe_routing_remap(
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
     whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
-    on.check(
+    check(
         (experts % size, even),
         (like.mesh.shape[axis] != size, whole),
         (count % size, many),
@@ -257,7 +258,7 @@ def sparse_matmul(
         a, front = a[..., None, None, :, :], [*front, 1, experts]
     many = math.prod(front)
     dense = not (is_input_a_sparse or is_input_b_sparse)
-    on.check(
+    check(
         (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
         ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
     )

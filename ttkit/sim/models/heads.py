@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
@@ -33,29 +34,24 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
 
 
 def _split(
-    tensors: tuple[Tensor, Tensor | None],
-    rank: int,
-    heads: int,
-    groups: int | None,
-    transpose: bool,
+    tensors: tuple[Tensor, Tensor | None], rank: int, heads: int, groups: int, transpose: bool
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
     on = Operands(*tensors)
-    shape, groups = on.tensors[0].shard_shape, groups or heads
+    shape = on.tensors[0].shard_shape
     flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
     rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
-    on.check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
+    check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
     many, width = heads + 2 * groups, x.shape[-1]
     rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
     rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
-    on.check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
+    check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
     x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
-    k = k.swapaxes(-1, -2) if transpose else k
-    return _three(on, (q, k, v))
+    return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
 
 @operation("transformer.split_query_key_value_and_split_heads", "arrange")
@@ -71,7 +67,8 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    return _split((input_tensor, kv_input_tensor), 3, num_heads, num_kv_heads, transpose_key)
+    groups = num_kv_heads or num_heads
+    return _split((input_tensor, kv_input_tensor), 3, num_heads, groups, transpose_key)
 
 
 @operation("experimental.nlp_create_qkv_heads", "arrange")
@@ -87,7 +84,8 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    return _split((input, input_kv), 4, num_heads, num_kv_heads, transpose_k_heads)
+    groups = num_kv_heads or num_heads
+    return _split((input, input_kv), 4, num_heads, groups, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
@@ -121,7 +119,7 @@ def nlp_create_qkv_heads_decode(
     (*front, _, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    on.check(
+    check(
         (front != [1, 1], f"Unsupported input shape = {input_tensor.shape}"),
         (width % many, whole, "shard by whole heads"),
     )
@@ -148,37 +146,31 @@ def nlp_concat_heads_decode(
     return made
 
 
-def _join(tensor: Tensor, *one: int) -> Tensor:
-    on, shape = Operands(tensor), list(tensor.shard_shape)
-    rule = f"Input tensor must have rank 4. Shape: {shape}"
-    on.check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
-    x = on.arrays[0].swapaxes(-3, -2)
-    return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
+def _enter_join(name: str, *one: int) -> None:
+    def call(input_tensor: Tensor) -> Tensor:
+        on, shape = Operands(input_tensor), list(input_tensor.shard_shape)
+        rule = f"Input tensor must have rank 4. Shape: {shape}"
+        check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
+        x = on.arrays[0].swapaxes(-3, -2)
+        return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
+
+    shape = ["batch", *map(str, one), "s", "heads * size"]
+    call.__doc__ = f"Return [batch, heads, s, size] as [{', '.join(shape)}]."
+    operation(name, "arrange")(call)
 
 
-@operation("transformer.concatenate_heads", "arrange")
-def concatenate_heads(input_tensor: Tensor) -> Tensor:
-    """Return [batch, heads, s, size] as [batch, s, heads * size]."""
-    return _join(input_tensor)
-
-
-@operation("experimental.nlp_concat_heads", "arrange")
-def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
-    """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
-    return _join(input_tensor, 1)
+_enter_join("transformer.concatenate_heads")
+_enter_join("experimental.nlp_concat_heads", 1)
 
 
 # ---------------------------------------------------------------- positions
-def _check_caches(on: Operands, rows: int, step: int) -> None:
+def _check_caches(on: Operands, rows: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
     x, cos, sin = (t.shard_shape for t in on.tensors[:3])
-    width, ranks = x[-1], f"inputs must have rank 4, got {x}, {cos}"
+    width = x[-1]
     beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
-    wide = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
     short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
-    on.check(
-        (len(x) + len(cos) != 8, ranks, "[batch, heads, sequence, head size]"),
-        (width % step and width != 32, wide, "shard by whole heads"),
+    check(
         (
             cos != sin or cos[-1] != width,
             f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",
@@ -205,7 +197,7 @@ def rotary_embedding(
     on = Operands(input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
-    _check_caches(on, rows.stop, 64)
+    _check_caches(on, rows.stop)
     x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
@@ -241,11 +233,11 @@ def _turned(
     Of many copies of the matrix T, one on each core, the first counts.
     """
     on = Operands(tensor, *others)
-    _check_caches(on, rows, 32)
+    _check_caches(on, rows)
     x, cos, sin, matrix = on.arrays
     shape = list(matrix.shape[-4:])
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
-    on.check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
+    check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
     tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, each_element, operation
@@ -31,13 +32,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         shape, volume = vector.shard_shape, vector.logical_volume()
         what = "gamma" if vector is weight else "beta"
         differ = f"Input and {what} padded widths must match: {width} and {shape[-1]}"
-        rule = "the last padded dim of gamma or beta needs to equal tile width"
-        loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
-        cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
-        on.check(
-            (width not in (shape[-1], volume), differ, "shard them like the input's width"),
-            (loose, f"{rule}, got {list(shape)}", cure),
-        )
+        check((width not in (shape[-1], volume), differ, "shard them like the input's width"))
         if volume != width:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
         array = array.reshape(array.shape[: on.lead] + (*ones, width))
@@ -46,59 +41,52 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
     return normal
 
 
-def _unlike(tensor: Tensor, residual: Tensor | None) -> tuple[bool, str]:
-    """Return a rule: the residual must have the tensor's shape."""
-    shapes = [list(t.shard_shape) for t in (tensor, residual or tensor)]
-    rule = f"Input and residual logical and padded shapes must match: {shapes[0]} and {shapes[1]}"
-    return shapes[0] != shapes[1], rule
+def _added(on: Operands) -> Array:
+    """Return the first operand plus the second, a residual, where that is given."""
+    x, residual = on.arrays[:2]
+    if residual is None:
+        return x  # type: ignore[no-any-return]
+    have, more = (list(tensor.shard_shape) for tensor in on.tensors[:2])
+    rule = f"Input and residual logical and padded shapes must match: {have} and {more}"
+    check((have != more, rule))
+    return x + residual  # type: ignore[no-any-return]
 
 
-def _normalise(
-    name: str,
-    tensor: Tensor,
-    epsilon: float,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    centre: bool,
-) -> Tensor:
-    on, width = Operands(tensor, residual, weight, bias), tensor.shard_shape[-1]
-    by_rows = tensor.layout is not Layout.TILE and (width % 32 or not centre)
-    rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
-    types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {tensor.dtype}"
-    on.check(
-        (by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
-        (tensor.dtype not in dtypes.FLOATS, types, "ttnn.typecast"),
-        _unlike(tensor, residual),
-    )
-    x, more, *_ = on.arrays
-    scale, tiny = F(1 / width), F(epsilon)
+def _enter_norm(name: str, centre: bool, flops: int, what: str) -> None:
+    def call(
+        input_tensor: Tensor,
+        *,
+        epsilon: float = 1e-12,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        residual_input_tensor: Tensor | None = None,
+    ) -> Tensor:
+        on = Operands(input_tensor, residual_input_tensor, weight, bias)
+        width, kind = input_tensor.shard_shape[-1], input_tensor.dtype
+        by_rows = input_tensor.layout is not Layout.TILE and (width % 32 or not centre)
+        rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
+        types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {kind}"
+        check(
+            (by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+            (kind not in dtypes.FLOATS, types, "ttnn.typecast"),
+        )
+        scale, tiny = F(1 / width), F(epsilon)
 
-    def rows(block: Array, out: Array) -> None:
-        if centre:
-            np.subtract(block, np.add.reduce(block, -1, keepdims=True) * scale, out=out)
-        else:
-            np.copyto(out, block)
-        power = np.einsum("ij,ij->i", out, out)
-        power *= scale
-        power += tiny
-        np.sqrt(power, out=power)
-        out *= np.reciprocal(power)[:, None]
+        def rows(block: Array, out: Array) -> None:
+            if centre:
+                np.subtract(block, np.add.reduce(block, -1, keepdims=True) * scale, out=out)
+            else:
+                np.copyto(out, block)
+            power = np.einsum("ij,ij->i", out, out)
+            power *= scale
+            power += tiny
+            np.sqrt(power, out=power)
+            out *= np.reciprocal(power)[:, None]
 
-    normal = blocks.rowwise(rows, x if more is None else x + more)
-    return on.result(_weighted(on, normal, weight, bias))
+        normal = blocks.rowwise(rows, _added(on))
+        return on.result(_weighted(on, normal, weight, bias))
 
-
-@operation("layer_norm", flops=each_element(7))
-def layer_norm(
-    input_tensor: Tensor,
-    *,
-    epsilon: float = 1e-12,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    residual_input_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return each row less its mean, over its standard deviation, times `weight`, plus `bias`.
+    call.__doc__ = f"""Return each row {what}, times `weight`, plus `bias`.
 
     Args:
         input_tensor: [..., n].
@@ -108,31 +96,18 @@ def layer_norm(
     Raises:
         TTKitError: widths that differ.
     """
-    return _normalise(
-        "layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True
-    )
+    operation(name, flops=each_element(flops))(call)
 
 
-@operation("rms_norm", flops=each_element(4))
-def rms_norm(
-    input_tensor: Tensor,
-    *,
-    epsilon: float = 1e-12,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    residual_input_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return each row over its root mean square, times `weight`; see `layer_norm`."""
-    return _normalise("rms_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, False)
+_enter_norm("layer_norm", True, 7, "less its mean, over its standard deviation")
+_enter_norm("rms_norm", False, 4, "over its root mean square")
 
 
 # ---------------------------------------------------------------- rows cut over several chips
-def _enter(norm: str, tiles: int) -> None:
+def _enter_halves(norm: str, tiles: int) -> None:
     """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
 
-    Sums of the squares, and of a layer norm then sums of the rows. ttnn has other kernels for an
-    input in shards on cores: they give means, that of a layer norm's rows before that of the
-    squares, and write the sum with a residual into the input.
+    Sums of the squares, and of a layer norm then sums of the rows.
     """
     before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
 
@@ -143,21 +118,10 @@ def _enter(norm: str, tiles: int) -> None:
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
         on = Operands(input_tensor, residual_input_tensor)
-        on.check(_unlike(input_tensor, residual_input_tensor))
-        x, more = on.arrays
-        sharded = input_tensor.is_sharded()
-        if more is not None:
-            x = x + more
-            if sharded:
-                x = on.result(x, output=input_tensor).array
+        x = _added(on)
+        statistics = np.zeros((*x.shape[:-1], tiles, 32), F)
         of_squares = np.einsum("...i,...i->...", x, x)
-        found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
-        # For sharded inputs ttnn has other kernels: they store means, in reverse order and in
-        # bfloat16.
-        if sharded:
-            found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
-        statistics = np.zeros((*found.shape, 32), F)
-        statistics[..., 0] = found
+        statistics[..., 0] = np.stack([of_squares, x.sum(-1)][:tiles], -1)
         return on.result(statistics.reshape(*x.shape[:-1], tiles * 32), dtype)
 
     def post(
@@ -174,24 +138,22 @@ def _enter(norm: str, tiles: int) -> None:
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
         alike = f"Stats and input dim2 must match, got stats: {others[-1]} vs input: {rows[-1]}"
-        on.check(
+        check(
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
-        means = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
-        means = means[..., ::-1] if input_tensor.is_sharded() else means / width
+        sums = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
+        means = sums / width
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
     pre.__doc__ = f"""Return statistics of each chip's part of the rows, the first half of a {norm}.
 
-    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an input
-    in shards on cores there are means: of the squares in column 0, or of layer_norm in column 32
-    after that of the elements in column 0.
+    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements.
 
     Args:
-        residual_input_tensor: of the input's shape, to add; into the input where that is sharded.
+        residual_input_tensor: of the input's shape, to add first.
 
     Returns:
         [..., s, {tiles * 32}], to gather along the last dimension.
@@ -206,8 +168,8 @@ def _enter(norm: str, tiles: int) -> None:
     operation(after, flops=each_element(4))(post)
 
 
-_enter("rms_norm", 1)
-_enter("layer_norm", 2)
+_enter_halves("rms_norm", 1)
+_enter_halves("layer_norm", 2)
 
 
 @operation("embedding", "arrange", moves="part")
@@ -230,7 +192,7 @@ def embedding(
     on = Operands(input_tensor, weight)
     kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
     whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
-    *front, rows, width = weight.shard_shape
+    rows, width = weight.shard_shape[-2:]
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
@@ -238,10 +200,9 @@ def embedding(
     first, last = numbers.min(initial=0), numbers.max(initial=0)
     kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
     outside = f"index {last} is outside of a table of {rows} rows"
-    on.check(
+    check(
         (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
         (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
-        (set(front) - {1}, f"First two dimensions for the weights must be 1 but got {front}"),
         (first < 0 or last >= rows, outside, "indices below the number of rows"),
     )
     table = table.reshape(table.shape[: on.lead] + (rows, width))

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import check
 from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
+from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
-from ttkit.sim.tensor.quirks import merged
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
-Pairs = dict[tuple[DataType, DataType], DataType]
+Pairs = set[tuple[DataType, ...]]
 F = np.float32
 NONE: list[Any] = []  # This is ttnn's own default for activations, so nothing may write to it.
 
@@ -61,45 +60,38 @@ TESTS: dict[str, Function] = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
-# Each table has the element types that two operands may have together, and the result's type.
-SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
-ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
-ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
+# Each set has the element types that two operands may have together; the result has the first.
+SAME_FLOATS: Pairs = {(f, f) for f in FLOATS}
+ANY_FLOATS: Pairs = {(a, b) for a in FLOATS for b in FLOATS}
+ARITHMETIC = ANY_FLOATS | {(w, w) for w in INTEGERS}
 TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
 TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
 TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
-TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w) for w in INTEGERS[:2]})
 
-# Messages name these operations as ttnn's kernels do.
-KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
 # The first operand of these may be a number; they have a form that replaces the first operand.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
 
 
 # ---------------------------------------------------------------- types
-def _kernel(name: str) -> str:
-    name = name.removesuffix("_")
-    return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
-
-
-def _refuse_pair(name: str, takes: Pairs, a: Tensor, b: Tensor) -> NoReturn:
-    for letter, tensor, place in (("A", a, 0), ("B", b, 1)):
-        if all(tensor.dtype is not pair[place] for pair in takes):
-            rule = f"Input tensor {letter} dtype DataType::{tensor.dtype.name} is not supported for"
-            fail(None, f"{rule} {_kernel(name)}", "ttnn.typecast first")
-    rule = f"Mixed dtype is not supported for {_kernel(name)}"
-    rule += f", dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
+def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
+    """Check the element types of two operands."""
+    if given in takes:
+        return
+    for letter, place in (("A", 0), ("B", 1)):
+        if all(given[place] is not pair[place] for pair in takes):
+            rule = f"Input tensor {letter} dtype DataType::{given[place].name} is not supported for"
+            fail(None, f"{rule} ttnn.{name}", "ttnn.typecast first")
+    rule = f"Mixed dtype is not supported for ttnn.{name}"
+    rule += f", dtype A: DataType::{given[0].name}, dtype B: DataType::{given[1].name}"
     fail(None, rule, "ttnn.typecast one of them")
 
 
-def _check_number(name: str, takes: Pairs, kind: DataType, value: float) -> None:
+def _check_number(name: str, kind: DataType, value: float) -> None:
     """Check that a tensor of whole numbers takes the number, without rounding."""
-    if (kind, kind) not in takes:
-        rule = f"Input tensor A dtype DataType::{kind.name} is not supported for {_kernel(name)}"
-        fail(None, rule, "ttnn.typecast(tensor, ttnn.float32)")
     limits = np.iinfo(dtypes.numpy_dtype(kind))
     if not (float(value).is_integer() and limits.min <= value <= limits.max):
-        rule = f"{_kernel(name)} with a DataType::{kind.name} tensor cannot represent the scalar"
+        rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
         cure = "ttnn.typecast the tensor to a float type"
         fail(None, f"{rule} {value}: only a whole number within its range stays the same", cure)
 
@@ -121,27 +113,17 @@ def _binary(
         activations: of the first operand, the second, and the result.
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        on_mesh(a, b)
-        same = a.shard_shape == b.shard_shape
-        if not same:
-            check_broadcast(a.shard_shape, b.shard_shape)
-        given = takes.get((a.dtype, b.dtype))
-        if given is None:
-            _refuse_pair(name, takes, a, b)
-        if same and a.grid is b.grid:
-            like, x, y = a, a.array, b.array
-            one = a.topology is b.topology
-            topology = a.topology if one else merged(a.mesh.grid, a.topology, b.topology)
-        else:
-            like, (x, y), topology = aligned((a, b))
-        layout = a.layout if a.layout is b.layout else Layout.TILE
+        on = Operands(a, b)
+        like, topology, (x, y) = on.like, on.topology, on.broadcast()
+        _check_types(name, takes, a.dtype, b.dtype)
+        given, layout = a.dtype, a.layout if a.layout is b.layout else Layout.TILE
     else:
         like, number = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
-        given, layout, topology = like.dtype, like.layout, like.topology
+        given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
+        _check_types(name, takes, given, given)
         if given not in FLOATS:
-            _check_number(name, takes, given, number)
-        values = like.array
+            _check_number(name, given, number)
         number = values.dtype.type(number)
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
@@ -155,27 +137,6 @@ def _binary(
     return result(
         like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
     )
-
-
-def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Give a division the keyword `rounding_mode`."""
-
-    def call(
-        input_tensor_a: Tensor | float,
-        input_tensor_b: Tensor | float,
-        *,
-        rounding_mode: str | None = None,
-        **how: Any,
-    ) -> Tensor:
-        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
-        if rounding_mode not in (None, "floor", "trunc"):
-            rule = "Incorrect rounding mode (expected None, 'trunc', or 'floor')"
-            fail(f"divide(rounding_mode={rounding_mode!r})", rule)
-        if rounding_mode:
-            how["activations"] = [rounding_mode, *how.get("activations", NONE)]
-        return divide(input_tensor_a, input_tensor_b, **how)
-
-    return keywords_of(divide)(call)
 
 
 def _enter(name: str, function: Function) -> None:
@@ -201,13 +162,11 @@ def _enter(name: str, function: Function) -> None:
         return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
-    if name == "divide":
-        call = _rounded(call)
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes)(in_place)
-    operation(name, dtypes=takes)(call)
+        operation(f"{name}_")(in_place)
+    operation(name)(call)
 
 
 for _name, _function in FUNCTIONS.items():
@@ -215,7 +174,7 @@ for _name, _function in FUNCTIONS.items():
 
 
 # ---------------------------------------------------------------- three operands
-@operation("clamp", dtypes=TAKES["maximum"])
+@operation("clamp")
 def clamp(
     input_tensor: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Tensor:
@@ -239,11 +198,12 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     operands = (predicate, true_value, false_value)
     tensors = [t for t in operands if isinstance(t, Tensor)]
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    like, (condition, *arrays), topology = broadcast(tensors)
+    on = Operands(*tensors)
+    condition, *arrays = on.broadcast()
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
-    values = _chosen(condition != 0, yes, no, len(like.grid.shape))
+    values = _chosen(condition != 0, yes, no, on.lead)
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
-    return result(like, values, dtype=dtype, topology=topology)
+    return on.result(values, dtype, layout=on.like.layout)
 
 
 def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
@@ -266,9 +226,8 @@ def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
 
 def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
     def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        like, arrays, topology = broadcast((input_a, input_b, input_c))
-        values = function(*arrays, F(value))
-        return result(like, values, dtype=input_a.dtype, topology=topology)
+        on = Operands(input_a, input_b, input_c)
+        return on.result(function(*on.broadcast(), F(value)), layout=on.like.layout)
 
     call.__doc__ = f"Return a + value * b {what} c."
     operation(name)(call)

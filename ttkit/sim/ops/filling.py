@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,29 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import on_mesh, operation, result
+from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
-from ttkit.sim.tensor.distribution import create_mesh_mapper, replicate_tensor_to_mesh_mapper
+from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.grid import SINGLE
+from ttkit.sim.tensor.grid import SINGLE, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.tensor.types import MeshMapperConfig, integer, integers
+from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.types import PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 
 
 def _filled(
     shape: Shape,
-    value: float,
-    dtype: DataType | None,
-    layout: Layout | None,
-    device: MeshDevice | None,
-    memory_config: Any,
+    fill_value: float,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
 ) -> Tensor:
+    """Return one value everywhere, the same on every device."""
     shape = integers(shape, None, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
     if dtype in dtypes.BLOCK_FLOATS:
@@ -42,91 +44,10 @@ def _filled(
         device.check_open(None)
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), None)
     made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
-    return _fill(made, value)
+    return _fill(made, fill_value)
 
 
-def _like(
-    tensor: Tensor,
-    value: float,
-    dtype: DataType | None,
-    layout: Layout | None,
-    device: MeshDevice | None,
-    memory_config: Any,
-) -> Tensor:
-    if tensor.mesh is not None:
-        on_mesh(tensor)
-    dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
-    if device is not None and device is not tensor.mesh:
-        return _filled(shape, value, dtype, layout, device, memory_config)
-    place = (tensor.grid, tensor.topology, tensor.mesh)
-    config = memory_config or tensor.plain_memory_config
-    return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), value)
-
-
-def _fill(tensor: Tensor, value: float) -> Tensor:
-    """Write one value into a new tensor; large whole numbers do not go through float32."""
-    if tensor.mesh is not None and not tensor.mesh.has_values:
-        shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
-        tensor.rebind(absent(shape, dtypes.numpy_dtype(tensor.dtype)))
-        return tensor
-    given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
-    one = dtypes.convert(given, tensor.dtype)
-    shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
-    zero = one.tobytes() == bytes(one.nbytes)  # This is False for -0.0, whose sign bit is set.
-    # Zeros take host memory when they are touched.
-    tensor.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
-    return tensor
-
-
-def _enter(name: str, value: float) -> None:
-    """Enter an operation that takes a shape, and one that takes a tensor like it."""
-
-    def call(
-        shape: Shape,
-        dtype: DataType | None = None,
-        layout: Layout | None = None,
-        device: MeshDevice | None = None,
-        memory_config: MemoryConfig | None = None,
-    ) -> Tensor:
-        return _filled(shape, value, dtype, layout, device, memory_config)
-
-    def like(
-        tensor: Tensor,
-        dtype: DataType | None = None,
-        layout: Layout | None = None,
-        device: MeshDevice | None = None,
-        memory_config: MemoryConfig | None = None,
-    ) -> Tensor:
-        return _like(tensor, value, dtype, layout, device, memory_config)
-
-    moves: Any = "none" if name == "empty" else "all"
-    what = "a tensor of arbitrary values; the simulator gives zeros" if name == "empty" else name
-    call.__doc__ = f"Return {what}, the same on every device."
-    like.__doc__ = f"Return {what}, in the shape, type and place of `tensor`."
-    operation(name, "write" if moves == "all" else "arrange", moves=moves)(call)
-    operation(f"{name}_like", "arrange", moves=moves)(like)
-
-
-_enter("zeros", 0.0)
-_enter("ones", 1.0)
-_enter("empty", 0.0)
-
-
-@operation("full", "write")
-def full(
-    shape: Shape,
-    fill_value: float,
-    dtype: DataType | None = None,
-    layout: Layout | None = None,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    """Return one value everywhere, the same on every device."""
-    return _filled(shape, fill_value, dtype, layout, device, memory_config)
-
-
-@operation("full_like", "arrange")
-def full_like(
+def _filled_like(
     tensor: Tensor,
     fill_value: float,
     dtype: DataType | None = None,
@@ -135,7 +56,79 @@ def full_like(
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return one value in the shape, type and place of `tensor`."""
-    return _like(tensor, fill_value, dtype, layout, device, memory_config)
+    if tensor.mesh is not None:
+        on_mesh(tensor)
+    dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
+    if device is not None and device is not tensor.mesh:
+        return _filled(shape, fill_value, dtype, layout, device, memory_config)
+    place = (tensor.grid, tensor.topology, tensor.mesh)
+    config = memory_config or tensor.plain_memory_config
+    return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), fill_value)
+
+
+def _fill(tensor: Tensor, value: float) -> Tensor:
+    """Write one value into a new tensor; large whole numbers do not go through float32."""
+    shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
+    if tensor.mesh is not None and not tensor.mesh.has_values:
+        tensor.rebind(absent(shape, dtypes.numpy_dtype(tensor.dtype)))
+        return tensor
+    given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
+    one = dtypes.convert(given, tensor.dtype)
+    zero = one.tobytes() == bytes(one.nbytes)  # This is False for -0.0, whose sign bit is set.
+    # Zeros take host memory when they are touched.
+    tensor.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
+    return tensor
+
+
+def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
+    """Return `fill` with this value; the other parameters are its own."""
+    signature = inspect.signature(fill)
+    rest = [p for p in signature.parameters.values() if p.name != "fill_value"]
+    shown = signature.replace(parameters=rest)
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        return fill(**shown.bind(*args, **kwargs).arguments, fill_value=fill_value)
+
+    call.__doc__, call.__annotations__ = doc, fill.__annotations__
+    call.__signature__ = shown  # type: ignore[attr-defined]
+    return call
+
+
+def _enter(name: str, value: float, what: str, moves: Any = "all") -> None:
+    """Enter an operation that takes a shape, and one that takes a tensor like it."""
+    make = _with(value, _filled, f"Return {what}, the same on every device.")
+    like = _with(value, _filled_like, f"Return {what}, in the shape, type and place of `tensor`.")
+    operation(name, "write" if moves == "all" else "arrange", moves=moves)(make)
+    operation(f"{name}_like", "arrange", moves=moves)(like)
+
+
+_enter("zeros", 0.0, "zeros")
+_enter("ones", 1.0, "ones")
+_enter("empty", 0.0, "a tensor of arbitrary values; the simulator gives zeros", "none")
+full = operation("full", "write")(_filled)
+full_like = operation("full_like", "arrange")(_filled_like)
+
+
+@checked("allocate_tensor_on_device")
+def allocate_tensor_on_device(
+    shape: Any,
+    dtype: Any = None,
+    layout: Layout | None = None,
+    mesh_device: Any = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return a tensor on every chip; its values are zeros here, and anything on a card.
+
+    Args:
+        shape: or a tensor's `spec`, and then the mesh.
+    """
+    if isinstance(shape, TensorSpec):
+        mesh_device = mesh_device or dtype
+        shape, dtype, layout, memory_config = shape
+    made = full(shape, 0, dtype, layout, mesh_device, memory_config)
+    over, coords = mesh_device.shape, mesh_device.grid.covers
+    made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
+    return made
 
 
 @operation("arange", "write")
@@ -186,8 +179,6 @@ def rand(
     They are the same on every device unless a mapper shards them.
     """
     asked = describe("rand", (shape,))
-    if isinstance(mesh_mapper, MeshMapperConfig):
-        mesh_mapper = create_mesh_mapper(device, mesh_mapper)
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
     values = generator.uniform(low, high, integers(shape, asked, 0)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)

@@ -10,14 +10,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import (
-    OPERATIONS,
-    check_broadcast,
-    on_mesh,
-    operation,
-    result,
-    together,
-)
+from ttkit.sim.ops.operation import Operands, check_broadcast, operation
 from ttkit.sim.ops.unary import activation
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -83,7 +76,7 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
-def _check(operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
+def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     """Refuse layouts, types and shapes that do not fit."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
@@ -96,71 +89,53 @@ def _check(operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
         fail(None, rule, "transpose_a, transpose_b, or another sharded dimension")
-    front = b[: max(len(b) - len(a), 0)]
-    if math.prod(b[:-2]) == 1 or (a[:-2] == b[:-2]):
-        return
-    if math.prod(front) != 1 or math.prod(a[:-2]) != 1:
+    longer = math.prod(b[: max(len(b) - len(a), 0)]) > 1
+    if math.prod(b[:-2]) != 1 and a[:-2] != b[:-2] and (longer or math.prod(a[:-2]) != 1):
         rule = "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN, got"
-        fail(
-            None,
-            f"{rule} {list(a)} and {list(b)}",
-            "equal dimensions before the last two",
-        )
-
-
-def _check_place(operands: tuple[Tensor, ...]) -> None:
-    """Refuse operands on the host, of different meshes, or deallocated."""
-    if None in (operands[0].mesh, operands[1].mesh):
-        rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
-        fail(None, f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-    on_mesh(*operands)
+        fail(None, f"{rule} {list(a)} and {list(b)}", "equal dimensions before the last two")
 
 
 def _matmul(
-    operands: tuple[Tensor, ...],
+    operands: tuple[Tensor, Tensor, Tensor | None],
     transposed: tuple[bool, bool],
     dtype: DataType | None,
     act: Any,
     output: Tensor | None,
 ) -> Tensor:
     """Return the product of the first two operands, plus a third, through an activation."""
-    a, b = operands[:2]
-    mesh, alike = a.mesh, True
-    for t in operands:
-        if mesh is None or t.mesh is not mesh or t._array is None or not mesh.is_open:
-            _check_place(operands)
-        alike = alike and t.grid is a.grid and t.topology is a.topology
-    if alike:
-        like, (x, y, *rest), topology = a, [t._array for t in operands], a.topology
-    else:
-        like, (x, y, *rest), topology = together(operands)
+    a, b, bias = operands
+    if a.mesh is None or b.mesh is None:
+        rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
+        fail(None, f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
+    on = Operands(a, b, bias)
+    x, y, added = on.arrays
     # One dimension is a row on the left and a column on the right.
     shape_a = (1,) * (2 - len(a.shard_shape)) + a.shard_shape
     shape_b = b.shard_shape + (1,) * (2 - len(b.shard_shape))
-    lead = len(like.grid.shape)
+    lead = on.lead
     x, y = x.reshape(x.shape[:lead] + shape_a), y.reshape(y.shape[:lead] + shape_b)
     if transposed[0]:
         x, shape_a = x.swapaxes(-1, -2), shape_a[:-2] + (shape_a[-1], shape_a[-2])
     if transposed[1]:
         y, shape_b = y.swapaxes(-1, -2), shape_b[:-2] + (shape_b[-1], shape_b[-2])
-    _check(operands, shape_a, shape_b)
+    _check(on.tensors, shape_a, shape_b)
     batch = shape_a[:-2]
     if len(shape_b) > 2:
         batch = np.broadcast_shapes(batch, shape_b[:-2])
     shape = batch + (shape_a[-2], shape_b[-1])
-    would_fit(like, shape, dtype or a.dtype)
+    would_fit(on.like, shape, dtype or a.dtype)
     values = product(x, y, lead)
     values = values.reshape(values.shape[:lead] + shape)
-    if rest:
-        check_broadcast(shape, operands[2].shard_shape)
-        values, shape = _plus(values, rest[0], lead, shape, operands[2].shard_shape)
+    if bias is not None:
+        check_broadcast(shape, bias.shard_shape)
+        values, shape = _plus(values, added, lead, shape, bias.shard_shape)
     if act is not None:
         values = activation(act)(values)
     rows, columns = len(a.shard_shape) > 1, len(b.shard_shape) > 1
     if not (rows and columns):
         kept = shape[:-2] + shape[-2:-1] * rows + shape[-1:] * columns
         values = values.reshape(values.shape[:lead] + kept)
-    return result(like, values, dtype=dtype or a.dtype, topology=topology, output=output)
+    return on.result(values, dtype, layout=Layout.TILE, output=output)
 
 
 def _plus(
@@ -177,12 +152,12 @@ def _plus(
 
 def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     """Count 2 m n k for each matmul of a batch; a fused bias or activation is not counted."""
-    a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
+    a = shape(given["input_tensor_a"])
     k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
     return 2 * math.prod(shape(results[0])) * k
 
 
-@operation("matmul", "product", dtypes=FLOATS, flops=product_flops)
+@operation("matmul", "product", flops=product_flops)
 def matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -202,11 +177,11 @@ def matmul(
         TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
     """
     transposed = (transpose_a, transpose_b)
-    operands = (input_tensor_a, input_tensor_b)
+    operands = (input_tensor_a, input_tensor_b, None)
     return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("linear", "product", dtypes=FLOATS, flops=product_flops)
+@operation("linear", "product", flops=product_flops)
 def linear(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -220,35 +195,5 @@ def linear(
 ) -> Tensor:
     """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
     transposed = (transpose_a, transpose_b)
-    operands = (input_tensor_a, input_tensor_b) + (() if bias is None else (bias,))
+    operands = (input_tensor_a, input_tensor_b, bias)
     return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
-
-
-@operation("addmm", "product", dtypes=FLOATS, flops=product_flops)
-def addmm(
-    input_tensor: Tensor,
-    mat1_tensor: Tensor,
-    mat2_tensor: Tensor,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    dtype: DataType | None = None,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return beta * input + alpha * (mat1 @ mat2), rounded after each of the operations.
-
-    Args:
-        input_tensor: [m, n].
-        mat1_tensor, mat2_tensor: [m, k] and [k, n].
-
-    Raises:
-        TTKitError: shapes that do not fit.
-    """
-    shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
-    if input_tensor.shard_shape != shape:
-        rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
-        fail(None, f"{rule}: {list(shape)}")
-    multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
-    scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
-    more = multiply(input_tensor, beta)
-    return add(scaled, more, output_tensor=optional_output_tensor)  # type: ignore[no-any-return]

@@ -1,15 +1,18 @@
-"""Tensors moved between host and mesh, in another layout or type, copied, device by device."""
+"""Tensors moved between host and mesh, in another layout, type or memory, device by device."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import check
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
+from ttkit.sim.ops.shaping import reshape
 from ttkit.sim.ranks import ccl_mpi
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.creation import onto_device
@@ -18,9 +21,23 @@ from ttkit.sim.tensor.distribution import (
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    DataType,
+    Layout,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
-from ttkit.sim.tensor.sharding import MemoryConfig
+from ttkit.sim.tensor.memory import plane, shards_of
+from ttkit.sim.tensor.sharding import (
+    DRAM_MEMORY_CONFIG,
+    ROW_MAJOR,
+    CoreRangeSet,
+    MemoryConfig,
+    ShardSpec,
+    num_cores_to_corerangeset,
+)
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
@@ -89,6 +106,26 @@ def _spec(tensor: Tensor) -> tuple[Any, ...]:
 
 
 # ---------------------------------------------------------------- layout and type
+def _stored(
+    tensor: Tensor,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    config: MemoryConfig | None = None,
+    output: Tensor | None = None,
+) -> Tensor:
+    """Return the same values in another type, layout or memory, or in `output`.
+
+    Without `config` they are in memory as before, if the stored shape is.
+    """
+    if tensor.mesh is not None:
+        on_mesh(tensor)
+    made = result(tensor, tensor.array, dtype=dtype, layout=layout, output=output, owned=False)
+    if output is None and (config or made.padded == tensor.padded):
+        keep_in(made, config or tensor.plain_memory_config)
+    return made
+
+
 @operation("to_layout", "store")
 def to_layout(
     tensor: Tensor,
@@ -108,42 +145,23 @@ def to_layout(
         fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
-    return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
+    return _stored(tensor, dtype=dtype, layout=layout, config=memory_config)
 
 
-def _same_place(
-    tensor: Tensor, dtype: DataType, layout: Layout, memory_config: MemoryConfig | None = None
-) -> Tensor:
-    if tensor.mesh is not None:
-        on_mesh(tensor)
-    array, mesh = dtypes.convert(tensor.array, dtype), tensor.mesh
-    made = new_tensor(array, dtype, layout, tensor.grid, tensor.topology, mesh)
-    if memory_config is not None:
-        keep_in(made, memory_config)
-    elif made.padded == tensor.padded:
-        keep_in(made, tensor.plain_memory_config)
-    return made
-
-
-@operation("typecast", "store")
-def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
-    """Return the same values in another element type."""
-    layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else input_tensor.layout
-    return _same_place(input_tensor, dtype, layout)
-
-
-@operation("experimental.typecast", "store")
-def typecast_to(
+def _typecast(
     input_tensor: Tensor,
     dtype: DataType,
     memory_config: MemoryConfig | None = None,
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Do as `typecast` does."""
-    made = typecast(input_tensor, dtype, memory_config=memory_config)  # type: ignore[call-arg]
-    if optional_output_tensor is None:
-        return made
-    return result(made, made.array, output=optional_output_tensor, owned=False)
+    """Return the same values in another element type."""
+    layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else None
+    how: Any = {"config": memory_config, "output": optional_output_tensor}
+    return _stored(input_tensor, dtype=dtype, layout=layout, **how)
+
+
+typecast = operation("typecast", "store")(_typecast)
+operation("experimental.typecast", "store")(_typecast)
 
 
 @operation("to_dtype", "store")
@@ -177,28 +195,159 @@ def untilize(input_tensor: Tensor) -> Tensor:
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
-# ---------------------------------------------------------------- copies
+# ---------------------------------------------------------------- copies, and other places in chips
 @operation("clone", "store")
 def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a copy in a buffer of its own."""
     on_mesh(input)
-    return result(input, input.array, dtype=dtype, owned=False)
+    return _stored(input, dtype=dtype)
 
 
 @operation("copy", "store")
 def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     """Write the values of `input_a` into `input_b`, and return it."""
     on_mesh(input_a, input_b)
-    return result(input_a, input_a.array, owned=False, output=input_b)
+    return _stored(input_a, output=input_b)
 
 
-@operation("assign", "store")
-def assign(
-    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+@operation("to_memory_config", "store")
+def to_memory_config(
+    tensor: Tensor,
+    memory_config: MemoryConfig,
+    dtype: DataType | None = None,
+    output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return a copy, in another type where one is given; or write the values into `target`."""
+    """Return the tensor with another memory configuration; itself where it has that already."""
+    on_mesh(tensor)
+    if memory_config == tensor.plain_memory_config and output_tensor is None:
+        return tensor
+    return _stored(tensor, dtype=dtype, config=memory_config, output=output_tensor)
+
+
+@operation("reallocate", "store")
+def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
+    """Return the same values in a buffer of its own, and free the old one."""
+    on_mesh(tensor)
+    made = _stored(tensor, config=memory_config)
+    tensor.deallocate()
+    return made
+
+
+@operation("move", "store")
+def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> Tensor:
+    """Do as `reallocate` does."""
+    return reallocate(input_tensor, memory_config)
+
+
+@operation("interleaved_to_sharded", "store")
+def interleaved_to_sharded(
+    input_tensor: Tensor,
+    grid: Any = None,
+    shard_shape: Any = None,
+    shard_scheme: TensorMemoryLayout | None = None,
+    shard_orientation: ShardOrientation | None = None,
+    output_dtype: DataType | None = None,
+    *,
+    sharded_memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return an interleaved tensor with one shard to each core.
+
+    Either `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`, or
+    `(tensor, sharded_memory_config, output_dtype)`.
+
+    Args:
+        grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
+    """
+    config, own = sharded_memory_config or grid, input_tensor.plain_memory_config
+    if isinstance(shard_shape, DataType):
+        output_dtype = shard_shape
+    if not isinstance(config, MemoryConfig):
+        if not isinstance(grid, CoreRangeSet):
+            cores = math.prod(shards_of(input_tensor.padded, shard_shape))
+            grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
+        spec = ShardSpec(grid, shard_shape, shard_orientation)
+        config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
+    rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
     on_mesh(input_tensor)
-    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=target)
+    check(
+        (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
+        (not config.is_sharded(), "Output memory config must be sharded", "ttnn.to_memory_config"),
+    )
+    return _stored(input_tensor, dtype=output_dtype, config=config)
+
+
+@operation("sharded_to_interleaved", "store")
+def sharded_to_interleaved(
+    input_tensor: Tensor,
+    memory_config: MemoryConfig | None = None,
+    output_dtype: DataType | None = None,
+) -> Tensor:
+    """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
+    on_mesh(input_tensor)
+    config = memory_config or DRAM_MEMORY_CONFIG
+    if not input_tensor.is_sharded():
+        # As in ttnn, an interleaved input comes back whatever else is asked for.
+        return input_tensor
+    check((config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard"))
+    return _stored(input_tensor, dtype=output_dtype, config=config)
+
+
+@operation("reshard", "store")
+def reshard(
+    input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
+) -> Tensor:
+    """Return a sharded tensor with other shards, or on other cores."""
+    on_mesh(input_tensor)
+    return _stored(input_tensor, config=output_memory_config, output=output_tensor)
+
+
+def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
+    """The rows, of all leading dimensions, that one of several slices has."""
+    height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
+    check(
+        (height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"),
+    )
+    rows = height // num_slices
+    return slice(slice_index * rows, (slice_index + 1) * rows)
+
+
+@operation("interleaved_to_sharded_partial", "store", moves="part")
+def interleaved_to_sharded_partial(
+    input_tensor: Tensor,
+    grid: Any,
+    shard_shape: Any,
+    num_slices: int,
+    slice_index: int,
+    shard_scheme: TensorMemoryLayout,
+    shard_orientation: ShardOrientation,
+    *,
+    output_dtype: DataType | None = None,
+) -> Tensor:
+    """Return one of several slices of the rows, [1, 1, rows, columns], one shard to each core."""
+    rows = _rows(input_tensor, num_slices, slice_index)
+    part = reshape(input_tensor, [1, 1, *plane(input_tensor.padded)])[:, :, rows]
+    return interleaved_to_sharded(
+        part, grid, shard_shape, shard_scheme, shard_orientation, output_dtype
+    )
+
+
+@operation("sharded_to_interleaved_partial", "store", moves="part")
+def sharded_to_interleaved_partial(
+    input_tensor: Tensor,
+    cache_tensor: Tensor,
+    num_slices: int,
+    slice_index: int,
+    *,
+    memory_config: MemoryConfig | None = None,
+    output_dtype: DataType | None = None,
+) -> Tensor:
+    """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
+    on_mesh(input_tensor, cache_tensor)
+    rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
+    whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
+    part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
+    part[:] = input_tensor.full_array().reshape(part.shape)
+    return result(cache_tensor, whole, output=cache_tensor)
 
 
 # ---------------------------------------------------------------- device by device

@@ -18,8 +18,7 @@ import numpy as np
 from ttkit.errors import TTKitError, fail
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
-from ttkit.sim.arguments import Classes, check, classes_of, describe, refuse, translate, with_hints
-from ttkit.sim.ops import known
+from ttkit.sim.arguments import classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import TensorTopology, restricted
@@ -31,8 +30,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
 Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
 Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
-# These are the operand on the fewest chips, arrays on these chips, and the result's topology.
-Together = tuple[Tensor, list[np.ndarray], TensorTopology]
 Moves = Literal["all", "part", "shape", "none"]
 
 
@@ -63,8 +60,6 @@ class Operation:
             each other values), "write" and "read" (values go from the host to chips, or back),
             "store" (the same values in another place, layout or type), "arrange" (elements of each
             shard rearranged, or made by a rule).
-        dtypes: element types that it takes: a tuple, or {(first, second): result} of two operands;
-            None where the function itself decides.
         flops: counts a call's floating-point operations on one chip.
         moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as
             much of the last operand as it writes; "shape", nothing where every element stays in its
@@ -74,7 +69,6 @@ class Operation:
     name: str
     call: Callable[..., Any]
     kind: Kind = "compute"
-    dtypes: Any = None
     flops: Flops = each_result
     moves: Moves = "all"
 
@@ -103,7 +97,6 @@ def operation(
     name: str,
     kind: Kind = "compute",
     *,
-    dtypes: Any = None,
     flops: Flops | None = None,
     moves: Moves = "all",
 ) -> Callable[[F], F]:
@@ -118,7 +111,7 @@ def operation(
         call = _guarded(name, function, True, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
-        OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
+        OPERATIONS[name] = Operation(name, call, kind, count, moves)
         return call
 
     return enter
@@ -137,27 +130,18 @@ def _on_tapes(name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """Make a call that is an event on each running tape."""
     _inside[0] = True
     try:
-        if tape.running[0].mesh is not None:
-            return known.called(tape.running[0], name, call, args, kwargs)
-        events = [(each, each.begin(name, args, kwargs)) for each in tape.running]
-        result = call(*args, **kwargs)
+        for each in tape.running:
+            call = functools.partial(each.record, name, call)
+        return call(*args, **kwargs)
     finally:
         _inside[0] = False
-    for each, event in events:
-        each.end(event, result)
-    return result
 
 
 # ---------------------------------------------------------------- checks of a call
 UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
 
 
-def _guarded(
-    name: str,
-    function: F,
-    is_event: bool,
-    kind: Kind | None = None,
-) -> F:
+def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
@@ -166,8 +150,6 @@ def _guarded(
     Args:
         kind: of an operation; other functions take no hints.
     """
-    # This takes 50 microseconds, so it waits for the first call.
-    classes: list[dict[str, Classes]] = []
     names = tuple(inspect.signature(function).parameters)
     accepted = (hardware.EVERY if kind else frozenset()) - set(names)
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
@@ -183,39 +165,35 @@ def _guarded(
             return _on_tapes(name, call, args, kwargs)
         hint = None
         if kwargs and not accepted.isdisjoint(kwargs):
-            given = {key: value for key, value in kwargs.items() if key in accepted}
-            hint = given.get("memory_config")
+            hints = {key: value for key, value in kwargs.items() if key in accepted}
             kwargs = {key: value for key, value in kwargs.items() if key not in accepted}
-            operands = dict(zip(names, args, strict=False)) | kwargs
-            asked = describe(name, args, kwargs)
-            kwargs |= hardware.check(asked, given, operands)
-        if not classes:
-            classes.append(classes_of(function))
-        expected = classes[0]
-        for (parameter, wanted), value in zip(expected.items(), args, strict=False):
-            if not isinstance(value, wanted):
-                refuse(function, describe(name, args, kwargs), parameter, value)
-        for parameter, value in kwargs.items():
-            if parameter in expected and not isinstance(value, expected[parameter]):
+            hint = hardware.place_of(describe(name, args, kwargs), hints)
+            if kwargs.get("activation") is None:
+                kwargs |= hardware.fused_activation(hints)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        takes = classes_of(function)
+        for parameter, value in given.items():
+            if not isinstance(value, takes.get(parameter, object)):
                 refuse(function, describe(name, args, kwargs), parameter, value)
         try:
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
         except (TTKitError, *UNEXPECTED) as error:
+            asked = describe(name, args, kwargs)
             if getattr(error, "names_no_call", False):
-                error.args = (f"{describe(name, args, kwargs)}: {error}",)
+                error.args = (f"{asked}: {error}",)
                 error.names_no_call = False  # type: ignore[union-attr]
             elif not (isinstance(error, TTKitError) or getattr(error, "ours", False)):
-                translate(error, describe(name, args, kwargs))
+                translate(error, asked)
             raise
-        first = args[0] if args else next(iter(kwargs.values()), None)
+        operands = tuple(given.values())
+        first = operands[0] if operands else None
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
-            _settle(result, hint, (*args, *kwargs.values()))
+            _settle(result, hint, operands)
         made = result[0] if type(result) is list and result else result
         if compiles and type(made) is Tensor and made.mesh is not None:
-            values = (*args, *kwargs.values()) if kwargs else args
-            made.mesh.programs.add((name, *map(_kind, values)))
+            made.mesh.programs.add((name, *map(_kind, operands)))
         return result
 
     if kind:
@@ -255,18 +233,18 @@ def _kind(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(*tensors: Any, letters: str = "ABCDEF") -> Any:
+def on_mesh(*tensors: Any) -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
-    for letter, tensor in zip(letters, tensors, strict=False):
+    for number, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
             fail(None, rule, "ttnn.from_torch(...) it first", TypeError)
         if tensor.mesh is None:
-            rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
-            fail(None, rule, "ttnn.to_device(tensor, mesh)")
+            rule = f"Input tensor {chr(65 + number)} must be on device, got storage type: "
+            fail(None, f"{rule}StorageType::HOST", "ttnn.to_device(tensor, mesh)")
         if tensor._array is None:
-            rule = f"Input Tensor {letter} is not allocated"
+            rule = f"Input Tensor {chr(65 + number)} is not allocated"
             fail(None, rule, "use it before ttnn.deallocate")
         if mesh is not None and tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
@@ -314,10 +292,8 @@ def moved(
     output: Tensor | None = None,
 ) -> Tensor:
     """Return a tensor of rearranged values of `like`, on the host where it is."""
-    if like.mesh is None:
-        return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
     # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
-    if output is not None or like.dtype in rounding.BLOCK_FLOATS:
+    if output is not None or (like.mesh is not None and like.dtype in rounding.BLOCK_FLOATS):
         return result(like, array, layout=layout, topology=topology, output=output, owned=False)
     topology = topology or _own_topology(like)
     return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
@@ -325,7 +301,7 @@ def moved(
 
 def _own_topology(like: Tensor) -> TensorTopology:
     """Return the topology of a result that has one operand."""
-    whole = like.grid is like.mesh.grid
+    whole = like.mesh is None or like.grid is like.mesh.grid
     return like.topology if whole else merged(like.mesh.grid, like.topology)
 
 
@@ -346,12 +322,70 @@ def _written(
     return output
 
 
-def together(tensors: Sequence[Tensor]) -> Together:
-    """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
-    like = min(tensors, key=lambda t: len(t.grid.covers))
-    grid = like.grid
-    arrays = [t._array if t.grid is grid else _on_chips_of(t, grid) for t in tensors]
-    return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
+class Operands:
+    """The tensors of a call, on one mesh.
+
+    Args:
+        tensors: some may be None.
+
+    Attributes:
+        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
+        like: the operand on the fewest chips; the result lies on these.
+        lead: how many axes of the arrays run over the chips.
+    """
+
+    __slots__ = ("arrays", "lead", "like", "tensors", "topology")
+
+    def __init__(self, *tensors: Tensor | None):
+        self.tensors = given = [t for t in tensors if t is not None]
+        like = given[0]
+        mesh, grid, topology = like.mesh, like.grid, like.topology
+        alike = mesh is not None and mesh.is_open and grid is mesh.grid
+        for t in given:
+            alike = alike and t.mesh is mesh and t.grid is grid and t.topology is topology
+            alike = alike and t._array is not None
+        self.arrays: list[Any]
+        if alike:
+            self.arrays = [None if t is None else t._array for t in tensors]
+        else:
+            mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
+            topology = merged(mesh.grid, *(t.topology for t in given))
+            self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
+        self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
+
+    def broadcast(self) -> list[np.ndarray]:
+        """Return the arrays with axes of length 1, so that NumPy can broadcast the shards."""
+        shapes = [t.shard_shape for t in self.tensors]
+        if shapes.count(shapes[0]) == len(shapes):
+            return self.arrays
+        for shape in shapes[1:]:
+            check_broadcast(shapes[0], shape)
+        rank = max(map(len, shapes))
+        return [
+            a.reshape(a.shape[: self.lead] + (1,) * (rank - len(shape)) + shape)
+            for a, shape in zip(self.arrays, shapes, strict=True)
+        ]
+
+    def result(
+        self,
+        array: np.ndarray,
+        dtype: DataType | None = None,
+        *,
+        layout: Layout | None = None,
+        output: Tensor | None = None,
+        owned: bool = True,
+    ) -> Tensor:
+        """Return a tensor as the function `result` does, by default like the first operand."""
+        first = self.tensors[0]
+        return result(
+            self.like,
+            array,
+            dtype=dtype or first.dtype,
+            layout=layout or first.layout,
+            topology=self.topology,
+            output=output,
+            owned=owned,
+        )
 
 
 def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
@@ -360,16 +394,6 @@ def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
         cure = "the same mapper for both"
         fail(None, f"{rule} {list(tensor.grid.covers)}", cure)
     return restricted(tensor.array, tensor.grid, grid)
-
-
-def aligned(tensors: Sequence[Tensor]) -> Together:
-    """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
-    like, arrays, topology = together(tensors)
-    rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
-    for i, array in enumerate(arrays):
-        missing = (1,) * (rank - len(tensors[i].shard_shape))
-        arrays[i] = array.reshape(array.shape[:lead] + missing + array.shape[lead:])
-    return like, arrays, topology
 
 
 def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -384,45 +408,6 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
             fail(None, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
-
-
-class Operands:
-    """The tensors of a call, on one mesh.
-
-    Args:
-        tensors: some may be None.
-
-    Attributes:
-        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
-        like: the operand on the fewest chips; the result lies on these.
-        lead: how many axes of the arrays run over the chips.
-    """
-
-    def __init__(self, *tensors: Tensor | None):
-        given = tuple(t for t in tensors if t is not None)
-        on_mesh(*given)
-        self.tensors = given
-        self.like, arrays, self.topology = together(given)
-        self.lead, found = len(self.like.grid.shape), iter(arrays)
-        self.arrays: list[Any] = [None if t is None else next(found) for t in tensors]
-
-    def check(self, *rules: tuple[Any, ...]) -> None:
-        """Check rules as `arguments.check` does."""
-        check(*rules)
-
-    def result(self, array: np.ndarray, dtype: DataType | None = None, **how: Any) -> Tensor:
-        """Return a tensor as the function `result` does, by default like the first operand."""
-        first = self.tensors[0]
-        how = {"layout": first.layout, "topology": self.topology, **how}
-        return result(self.like, array, dtype=dtype or first.dtype, **how)
-
-
-def broadcast(tensors: Sequence[Tensor]) -> Together:
-    """Return `aligned` of operands on one mesh whose shards broadcast."""
-    on_mesh(*tensors)
-    for other in tensors[1:]:
-        check_broadcast(tensors[0].shard_shape, other.shard_shape)
-    return aligned(tensors)
 
 
 def in_whole_tiles(values: np.ndarray) -> np.ndarray:

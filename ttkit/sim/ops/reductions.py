@@ -89,7 +89,7 @@ def _enter(name: str) -> None:
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.
     """
-    operation(name, dtypes=takes, flops=each_element(flops))(call)
+    operation(name, flops=each_element(flops))(call)
 
 
 for _name in FOLDS:
@@ -127,7 +127,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     (array,) = on.arrays
     size = array.shape[axis]
     rule = f"K cannot be larger than the dimension size! K={k}, dimension size={size}"
-    on.check((k > size, rule))
+    check((k > size, rule))
     # Unsigned numbers cannot be negated to sort from the largest.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
@@ -149,7 +149,7 @@ def fast_reduce_nc(
     on, outer = Operands(input), range(len(input.shard_shape) - 2)
     rest = [d for d in dims if d not in outer]
     rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
-    on.check(
+    check(
         (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
@@ -175,11 +175,11 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         src: at least as long as `index` in each dimension.
     """
     on, shape = Operands(input, index, src), index.shard_shape
-    on.check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
+    check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
     axis = axis_of(input, dim, "dim {dim} is out of range for the tensor")
     sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
     long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
-    on.check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
     x, places, values = spread(on.arrays, on.lead)
     out, inner = np.array(x), (slice(None),) * on.lead + tuple(map(slice, shape))
     at: list[Array] = list(np.indices(places.shape, sparse=True))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.ops.operation import checked, moved, on_mesh, operation, spread, together
+from ttkit.sim.ops.operation import Operands, checked, moved, on_mesh, operation, spread
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import Shape, integer, integers
+from ttkit.sim.tensor.types import integer, integers
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
@@ -71,16 +71,14 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
         whole = reshape(pad(reshape(input_tensor, shard), ends), padded_shape)
         return get_item(whole, tuple(slice(n) for n in wanted))
     if math.prod(wanted) != have or -1 in wanted:
-        rule = "Invalid arguments to reshape"
-        if isinstance(shape, Shape):
-            rule = "Attempting to reshape between two shapes with different volumes"
-        rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
-        fail(None, f"{rule} {math.prod(wanted)}", "a shape with as many elements; one -1 at most")
+        rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} has {have}"
+        rule += f" elements, {wanted} has {math.prod(wanted)}"
+        fail(None, rule, "a shape with as many elements; one -1 at most")
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
 @operation("permute", "arrange")
-def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
+def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead = shards(input_tensor)
     rank = len(input_tensor.shard_shape)
@@ -92,7 +90,7 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -
 
 
 @operation("transpose", "arrange")
-def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
+def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
     """Swap two dimensions; placements keep their numbers, as in ttnn."""
     array, lead = shards(input_tensor)
     first, second = axis_of(input_tensor, dim1), axis_of(input_tensor, dim2)
@@ -139,17 +137,6 @@ def repeat(
     return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
-@operation("repeat_interleave", "arrange")
-def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
-    """Repeat each slice along `dim` that often, one after the other."""
-    array, lead = shards(input_tensor)
-    axis, times = axis_of(input_tensor, dim), integer(repeats, None, 0)
-    shape = list(input_tensor.shard_shape)
-    shape[axis] *= times
-    would_fit(input_tensor, tuple(shape))
-    return moved(input_tensor, np.repeat(array, times, lead + axis))
-
-
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
@@ -177,20 +164,6 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
-@operation("expand", "arrange")
-def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
-    """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
-    wanted, have = integers(output_shape, None, -1), input_tensor.shard_shape
-    have = (1,) * (len(wanted) - len(have)) + have
-    if len(have) > len(wanted) or any(
-        n not in (-1, m) and m != 1 for n, m in zip(wanted, have, strict=True)
-    ):
-        rule = "Only size 1 dimensions can be expanded in the output shape, but the shard is"
-        fail(None, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
-    times = [n if m == 1 and n >= 0 else 1 for n, m in zip(wanted, have, strict=True)]
-    return repeat(input_tensor, times)
-
-
 def _enter(name: str, keep: Any, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
         array, lead = shards(input_tensor)
@@ -214,11 +187,9 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     Raises:
         TTKitError: other dimensions differ, or dtypes do.
     """
-    tensors = list(tensors)
     if not tensors:
         fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
-    on_mesh(*tensors, letters="A" * len(tensors))
-    first = tensors[0]
+    on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
     for tensor in tensors:
         a, b = list(first.shard_shape), list(tensor.shard_shape)
@@ -228,13 +199,11 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if tensor.dtype is not first.dtype:
             rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
             fail(None, rule, "ttnn.typecast")
-    like, arrays, topology = together(tensors)
-    lead = len(like.grid.shape)
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
-    would_fit(like, tuple(shape))
-    whole = np.concatenate(spread(arrays, lead), lead + axis)
-    return moved(like, whole, topology=topology)
+    would_fit(on.like, tuple(shape))
+    whole = np.concatenate(spread(on.arrays, on.lead), on.lead + axis)
+    return moved(on.like, whole, topology=on.topology)
 
 
 @operation("stack", "arrange")

@@ -13,7 +13,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import broadcast, on_mesh, operation, result
+from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.tensor import Tensor
@@ -171,14 +171,14 @@ def _enter(name: str, function: Function) -> None:
 
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind, dtypes=takes)(call)
+    operation(name, kind)(call)
 
 
 for _name, _function in UNARY.items():
     _enter(_name, _function)
 
 
-@operation("gelu", dtypes=dtypes.FLOATS)
+@operation("gelu")
 def gelu(
     input_tensor: Tensor,
     *,
@@ -221,8 +221,9 @@ def _silu_derivative(x: Array) -> Array:
 
 
 def _backward(grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    like, (g, x), topology = broadcast((grad, tensor))
-    return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
+    on = Operands(grad, tensor)
+    g, x = on.broadcast()
+    return [on.result(g * derivative(x), tensor.dtype)]
 
 
 @operation("relu_bw")
@@ -241,14 +242,7 @@ def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
 def gelu_bw(
     grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
 ) -> list[Tensor]:
-    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, Tanh by tanh.
-
-    Raises:
-        TTKitError: shapes that do not fit; GeluVariant.FastLut, which has no backward kernel.
-    """
-    if variant is GeluVariant.FastLut:
-        rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
-        fail(None, rule, "GeluVariant.Tanh")
+    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, else tanh."""
     accurate = variant is GeluVariant.Accurate
     derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
     return _backward(grad_tensor, input_tensor, derivative)

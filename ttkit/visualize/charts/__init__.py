@@ -19,8 +19,7 @@ from ttkit.words import short
 # WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
 WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-# In points: a row of the legend has ROW, a label takes LABEL and LETTER more for each letter.
-ROW, LABEL, LETTER = 390, 34, 5
+LEGEND = 3  # A legend above a chart has so many columns.
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
@@ -30,8 +29,7 @@ COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most so many.
-BESIDE = 40  # The words beside a bar break after so many letters.
-NOT_KNOWN = math.nan  # NaN makes the difference of two reports "not known", too.
+BESIDE = 45  # The name of a bar breaks after so many letters.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",
@@ -108,24 +106,20 @@ class Chart:
 
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
+    from matplotlib.transforms import blended_transform_factory
+
     labels = ax.get_legend_handles_labels()[1]
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
-    if not labels:
-        ax.set_title(title)
-    else:
-        rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
-        columns = math.ceil(len(labels) / rows)
-        ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
+    text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
+    if len(ax.figure.axes) == 1:
+        # Long names of bars move the Axes to the right; the title begins at the figure's left.
+        text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
+        text.set_x(0.01)
+    if labels:
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
 
 
-def leave_empty(ax: Any, text: str) -> None:
-    """Write into an empty Axes why it is empty."""
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
-    ax.set(xticks=[], yticks=[])
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
 
@@ -170,9 +164,6 @@ class Curves(Chart):
         entitle(ax, self.title)
         ax.set_xlabel(self.over)
         ax.grid(axis="y")
-        if not any(self.curves.values()):
-            leave_empty(ax, "nothing yet")
-            return
         for i, (name, points) in enumerate(self.curves.items()):
             dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
             # Lower curves are wider, so that they stay visible below the upper ones.
@@ -181,140 +172,69 @@ class Curves(Chart):
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())
             ax.plot(x, y, label=name, linewidth=width, **look)
-        ax.legend()
+        if self.curves:
+            ax.legend()
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-# ---------------------------------------------------------------- memory
-@dataclass(frozen=True, repr=False)
-class MemoryReport(Chart):
-    """DRAM of the chips of a mesh, in bytes; NaN on a card.
-
-    Args:
-        total: of each chip.
-        used: {device: bytes}.
-    """
-
-    mesh: str
-    total: float
-    used: dict[int, float]
-
-    @property
-    def free(self) -> dict[int, float]:
-        """What is left on each chip: {device: bytes}."""
-        return {device: self.total - nbytes for device, nbytes in self.used.items()}
-
-    @property
-    def known(self) -> bool:
-        """Whether the numbers are known: the simulator counts bytes, a card does not."""
-        return not math.isnan(self.total)
-
-    def __repr__(self) -> str:
-        if not self.known:
-            return (
-                f"DRAM of {self.mesh}: bytes in use are not known on a card; "
-                "ttnn.dump_device_memory_state(device) writes reports"
-            )
-        lines = [
-            f"DRAM of {self.mesh}: {self.total:,} bytes a chip",
-            f"{'device':>8} {'used':>16} {'free':>16}",
-        ]
-        for device, free in self.free.items():
-            lines.append(f"{device:>8} {self.used[device]:>16,} {free:>16,}")
-        return "\n".join(lines)
-
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """What the chart shows."""
-        return f"DRAM in use on {self.mesh}{'' if self.known else ': not known on a card'}"
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return self._bars.height if self.known else 0.4
-
-    def draw(self, ax: Any) -> None:
-        """Draw a bar for each chip, and a line at the whole memory."""
-        if self.known:
-            self._bars.draw(ax)
-        else:
-            entitle(ax, self.title)
-            ax.set_axis_off()
-
-    @property
-    def _bars(self) -> Stacks:
-        used = {f"device {id}": [nbytes] for id, nbytes in self.used.items()}
-        return Stacks(self.title, used, ["in use"], unit="B", room=self.total)
-
-
-def memory(mesh: Any) -> MemoryReport:
-    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
-
-    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
-
-    Example:
-        >>> from ttkit import ttnn
-        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        ...     memory(mesh).used
-        {4: 0, 0: 0}
-    """
-    ids = mesh.get_device_ids()
-    if not backend.is_simulated():
-        return MemoryReport(repr(mesh), NOT_KNOWN, dict.fromkeys(ids, NOT_KNOWN))
-    from ttkit.sim.tensor.memory import bytes_in_use
-
-    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
-    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Stacks(Chart):
     """Stacked bars, such as the kept and dropped tokens of each expert.
 
     Args:
         rows: name of a bar -> the sizes of its parts.
-        parts: the names of the parts.
+        parts: the names of the parts; without names the bar's own name has its size in words.
         hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
-        unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
+        unit: of the sizes, in words; "B" shows them as 3.93 MB, and the sum of each bar.
         room: the limit, such as a chip's memory, drawn as a line; 0 for none.
+        log: draw on a logarithmic axis.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
         tokens
           expert 0: 4 kept
           expert 1: 5 kept, 3 dropped
+        >>> Stacks("sent", {"0 to 1: 4 KiB": [4096]})
+        sent
+          0 to 1: 4 KiB
     """
 
     title: str
     rows: Mapping[str, Sequence[float]]
-    parts: Sequence[str]
+    parts: Sequence[str] = ("",)
     hatched: Sequence[str] = ()
     unit: str = ""
     room: float = 0
+    log: bool = False
 
     def __repr__(self) -> str:
         lines = [self.title]
         for name, sizes in self.rows.items():
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
-            total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
-            lines.append(f"{name}: {total}{', '.join(held) or 'none'}")
+            about = f": {', '.join(held) or 'none'}" if any(self.parts) else ""
+            lines.append(self._name(name) + about)
         lines += [f"room: {self._text(self.room)}"] if self.room else []
         return "\n  ".join(lines)
 
     def _text(self, size: float) -> str:
         return short(size, "B") if self.unit == "B" else f"{size:.4g}"
 
+    def _name(self, name: str) -> str:
+        return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
+
     @property
     def height(self) -> float:
         """The height of the figure, in inches."""
-        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows)
+        lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
+        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
     def draw(self, ax: Any) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
         from matplotlib.ticker import EngFormatter
 
-        names, left = list(self.rows), [0.0] * len(self.rows)
+        left = [0.0] * len(self.rows)
+        names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
@@ -325,75 +245,17 @@ class Stacks(Chart):
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
-        if self.unit == "B":
-            ax.xaxis.set_major_formatter(EngFormatter("B"))
-            self._write_sums(ax, left)
+        if self.log:
+            ax.set_xscale("log")
+            ax.set_xlim(min(left) / 10)
+            ax.minorticks_off()
+        if self.unit in ("B", "s"):
+            ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:
             ax.set_xlabel(self.unit)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
-        entitle(ax, self.title)
-
-    def _write_sums(self, ax: Any, sums: Sequence[float]) -> None:
-        """Write each bar's sum at its end, or to the right of the memory limit's line where this
-        would cross the text.
-        """
-        for row, size in enumerate(sums):
-            at = max(size, self.room * (size < self.room < 1.2 * size))
-            how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
-            ax.annotate(self._text(size), (at, row), (4, 0), **how)
-        ax.set_xlim(0, 1.12 * max([*sums, self.room]))
-
-
-@dataclass(frozen=True, repr=False)
-class Bars(Chart):
-    """Bars with words beside them, the first on top.
-
-    Args:
-        bars: (name, length, words).
-        foot: sentences below the axis.
-        ticks: (length, words) of the marks of a logarithmic axis; without any the axis is linear.
-
-    Example:
-        >>> Bars("sent", [("0 to 1", 4096, "4 KiB")])
-        sent
-          0 to 1: 4 KiB
-    """
-
-    title: str
-    bars: Sequence[tuple[str, float, str]]
-    foot: Sequence[str] = ()
-    ticks: Sequence[tuple[float, str]] = ()
-
-    def __repr__(self) -> str:
-        lines = [f"{name}: {words}" for name, _, words in self.bars]
-        return "\n  ".join([self.title, *lines, *self.foot])
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        lines = sum(fill(words, BESIDE).count("\n") for _, _, words in self.bars)
-        return 1.0 + 0.26 * len(self.bars) + 0.15 * (len(self.foot) + lines)
-
-    def draw(self, ax: Any) -> None:
-        """Draw the bars, their names and their words."""
-        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
-        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, [fill(text, BESIDE) for text in words], padding=5)
-        ax.invert_yaxis()
-        ax.margins(y=0.01)
-        ax.tick_params(axis="y", length=0)
-        if self.ticks:
-            ax.set_xscale("log")
-            places, labels = zip(*self.ticks)
-            ax.set_xlim(places[0], places[-1] * (places[-1] / places[0]) ** 0.4)
-            ax.set_xticks(places, labels)
-            ax.minorticks_off()
-            ax.grid(axis="x")
-        else:
-            ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
-        ax.set_xlabel("\n".join(self.foot), loc="left")
         entitle(ax, self.title)
 
 
@@ -416,3 +278,42 @@ class MemoryBars(Stacks):
         kinds = tuple(dict.fromkeys(itertools.chain(*held.values())))
         rows = {case: [sizes.get(kind, 0) for kind in kinds] for case, sizes in held.items()}
         super().__init__(title, rows, kinds, unit="B", room=room)
+
+
+class MemoryReport(MemoryBars):
+    """DRAM of the chips of a mesh, in bytes; NaN on a card.
+
+    Args:
+        total: of each chip.
+        used: {device: bytes}.
+    """
+
+    def __init__(self, mesh: str, total: float, used: Mapping[int, float]):
+        bars = {f"device {device}": {"": nbytes} for device, nbytes in used.items()}
+        super().__init__(f"DRAM in use on {mesh}", bars, total)
+        self.total, self.used = total, used
+
+    @property
+    def free(self) -> dict[int, float]:
+        """What is left on each chip: {device: bytes}."""
+        return {device: self.total - nbytes for device, nbytes in self.used.items()}
+
+
+def memory(mesh: Any) -> MemoryReport:
+    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
+
+    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        ...     memory(mesh).used
+        {4: 0, 0: 0}
+    """
+    ids = mesh.get_device_ids()
+    if not backend.is_simulated():
+        return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
+    from ttkit.sim.tensor.memory import bytes_in_use
+
+    used, total = bytes_in_use(), mesh.system.chip.dram_bytes
+    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})

@@ -1,5 +1,5 @@
-"""Charts of collectives: seconds over the size of shards by several algorithms, and the bytes from
-chip to chip of one plan."""
+"""Charts of what sending costs: seconds over the size of shards by several algorithms, the bytes
+from chip to chip of one plan, and the ways of data out of a host."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttkit.errors import check_counts, fail
+from ttkit.hardware import System, current_system
 from ttkit.plans import Plan, cost, crossover
-from ttkit.visualize.charts import INK, Bars, Curves
+from ttkit.visualize.charts import INK, Curves, Stacks
 from ttkit.visualize.drawing import size_text
-from ttkit.visualize.steps import title_of
+from ttkit.visualize.plan import title_of
 from ttkit.words import counted
 
 SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
@@ -24,7 +24,7 @@ def _micro(seconds: float) -> str:
     return f"{1e6 * seconds:,.4g} us"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class CostCurves(Curves):
     """Curves of modelled seconds over bytes, on logarithmic axes, and where the fastest changes.
 
@@ -87,10 +87,6 @@ def cost_curves(
           at 64 KiB: tree 15.51 us, line 10.74 us
           cross-over at 7.93 KiB: tree below, line from there on
     """
-    asked = f"cost_curves({title!r}, {list(algorithms)})"
-    check_counts(asked, size=size)
-    if not algorithms:
-        fail(asked, "there is nothing to draw", 'algorithms={"line": ...}')
     curves = {
         name: tuple((n, cost(build(n)).time_s) for n in SIZES) for name, build in algorithms.items()
     }
@@ -106,7 +102,7 @@ def cost_curves(
     return CostCurves(title, curves, 3, over, size, at, tuple(crossings))
 
 
-def link_chart(plan: Any) -> Bars:
+def link_chart(plan: Any) -> Stacks:
     """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
 
     A pair is two linked chips. Each link that a transfer uses carries an equal share of its bytes.
@@ -115,9 +111,8 @@ def link_chart(plan: Any) -> Bars:
         >>> from ttkit.plans import broadcast, topology
         >>> link_chart(broadcast(topology("n300"), 4096))
         broadcast on n300 1x2, both ways
-        bytes of each pair of chips, one way, over 2 links together
+        bytes of each pair of chips, one way, over 2 links together; without bytes: 1 way
           0 → 1: 4 KiB, busy in 1 of 1 steps
-          Without bytes: 1 way.
     """
     steps: Counter[tuple[int, int]] = Counter()
     for step in plan.steps:
@@ -125,15 +120,70 @@ def link_chart(plan: Any) -> Bars:
     place, pairs = plan.topology.place, plan.topology.pairs
     sizes = {way: size for way, size in plan.bytes_per_link.items() if size and way in pairs}
     ways = sorted(sizes, key=lambda way: (-sizes[way], -steps[way], *map(place.get, way)))
-    bars = []
+    bars = {}
     for way in ways[:MOST]:
-        words = f"{size_text(sizes[way])}, busy in {steps[way]} of {len(plan.steps)} steps"
-        bars.append((f"{way[0]} → {way[1]}", sizes[way], words))
-    foot = []
+        busy = f"busy in {steps[way]} of {len(plan.steps)} steps"
+        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way]]
+    title = f"{title_of(plan)}\nbytes of each pair of chips, one way, "
+    title += f"over {counted(plan.links, 'link')} together"
     if ways[MOST:]:
-        most = size_text(sizes[ways[MOST]])
-        foot.append(f"{len(ways) - MOST} more carry at most {most} each.")
+        title += f"; {len(ways) - MOST} more ways carry no more"
     if idle := len(pairs) - len(ways):
-        foot.append(f"Without bytes: {counted(idle, 'way')}.")
-    over = f"bytes of each pair of chips, one way, over {counted(plan.links, 'link')} together"
-    return Bars(f"{title_of(plan)}\n{over}", bars, foot)
+        title += f"; without bytes: {counted(idle, 'way')}"
+    return Stacks(title, bars, unit="bytes")
+
+
+class Ways(Stacks):
+    """Bars of the times that the same bytes take on each way, on an axis by powers of ten."""
+
+    def slower(self, first: int = 0, last: int = -1) -> float:
+        """Return how many times longer one way takes than another."""
+        times = [time for (time,) in self.rows.values()]
+        return times[last] / times[first]
+
+
+def ways_out(
+    mib_a_chip: float = 64,
+    network_gbit_per_s: float = 100,
+    links_between_hosts: int = 2,
+    system: System | None = None,
+) -> Ways:
+    """Return how long each chip's data takes inside its host, and out of it.
+
+    All chips of a host send at once, so they share the cables between hosts and the network.
+
+    Args:
+        mib_a_chip: of data of each chip.
+        network_gbit_per_s: of the host's network card: an assumption, to be replaced by your own.
+        links_between_hosts: chip links from this host's chips to those of another host.
+        system: the machine of a host; by default the one in use.
+
+    Example:
+        >>> ways_out(mib_a_chip=64)
+        64 MiB of each of 8 chips, all at once; latency is left out
+          its own DRAM: 0.233 ms at 288 GB/s (published)
+          to a linked chip, 2 links: 2.85 ms at 23.6 GB/s (measured by Tenstorrent)
+          to the other host, 2 chip links: 22.8 ms at 2.94 GB/s (measured, shared by 8 chips)
+          to the other host, network: 42.9 ms at 1.56 GB/s (assumed 100 Gbit/s, shared by 8 chips)
+    """
+    system = system or current_system()
+    chip, chips, links = system.chip, system.num_devices, system.links_per_pair
+    link = chip.link.rates[0].gb_per_s  # The first rate is that of a message along a line of chips.
+    shared = f"shared by {counted(chips, 'chip')}"
+    # Each way has the GB/s that one chip gets while all chips of its host use it.
+    ways = [("its own DRAM", chip.dram_bandwidth.value, "published")]
+    if links:
+        name = f"to a linked chip, {counted(links, 'link')}"
+        ways.append((name, links * link, "measured by Tenstorrent"))
+    name = f"to the other host, {counted(links_between_hosts, 'chip link')}"
+    ways.append((name, links_between_hosts * link / chips, f"measured, {shared}"))
+    source = f"assumed {network_gbit_per_s:g} Gbit/s, {shared}"
+    network = network_gbit_per_s / 8 / chips  # A byte has 8 bits.
+    ways.append(("to the other host, network", network, source))
+    title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
+    bars = {}
+    for name, gb_per_s, source in ways:
+        time = mib_a_chip * 2**20 / gb_per_s / 1e9
+        text = f"{time:.3g} s" if time >= 1 else f"{1e3 * time:.3g} ms"
+        bars[f"{name}: {text} at {gb_per_s:.3g} GB/s ({source})"] = [time]
+    return Ways(f"{title}; latency is left out", bars, unit="s", log=True)

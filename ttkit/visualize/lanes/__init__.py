@@ -26,12 +26,12 @@ class Look(NamedTuple):
     Attributes:
         name: in the legend.
         fill: as "#rrggbb".
-        lines: the hatching, which shows the kind without colour: "/", "-" or "|"; "" is none.
+        gap: between the lines of the hatching, which shows the kind without colour; 0 is none.
     """
 
     name: str
     fill: str
-    lines: str = ""
+    gap: float = 0
 
 
 class Bar(NamedTuple):
@@ -39,19 +39,17 @@ class Bar(NamedTuple):
 
     Attributes:
         kind: a key of the looks.
-        text: what stands in the bar where it fits.
-        hover: what the bar says under the mouse.
+        text: what stands in the bar where it fits, and with its times under the mouse.
         fill: in place of its look's.
-        more: further attributes of the box and their values, such as those of a `touchable` page.
+        drag: names the bar on a `touchable` page, where it can be moved onto another one.
     """
 
     start: float
     end: float
     kind: str
     text: str = ""
-    hover: str = ""
     fill: str = ""
-    more: tuple[tuple[str, str], ...] = ()
+    drag: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,6 @@ class Arrow(NamedTuple):
     to: int
     end: float
     text: str = ""
-    hover: str = ""
 
 
 def draw_lanes(
@@ -133,17 +130,19 @@ def draw_lanes(
             _shapes(drawing, areas, lane.bars, used)
             continue
         for bar, area in zip(lane.bars, areas):
-            look = used[bar.kind]
-            _box(drawing, area, bar.fill or look.fill, bar)
+            times = " to ".join(_time(time, unit) for time in (bar.start, bar.end))
+            hover = f"{bar.text}: {times}" if bar.text else ""
+            fill = bar.fill or used[bar.kind].fill
+            _box(drawing, area, bar, hover=hover, fill=fill, edge=INK)
             if not _fits(bar, scale):
-                drawing.hatch([area], look.lines)
-        for bar, area in zip(lane.bars, areas):
+                drawing.hatch([area], used[bar.kind].gap)
+        for bar, area in zip(lane.bars, areas):  # A bar may lie over another, never over a text.
             if _fits(bar, scale):
                 _text(drawing, area, bar.text, INK)
         for i, bar in enumerate(lane.never):
             place = LEFT + WIDTH - later + LATER * i + 1.0, top + 2.0, LATER - 2.0, float(BOX)
-            edge = BAD if i == 0 else "var(--edge)"
-            _box(drawing, place, "var(--page)", bar, edge=edge, dash="4 3")
+            edge = "var(--edge)" if i else BAD
+            _box(drawing, place, bar, fill="var(--page)", edge=edge, dash="4 3")
             _text(drawing, place, bar.text, "var(--ink)")
     for arrow in arrows:
         _arrow(drawing, arrow, scale)
@@ -152,14 +151,13 @@ def draw_lanes(
 
 
 def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
-    """Draw an arrow with a dot at its start; its text stands near the start, and may be touched."""
+    """Draw an arrow with a dot at its start, where its text stands, too."""
     (x1, y1), (x2, y2) = (
         (LEFT + time * scale, HEAD + lane * LANE + 2 + BOX / 2)
         for lane, time in ((arrow.lane, arrow.start), (arrow.to, arrow.end))
     )
-    fill = tone(arrow.lane)
-    drawing.arrow((x1 + 4, y1), (x2 - 2, y2), width=1.8, colour="var(--link)", head=9)
-    drawing.add("circle", hover=arrow.hover, cx=x1 + 4, cy=y1, r=5, fill=fill, stroke=INK)
+    drawing.arrow((x1 + 4, y1), (x2 - 2, y2), colour="var(--link)")
+    drawing.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
     # The text of a long arrow stands near its start, away from the texts of short arrows.
     part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
     x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
@@ -170,11 +168,11 @@ def _fits(bar: Bar, scale: float) -> bool:
     return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= (bar.end - bar.start) * scale
 
 
-def _box(
-    drawing: Drawing, area: Rectangle, fill: str, bar: Bar, edge: str = INK, dash: str = ""
-) -> None:
-    look: dict[str, Any] = {"fill": fill, "edge": edge, "dash": dash, "hover": bar.hover}
-    look |= dict(bar.more)
+def _box(drawing: Drawing, area: Rectangle, bar: Bar, **look: Any) -> None:
+    if bar.drag:
+        label = f"{bar.text}: left and right arrow keys move it"
+        look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
+        look |= {"tabindex": "0", "role": "button", "aria_label": label}
     drawing.box(*area, round=0, stroke_width=0.7, **look)
 
 
@@ -196,7 +194,7 @@ def _shapes(
         same.append((x, y, w, h))
     for (kind, fill), joined in groups.items():
         drawing.blocks(joined, fill=fill, edge=INK, width=0.4)
-        drawing.hatch(joined, looks[kind].lines)
+        drawing.hatch(joined, looks[kind].gap)
 
 
 def _legend(drawing: Drawing, looks: Mapping[str, Look], hatched: set[str], idle: str) -> None:
@@ -206,7 +204,7 @@ def _legend(drawing: Drawing, looks: Mapping[str, Look], hatched: set[str], idle
         area = (x, 2.0, 20.0, 16.0)
         drawing.box(*area, fill=look.fill, edge=INK if kind else "var(--edge)", round=0)
         if kind in hatched:
-            drawing.hatch([area], look.lines)
+            drawing.hatch([area], look.gap)
         elif len(kind) == 1:
             drawing.words(x + 10, 15, kind, size=SIZE, colour=INK)
         drawing.words(x + 26, 15, look.name, size=SIZE, anchor="start")
@@ -221,7 +219,12 @@ def _axis(drawing: Drawing, top: float, scale: float, end: float, words: str, un
     for i in range(int(end / step * (1 + 1e-9)) + 1):
         time, x = i * step, LEFT + i * step * scale
         drawing.line((x, top - 4), (x, top), colour="var(--edge)", width=1)
-        text = short(time, unit) if unit else f"{time:g}"
         anchor = "end" if x > LEFT + WIDTH - 15 else "middle"
-        drawing.words(x, top + 14, text, size=SIZE, anchor=anchor, colour="var(--soft)")
+        drawing.words(
+            x, top + 14, _time(time, unit), size=SIZE, anchor=anchor, colour="var(--soft)"
+        )
     drawing.words(LEFT, top + 30, words, size=SIZE, anchor="start", colour="var(--soft)")
+
+
+def _time(time: float, unit: str) -> str:
+    return short(time, unit) if unit else f"{time:g}"

@@ -11,8 +11,8 @@ from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import ALARM, BAD, Figure, size_text
 from ttkit.visualize.lanes import Arrow, Bar, Lane, Look, draw_lanes
 
-LABELLED = 6  # With more steps, only the hover shows the bytes.
-LOOKS = {"waits": Look("waits forever", ALARM, "/")}
+LABELLED = 6  # With more steps, there is no room for the bytes.
+LOOKS = {"waits": Look("waits forever", ALARM, 6)}
 
 
 def draw_exchange(run: Any) -> Iterator[Figure]:
@@ -23,18 +23,15 @@ def draw_exchange(run: Any) -> Iterator[Figure]:
     for rank in range(run.ranks):
         lane = Lane(f"rank {rank}", [])
         if wait := waits.get(rank):
-            bar = Bar(wait.since, end, "waits", hover=str(wait))
-            lane = replace(lane, bars=[bar], about=f"waits for {_peer(wait)}")
+            peer = "any rank" if wait.peer == ANY else f"rank {wait.peer}"
+            lane = replace(lane, bars=[Bar(wait.since, end, "waits")], about=f"waits for {peer}")
         lanes.append(lane)
     arrows = []
     # The longest come first: short arrows and their words lie above them.
     for message in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
-        size = size_text(message.nbytes)
-        ends = f"step {message.step}: rank {message.sender} to rank {message.receiver}"
-        hover = f"{ends}, {message.text}, {size}" if message.text else f"{ends}, {size}"
-        text = (message.text or size) if run.steps <= LABELLED else ""
+        text = (message.text or size_text(message.nbytes)) if run.steps <= LABELLED else ""
         at = (message.sender, message.sent, message.receiver, message.step)
-        arrows.append(Arrow(*at, text, hover))
+        arrows.append(Arrow(*at, text))
     notes = []
     if sizes := sorted({message.nbytes for message in run.messages}):
         each = size_text(sizes[0]) if len(sizes) == 1 else f"up to {size_text(sizes[-1])}"
@@ -44,10 +41,6 @@ def draw_exchange(run: Any) -> Iterator[Figure]:
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if waits:
         yield _waits(run, waits)
-
-
-def _peer(wait: Any) -> str:
-    return "any rank" if wait.peer == ANY else f"rank {wait.peer}"
 
 
 def _waits(run: Any, waits: dict[int, Any]) -> Figure:
@@ -63,12 +56,12 @@ def _waits(run: Any, waits: dict[int, Any]) -> Figure:
     for rank in ranks:
         if rank in waits:
             state = f"in {waits[rank].call}"
-            cells.append(Cell(f"rank {rank}", [state], ALARM, str(waits[rank]), dashed=True))
+            cells.append(Cell(f"rank {rank}", [state], ALARM, dashed=True))
         else:
             cells.append(Cell(f"rank {rank}", ["is done"]))
     grid = Grid(title, (1, run.ranks), ranks, pairs, 0, fold=fold)
-    drawing = Cells(grid, cells, frame=None, gap=(40, 36))
+    drawing = Cells(grid, cells, frame="", gap=(40, 36))
     for rank, wait in waits.items():
         if wait.peer in ranks:
-            drawing.arrow(*drawing.course(rank, wait.peer), colour=BAD, width=2.4, head=10)
+            drawing.arrow(*drawing.course(rank, wait.peer), colour=BAD)
     return Figure(title, [drawing], run.waiting)

@@ -15,8 +15,8 @@ from ttkit.words import short
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 LOOKS = {
     COMPUTE: Look(COMPUTE, tone(1)),
-    COMMUNICATION: Look("communication, hidden", tone(3), "-"),
-    EXPOSED: Look("communication, exposed", ALARM, "/"),
+    COMMUNICATION: Look("communication, hidden", tone(3), 12),
+    EXPOSED: Look("communication, exposed", ALARM, 6),
 }
 COLUMN = 18  # A line of a lane's name has at most so many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.
@@ -118,11 +118,7 @@ class Timeline:
 
     def _rows(self, lane: Lane) -> list[Row]:
         """Return the rows of a lane: one, or one of compute above one of communication."""
-        drawn = []
-        for bar in lane.bars:
-            hover = f"{bar.text}: {short(bar.start, 's')} to {short(bar.end, 's')}"
-            drawn.append(bar._replace(hover=hover))
-        drawn += [Bar(*span, EXPOSED, hover="nothing computes") for span in lane.exposed]
+        drawn = [*lane.bars, *(Bar(*span, EXPOSED) for span in lane.exposed)]
         if not self.beside:
             name, about = [*wrap(lane.label, COLUMN, max_lines=2, placeholder=" …"), ""][:2]
             return [Row(name, drawn, about)]

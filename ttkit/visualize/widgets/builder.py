@@ -7,24 +7,25 @@ from html import escape
 from typing import Any
 
 from ttkit import plans
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Step, Topology, Transfer
+from ttkit.visualize.cells import Cells
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.plan import step_cells
-from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
+from ttkit.visualize.plan import StepPicture, problem_of, step_cells, step_pictures, way
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
+HIT = 18  # A click hits an arrow within a band of so many px, as far apart as two ways.
 
 
 class PlanBuilder:
     """A plan in the making, by clicks on a picture or by calls.
 
     Args:
-        collective: "all_gather" or "broadcast".
+        collective: "all_gather" or "all_to_all", which only copy chunks.
         topology: chips and cables.
-        shard_bytes, axis, root: as of a `Plan`.
+        shard_bytes, axis: as of a `Plan`.
         names: of the chips, in the order of the mesh, such as "abcd".
 
     Example:
@@ -44,21 +45,14 @@ class PlanBuilder:
         topology: Topology,
         shard_bytes: int,
         axis: int | None = None,
-        root: int | None = None,
         names: str = "",
     ):
-        start: dict[str, Any] = {} if root is None else {"root": root}
-        known = ("all_gather", "broadcast")
-        if collective not in known:
-            fail(f"PlanBuilder({collective!r}, ...)", f"it can build {', '.join(known)}")
-        make = getattr(plans, collective)
         #: The best plan of `ttkit.plans`.
-        self.best: Plan = make(topology, shard_bytes, axis=axis, links=1, **start)
-        self._empty = Plan(collective, topology, (), shard_bytes, axis, **start)
+        self.best: Plan = getattr(plans, collective)(topology, shard_bytes, axis=axis, links=1)
+        self._empty = Plan(collective, topology, (), shard_bytes, axis)
         self.names = names
         self._steps: list[list[Transfer]] = [[]]
         self._chunk: int | None = None
-        self._new: set[tuple[int, int]] = set()
         self.start_anew()
 
     def __repr__(self) -> str:
@@ -70,7 +64,10 @@ class PlanBuilder:
     def plan(self) -> Plan:
         """The plan so far; a last step without transfers is left out."""
         steps = self._steps if self._steps[-1] else self._steps[:-1]
-        return replace(self._empty, steps=_steps(steps))
+        return self._with(steps)
+
+    def _with(self, steps: list[list[Transfer]]) -> Plan:
+        return replace(self._empty, steps=tuple(Step(tuple(step)) for step in steps))
 
     def add(self, source: int, destination: int, chunk: int | None = None) -> None:
         """Add a transfer to the step.
@@ -83,46 +80,45 @@ class PlanBuilder:
             TTKitError: the plan cannot have this transfer; the message is the plan's.
         """
         chosen = self._obvious(source, destination) if chunk is None else chunk
-        new = Transfer(source, destination, chosen)
-        before = self._steps
-        self._steps = [*before[:-1], [*before[-1], new]]
-        try:
-            wrong = problem_of(self.plan)[0]
-            if wrong and UNFINISHED not in wrong:
-                self.plan.validate()
-        except TTKitError:
-            self._steps = before
-            raise
+        steps = [*self._steps[:-1], [*self._steps[-1], Transfer(source, destination, chosen)]]
+        plan = self._with(steps)
+        wrong = problem_of(plan)[0]
+        if wrong and UNFINISHED not in wrong:
+            plan.validate()
+        self._steps, self._chunk, self._new = steps, None, {(destination, chosen)}
         ends = [self._picture.name(chip) for chip in (source, destination)]
-        self._chunk, self._new = None, {(destination, chosen)}
-        text = f"Step {len(self._steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
-        self.says = f"{text} {self._done()}" if self.complete else text
+        self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
+        if not wrong:
+            equal = all(mine == best for _, mine, best in self.score)
+            end = "As good as the best known." if equal else "The best known is in the table."
+            done = f"Complete: {plan.collective} in {counted(len(steps), 'step')}."
+            self.says += f" {done} {end}"
 
     def next_step(self) -> None:
         """Begin the next step: what has arrived can be sent on."""
         if self._steps[-1]:
             self._steps = [*self._steps, []]
-        self._new = set()
-        self.says = f"Step {len(self._steps)}: click an arrow to send a chunk."
+        self._say(f"Step {len(self._steps)}: click an arrow to send a chunk.")
 
     def undo(self) -> None:
         """Take back the last transfer, or the step that has none."""
         *before, last = self._steps
         self._steps = [*before, last[:-1]] if last else before or [[]]
-        self._new = set()
-        self.says = f"Taken back. This is step {len(self._steps)}."
+        self._say(f"Taken back. This is step {len(self._steps)}.")
 
     def start_anew(self) -> None:
         """Take back everything."""
-        self._steps, self._chunk, self._new = [[]], None, set()
-        self.says = "Step 1: click an arrow to send a chunk."
+        self._steps, self._chunk = [[]], None
+        self._say("Step 1: click an arrow to send a chunk.")
 
     def choose(self, chunk: int | None) -> None:
         """Choose the chunk that the next click sends; None, or the same again: the obvious one."""
         self._chunk = None if chunk == self._chunk else chunk
-        self._new = set()
         which = "the obvious chunk" if self._chunk is None else f"chunk {chunk}"
-        self.says = f"The next arrow sends {which}."
+        self._say(f"The next arrow sends {which}.")
+
+    def _say(self, text: str) -> None:
+        self.says, self._new = text, set[tuple[int, int]]()
 
     def _obvious(self, source: int, destination: int) -> int:
         """Return the chunk that a transfer most likely means; if there is none, one that the plan
@@ -130,10 +126,8 @@ class PlanBuilder:
         """
         if self._chunk is not None:
             return self._chunk
-        states = list(self._whole.states())
-        if not {source, destination} <= set(self._empty.topology.chips):
-            return 0
-        held, known = states[-2][source], states[-1][destination]
+        states = list(self._with(self._steps).states())
+        held, known = states[-2].get(source, {}), states[-1].get(destination, {})
         # A ring passes on what came last, so the newest chunk is the likeliest.
         age = {c: sum(c in state[source] for state in states) for c in held}
         fresh = (c for c in held if c not in known)
@@ -157,22 +151,10 @@ class PlanBuilder:
         names = ("steps", "over the busiest pair, one way", "extra memory on a chip")
         return list(zip(names, figures(self.plan), figures(self.best)))
 
-    def _done(self) -> str:
-        mine, best = ([row[i] for row in self.score] for i in (1, 2))
-        end = "As good as the best known." if mine == best else "The best known is in the table."
-        return (
-            f"Complete: {self._empty.collective} in {counted(len(self.plan.steps), 'step')}. {end}"
-        )
-
-    @property
-    def _whole(self) -> Plan:
-        """The plan with its last step, even an empty one."""
-        return replace(self._empty, steps=_steps(self._steps))
-
     @property
     def _picture(self) -> StepPicture:
-        pictures = step_pictures(self._whole, self.names)
-        return replace(pictures[-1], problem="", wrong=False)
+        last = step_pictures(self._with(self._steps), self.names)[-1]
+        return replace(last, problem="", wrong=False)
 
     # ------------------------------------------------------------ on a page
     def figure(self, clickable: bool = False) -> Figure:
@@ -183,22 +165,19 @@ class PlanBuilder:
         """
         collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        glides = self._new if clickable else None
-        drawing = step_cells(step, glides=glides, clickable=clickable, chunk=self._chunk)
+        drawing = step_cells(step, glides=self._new if clickable else None)
+        if clickable:
+            _buttons(drawing, step)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
-        chunks = [("obvious", "the obvious one", self._chunk is None)]
-        chunks += [(f"{c}", f"{c}", c == self._chunk) for c in range(len(self._empty.sizes))]
-        sends = "".join(
-            _button(f"chunk {act}" if act != "obvious" or not on else "", text, on)
-            for act, text, on in chunks
-        )
-        begun, any_step = bool(self._steps[-1]), self._steps != [[]]
-        steps = _button("next" if begun else "", "Next step")
-        steps += _button("undo" if any_step else "", "Undo")
-        steps += _button("anew" if any_step else "", "Start anew")
+        obvious = self._chunk is None
+        sends = _button("chunk obvious", "the obvious one", obvious)
+        for chunk in range(len(self._empty.sizes)):
+            sends += _button(f"chunk {chunk}", f"{chunk}", chunk == self._chunk)
+        steps = _button("next", "Next step") + _button("undo", "Undo")
+        steps += _button("anew", "Start anew")
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
@@ -222,7 +201,7 @@ class PlanBuilder:
 
     def show(self) -> None:
         """Show the picture: click a cable, or go there with Tab and press Enter."""
-        from ttkit.visualize.widgets.live import live, touchable
+        from ttkit.visualize.widgets import live, touchable
 
         if in_notebook():
             live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())
@@ -230,12 +209,19 @@ class PlanBuilder:
             print(self)
 
 
-def _steps(steps: list[list[Transfer]]) -> tuple[Step, ...]:
-    return tuple(Step(tuple(step)) for step in steps)
-
-
 def _button(act: str, text: str, pressed: bool = False) -> str:
-    """Return a button; one without an act is disabled."""
-    use = f'tabindex="0" data-act="{act}"' if act else 'aria-disabled="true"'
     state = f'class="ttkit-button" role="button" aria-pressed="{str(pressed).lower()}"'
-    return f"<span {state} {use}>{escape(text)}</span>"
+    return f'<span {state} tabindex="0" data-act="{act}">{escape(text)}</span>'
+
+
+def _buttons(drawing: Cells, step: StepPicture) -> None:
+    """Lay something to click over each way of each cable, with an arrow where none is drawn."""
+    used = {(arrow.source, arrow.destination) for arrow in step.arrows}
+    for source, destination in sorted(step.plan.topology.pairs):
+        course = way(drawing, step, source, destination)
+        if (source, destination) not in used:
+            drawing.arrow(*course, colour="var(--edge)", width=1.5)
+        name = f"send from {step.name(source)} to {step.name(destination)}"
+        look: dict[str, Any] = {"role": "button", "tabindex": 0, "aria_label": name}
+        look |= {"hover": name, "data_act": f"send {source} {destination}"}
+        drawing.line(*course, colour="transparent", width=HIT, style="cursor:pointer", **look)

@@ -39,8 +39,6 @@ class ScheduleEditor:
             TTKitError: there is no such stage, action or place.
         """
         asked = f"move({stage!r}, {str(action)!r}, {place!r})"
-        if stage not in range(self.schedule.stages):
-            fail(asked, f"the stages have the numbers 0 to {self.schedule.stages - 1}")
         row = list(self.schedule.actions[stage])
         moved = Action.read(action) if isinstance(action, str) else action
         if moved not in row:
@@ -74,15 +72,9 @@ class ScheduleEditor:
     # ------------------------------------------------------------ shown and touched
     def figure(self) -> Figure:
         """Return its picture; each box can be dragged where the page is `touchable`."""
-        found = schedule_picture(self.schedule).figure(self._touch)
+        found = schedule_picture(self.schedule).figure(touchable=True)
         notes = [note for note in (self.message, KEYS) if note]
         return Figure(found.title, found.drawings, notes, repr(self), self.problem)
-
-    def _touch(self, stage: int, action: Action) -> dict[str, str]:
-        at = f"{stage} {action}"
-        about = f"{action} of stage {stage}: left and right arrow keys move it"
-        parts = {"data_drag": at, "data_drop": at, "tabindex": "0", "role": "button"}
-        return parts | {"aria_label": about, "style": "cursor:grab"}
 
     def act(self, text: str) -> str:
         """Do what a reader did, as `touchable` reports it; return the page.
@@ -109,7 +101,7 @@ class ScheduleEditor:
         if not in_notebook():
             _show(self.figure())
             return
-        from ttkit.visualize.widgets.live import live, touchable
+        from ttkit.visualize.widgets import live, touchable
 
         widget = touchable(self.figure()._repr_html_(), self.act)
         live(widget, "Run this cell to drag the schedule's actions.", self.figure())

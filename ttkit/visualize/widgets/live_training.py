@@ -1,27 +1,24 @@
-"""What shows a training run while it goes on: lines in a log, a bar on a terminal, or a page.
+"""What shows a training run while it goes on: lines, or a notebook's page.
 
-The page of a notebook has figures and a curve as they come, and a stop button."""
+The page of a notebook has figures and the chart as they come, and a stop button."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from ttkit.errors import Interrupted
-from ttkit.visualize.charts.training import loss_curves, words
-from ttkit.visualize.drawing import Drawing, on_page
-from ttkit.visualize.widgets.live import buttons, show_widget
+from ttkit.visualize.charts.plans import loss_curves, words
+from ttkit.visualize.drawing import on_page
+from ttkit.visualize.widgets import buttons, show_widget
 from ttkit.words import in_notebook, shows_progress
 
 RECENT = 10  # The speed shown is that of so many last steps.
 LINES = 20  # In a log, a whole run prints about so many lines.
-EVERY_S = 0.25  # Updates are so many seconds apart; one takes about 1 ms.
+EVERY_S = 2.0  # Updates are so many seconds apart; one takes about 60 ms.
 STOP = "Stop after this step"
-POINTS = 300  # A curve has at most so many points.
 BAR = (
     '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
     'aria-valuenow="{now}" style="border:1px solid var(--edge);border-radius:4px;height:10px;'
@@ -85,28 +82,8 @@ class Lines(View):
         Lines.now = ""
 
 
-class Bar(View):
-    """A bar on a terminal."""
-
-    def __init__(self, trainer: Any, end: int):
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        super().__init__(trainer, end)
-        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        self.task = self.bar.add_task("", total=end, completed=trainer.steps)
-        self.bar.start()
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        self.bar.update(self.task, completed=record.step, description=words(record, self.end))
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.stop()
-
-
 class Page(View):
-    """The figures of the last step, a bar, the curve and a stop button; then the chart stays.
+    """The figures of the last step, a bar, the chart and a stop button; then the chart stays.
 
     Where outputs are compared only the chart is shown, at the end.
     """
@@ -136,14 +113,8 @@ class Page(View):
         words = text + (f" · validation {checked[-1].validation_loss:.3f}" if checked else "")
         bar = BAR.format(end=self.end, now=step, percent=100 * step / max(self.end, 1))
         title = f'<div class="ttkit-title">{escape(words)}</div>'
-        page = on_page(title + bar + (self._curve() if step else ""))
-        return {"text/html": page, "text/plain": words}
-
-    def _curve(self) -> str:
-        history = self.trainer.history
-        shown, first = thinned(history, POINTS), history[0].step - 1
-        end = round(len(shown) * (self.end - first) / (history[-1].step - first))
-        return curve([record.loss for record in shown], end).svg()
+        chart = loss_curves(self.trainer)._repr_html_() if step else ""
+        return {"text/html": on_page(title + bar) + chart, "text/plain": words}
 
     def stopped(self, text: str) -> None:
         """End the cell, which would go on with its next line."""
@@ -167,29 +138,4 @@ def progress(trainer: Any, end: int) -> View:
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
         return Page(trainer, end)
-    terminal = sys.stderr.isatty() and sys.stdout.isatty()
-    return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
-
-
-def curve(losses: Sequence[float], end: int, width: float = 480, height: float = 120) -> Drawing:
-    """Return losses as a curve that grows to the right; quick to draw.
-
-    Args:
-        end: how many losses there will be.
-    """
-    first, last = f"{losses[0]:.3f}", f"{losses[-1]:.3f}"
-    drawing = Drawing(width, height, f"the loss so far: from {first} to {last}")
-    low, span = min(losses), (max(losses) - min(losses)) or 1
-    step = (width - 6) / max(end - 1, 1)
-    points = " ".join(
-        f"{3 + place * step:.1f},{height - 3 - (height - 6) * (loss - low) / span:.1f}"
-        for place, loss in enumerate(losses)
-    )
-    look = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
-    drawing.add("polyline", points=points, **look)
-    return drawing
-
-
-def thinned(history: Any, most: int) -> list[Any]:
-    """Return some of the records, evenly, and the last one."""
-    return [*history[: -1 : len(history) // most + 1], *history[-1:]]
+    return Lines(trainer, end)

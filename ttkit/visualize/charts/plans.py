@@ -1,0 +1,179 @@
+"""Tables and charts of training: a plan of it, layouts of a model on a machine, the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ttkit.visualize.charts import Curves, Stacks
+from ttkit.visualize.tables import Report
+from ttkit.words import counted, short
+
+
+def _memory(title: str, held: Mapping[str, float], dram: float) -> Report:
+    """Return what a chip holds, by kind."""
+
+    def row(what: str, nbytes: float) -> list[str]:
+        return [what, f"{nbytes:,}", f"{nbytes / 1e9:.3f}", f"{nbytes / dram:.1%}"]
+
+    rows = [row(what, nbytes) for what, nbytes in held.items()]
+    last = row("all", sum(held.values()))
+    return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, last)
+
+
+def _communication(traffic: Sequence[Any]) -> Report:
+    """Return the collectives of a step, by their purpose."""
+
+    def row(what: str, where: Sequence[str], same: Sequence[Any]) -> list[str]:
+        sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
+        brought = sum(t.times * t.nbytes for t in same)
+        times = sum(t.times for t in same)
+        return [what, *where, f"{times:,}", f"{brought:,}", f"{sent:,}", short(lasts, "s")]
+
+    rows = []
+    for what in dict.fromkeys(each.what for each in traffic):
+        same = [each for each in traffic if each.what == what]
+        over = same[0].link if same[0].axis is None else f"axis {same[0].axis}"
+        rows.append(row(what, [same[0].collective, over], same))
+    columns = ["<what", "<collective", "<over", "times", "bytes brought by a chip"]
+    columns += ["bytes sent by a chip", "modelled"]
+    return Report("Communication of a step", columns, rows, row("all", ["", ""], traffic))
+
+
+def _times(title: str, times: Mapping[str, float], total: float) -> Report:
+    """Return the modelled times of a step."""
+    rows = [[name, short(time, "s"), f"{time / total:.1%}"] for name, time in times.items()]
+    return Report(title, ["<what", "modelled", "share"], rows, ["all", short(total, "s"), ""])
+
+
+# ---------------------------------------------------------------- a training run
+def loss_curves(trainer: Any) -> Curves:
+    """Return the losses of a trainer's history.
+
+    Args:
+        trainer: a `ttkit.train.Trainer`.
+    """
+    history = trainer.history
+    curves = {"training loss": [(record.step, record.loss) for record in history]}
+    checks = [(r.step, r.validation_loss) for r in history if r.validation_loss is not None]
+    if checks:
+        curves["validation loss"] = checks
+    project = trainer.settings.training_config.project_name
+    return Curves(f"{project}: {counted(len(history), 'step')}", curves)
+
+
+def words(record: Any, end: int) -> str:
+    """Return a record as a line of text."""
+    checked = record.validation_loss is not None
+    validation = f", validation {record.validation_loss:.4f}" if checked else ""
+    speed = f"{record.tokens_per_s:,.0f} tokens/s"
+    return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
+
+
+def plan_tables(plan: Any) -> list[Report]:
+    """Return the tables of a training plan; one chip has none for communication."""
+    shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
+    axes = [f"{name} on axis {axis}: {n}" for name, axis, n in plan.model.layout.strategies()]
+    if plan.layout.pp > 1:
+        axes.append(f"PP: the first of {plan.layout.pp} stages")
+    training, model = plan.settings.training_config, plan.config
+    title = f"{training.project_name}: {model.model_type}, {model.num_blocks} blocks, "
+    title += f"on a {shape} mesh of {plan.system.name} "
+    title += f"({'; '.join(axes) or 'one copy on each chip'})"
+    rows = [
+        [part.name, f"{part.parameters:,}", f"{part.on_a_chip:,}", f"{part.bytes_on_a_chip:,}"]
+        for part in plan.parts
+    ]
+    held, nbytes = (
+        sum(getattr(part, name) for part in plan.parts) for name in ("on_a_chip", "bytes_on_a_chip")
+    )
+    last = ["all", f"{plan.parameters:,}", f"{held:,}", f"{nbytes:,}"]
+    columns = ["<part", "parameters", "on a chip", f"bytes there, {plan.dtype} in tiles"]
+    found = [Report(title, columns, rows, last)]
+
+    chip = plan.system.chip
+    optimizer = (training.optimizer or {}).get("type", "AdamW")
+    names = {"optimizer": f"optimizer ({optimizer})"}
+    memory = {names.get(what, what): nbytes for what, nbytes in plan.memory.items()}
+    fits = "fits" if plan.fits else "does not fit"
+    title = f"Memory of a chip: {fits} in {chip.dram_bytes / 1e9:.3f} GB of {chip.name}"
+    found.append(_memory(title, memory, chip.dram_bytes))
+    if plan.traffic:
+        found.append(_communication(plan.traffic))
+    tokens = training.batch_size * model.max_sequence_length
+    title = f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; "
+    title += f"{tokens:,} tokens a step, {float(f'{plan.tokens_per_s:.3g}'):,.0f} tokens/s"
+    return [*found, _times(title, plan.times_s, plan.step_time_s)]
+
+
+# ---------------------------------------------------------------- layouts
+def _mesh(candidate: Any) -> str:
+    place = candidate.place
+    hosts = place.replicas * place.stages
+    shape = "x".join(map(str, place.shape))
+    shape += ", may hang" if place.warning else ""
+    return shape if hosts == 1 else f"{shape}, {counted(hosts, 'host')}"
+
+
+def layout_tables(layouts: Any, most: int) -> list[Report]:
+    """Return what fits, the fastest first, and how many were refused for which reason."""
+    rows = []
+    for each in layouts.fitting[:most]:
+        sent = sum(one.bytes_sent for one in each.traffic)
+        times = each.times
+        rows.append(
+            [str(each.layout), _mesh(each), f"{each.memory.total / 1e9:.2f}", short(sent, "B")]
+            + [f"{part / times.total:.0%}" for part in (times.communication, times.bubble)]
+            + [short(times.total, "s"), f"{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
+        )
+    count = f"{len(layouts.fitting)} layouts fit, {len(layouts.refused)} were refused"
+    if len(layouts.fitting) > most:
+        count += f"; the fastest {most}"
+    columns = ["<layout", "<mesh", "GB a chip", "sent by a chip", "exposed", "bubble"]
+    columns += ["step, modelled", "tokens/s", "MFU"]
+    found = [Report(f"{layouts.title}: {count}", columns, rows)]
+    if layouts.refused:
+        why = [[reason, f"{n}"] for reason, n in layouts.reasons().most_common(most)]
+        found.append(Report("Refused", ["<why", "layouts"], why))
+    return found
+
+
+def explanation(layouts: Any, candidate: Any) -> Iterator[Report]:
+    """Yield the tables of one layout: memory by kind, collectives, times."""
+    machine, times = layouts.machine, candidate.times
+    if candidate.memory:
+        state = candidate.refused or f"fits, {machine.headroom:.0%} stay free"
+        title = f"{candidate.layout}: memory of a chip, {state}"
+        memory = candidate.memory._asdict()
+        yield _memory(title, memory, machine.system.chip.dram_bytes)
+    if times and candidate.traffic:
+        yield _communication(candidate.traffic)
+    if times:
+        title = f"Time of a step, modelled: {candidate.tokens_per_s:,.0f} tokens/s"
+        yield _times(f"{title}, MFU {candidate.mfu:.1%}", times._asdict(), times.total)
+
+
+class Page:
+    """Several tables, and the configuration to run it."""
+
+    def __init__(self, reports: Iterable[Report], text: str):
+        self.reports, self.text = list(reports), text
+
+    def __repr__(self) -> str:
+        return "\n\n".join([*map(repr, self.reports), self.text])
+
+
+def pareto(layouts: Any) -> Stacks:
+    """Return the Pareto front of the layouts that fit: those that no other beats in both memory
+    and speed, the smallest first.
+    """
+    front: list[Any] = []
+    for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
+        if not front or each.tokens_per_s > front[-1].tokens_per_s:
+            front.append(each)
+    bars = {}
+    for each in front:
+        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
+        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
+    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
+    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")
