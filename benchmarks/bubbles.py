@@ -26,7 +26,7 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run.pipeline import PipelineTrainer
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ((2, 4, "1f1b"), (2, 3, "one_at_a_time"))  # stages, micro-batches, schedule

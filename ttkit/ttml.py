@@ -25,7 +25,7 @@ autograd                  context                  ParallelismContext
 autograd                  bindings                 DataType
 core                      bindings                 clip_grad_norm empty_like ones_like zeros_like
 core.distributed          context                  DistributedContext SocketType
-core.distributed          pipeline.mesh_sockets    SocketManager
+core.distributed          parallel.mesh_sockets    SocketManager
 core.distributed          bindings                 concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings                 shard_tensor_to_mesh_mapper synchronize_gradients
 core.distributed          bindings                 synchronize_parameters

@@ -17,8 +17,7 @@ def worker(settings):
     batches = data.batches(settings, tokens, rank)
     layout = current_layout()
     model = create_model(settings.transformer_config, layout)
-    hosts = settings.multihost_config
-    remote = RemoteOptimizer(model.parameters(), hosts.num_workers, hosts.socket_type)
+    remote = RemoteOptimizer(model.parameters(), settings.multihost_config.num_workers)
     remote.receive_weights()
     while remote.running:
         remote.zero_grad()
@@ -37,10 +36,9 @@ def worker(settings):
 def aggregator(settings):
     """The mean of the workers' gradients, to the optimizer; its weights, to the workers."""
     _, settings = data.read(settings)
-    hosts = settings.multihost_config
-    workers = hosts.num_workers
+    workers = settings.multihost_config.num_workers
     model = create_model(settings.transformer_config)  # of which only the names and shapes are used
-    steps = Aggregator(model.parameters(), workers, workers + 1, hosts.socket_type).run()
+    steps = Aggregator(model.parameters(), workers, workers + 1).run()
     print(f"aggregator: ended after {steps} steps", flush=True)
 
 

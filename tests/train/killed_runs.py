@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from train.tiny import trainer
 
-from ttkit.train.run.run_folder import RunFolder
+from ttkit.train.run.checkpoint import RunFolder
 
 STEPS, KILLS = 12, 4
 OPTIONS = {

@@ -16,8 +16,8 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline.trainer import PipelineTrainer
 from ttkit.train.run import checkpoint
+from ttkit.train.run.pipeline import PipelineTrainer
 from ttkit.train.run.trainer import Trainer
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000))
@@ -42,7 +42,6 @@ class Run:
     stages: int = 2
     micro_batches: int = 4
     schedule: str = "1f1b"
-    chunks: int = 1
     ddp: int = 1
     tp: int = 1
     model: TransformerConfig = MODEL
@@ -54,7 +53,6 @@ class Run:
     folder: str = ""
     shares: tuple = ()
     replicas: int = 1
-    sockets: str = "mpi"
 
     @property
     def batch_size(self):
@@ -82,9 +80,9 @@ class Run:
         shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)
         device = DeviceConfig(shape, enable_ddp=self.ddp > 1, enable_tp=self.tp > 1)
         pipeline = PipelineParallelConfig(
-            self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks
+            self.model.num_blocks, dict(enumerate(self.shares)), self.schedule
         )
-        multihost = MultihostConfig(True, self.stages * self.replicas, self.sockets, pipeline)
+        multihost = MultihostConfig(True, self.stages * self.replicas, "mpi", pipeline)
         return Settings(
             device_config=device,
             training_config=training,

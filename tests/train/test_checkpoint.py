@@ -1,12 +1,13 @@
-"""Checkpoints: what was saved comes back, a crash at any byte leaves the last good one, and what
-is no checkpoint says so.
-"""
+"""The folder of a run: a log that grows with the run, checkpoints that are whole or not there, the
+one to go on from, and what a notebook shows of them."""
 
+import copy
 import json
 import os
+import pickle
 import resource
 import tempfile
-import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,27 +15,44 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from train.tiny import losses, trainer
 
 from ttkit import TTKitError
+from ttkit import __main__ as cli
+from ttkit.train import AutoContext
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
 from ttkit.train.run import checkpoint
-from ttkit.train.run.checkpoint import (
-    DamagedCheckpoint,
-    check_matches,
-    checkpoints,
-    latest,
-    load,
-    save,
-)
+from ttkit.train.run.checkpoint import LOG, History, Record, latest, load, save
+from ttkit.train.run.tokenizers import BPETokenizer
 
 TENSORS = {
     "weight": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3),
     "tokens": np.array([3, 1], np.uint32),
 }
-
-
 DTYPES = "bool int8 int32 int64 uint8 uint32 float16 float32 float64".split()
 
 
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    AutoContext.get_instance().close_device()
+
+
+def refused(call, *phrases):
+    with pytest.raises(TTKitError) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+
+
+def trained(folder, steps=4, **options):
+    with trainer(checkpoint_dir=str(folder), model_save_interval=1, **options) as run:
+        run.fit(steps, show=False)
+    return run
+
+
+# ------------------------------------------------------------ one file
 def names(folder):
     return sorted(os.listdir(folder))
 
@@ -75,23 +93,6 @@ def test_any_safetensors_program_reads_it(tmp_path):
     assert all((found[name] == array).all() for name, array in TENSORS.items())
 
 
-def test_the_same_run_writes_the_same_bytes(tmp_path):
-    one, two = (
-        save(tmp_path / "one", 1, TENSORS, {"a": 1}),
-        save(tmp_path / "two", 1, dict(reversed(TENSORS.items())), {"a": 1}),
-    )
-    assert (
-        load(one)[1] == load(two)[1]
-        and safetensors.numpy.load_file(one).keys() == safetensors.numpy.load_file(two).keys()
-    )
-    assert marks(one)["digest"] == marks(two)["digest"]
-
-
-def marks(path):
-    with safetensors.safe_open(str(path), "np") as file:
-        return file.metadata()
-
-
 def test_the_newest_stay(tmp_path):
     for step in range(0, 100_000_101, 20_000_020):
         save(tmp_path, step, TENSORS, {}, keep=2)
@@ -124,158 +125,205 @@ def test_other_files_are_left_alone(tmp_path):
     assert names(tmp_path) == sorted([*others, "step_00000004.safetensors"])
 
 
-def test_a_file_cut_anywhere_is_no_checkpoint(tmp_path):
+def test_what_is_no_checkpoint_is_refused(tmp_path):
     good = save(tmp_path, 1, TENSORS, {"a": 1})
     bad = tmp_path / "step_00000002.safetensors"
     whole = good.read_bytes()
-    for size in range(len(whole)):
-        bad.write_bytes(whole[:size])
-        with pytest.raises(
-            DamagedCheckpoint,
-            match=rf"step_00000002.safetensors: its {size:,} bytes were cut short or are no safetensors file",
-        ):
-            load(bad)
-    bad.write_bytes(whole[:-1])
-    with pytest.warns(
-        UserWarning,
-        match=r"load .*step_00000002.safetensors: its [\d,]+ bytes were cut short .*; passed over for step_00000001",
-    ) as caught:
-        assert latest(tmp_path) == good
-    assert caught[0].filename == __file__
-    bad.write_bytes(whole + b"\0")
-    with pytest.raises(DamagedCheckpoint, match="cut short or"):
-        load(bad)
+    for content in [whole[:size] for size in range(len(whole))] + [b"PK\x03\x04 a zip", bytes(99)]:
+        bad.write_bytes(content)
+        refused(lambda: load(bad), "step_00000002.safetensors: it was cut short or", "step=N")
+    safetensors.numpy.save_file(TENSORS, bad)
+    refused(lambda: load(bad), "it is a safetensors file, but no checkpoint of ttkit")
+    refused(lambda: load(tmp_path / "no"), "No such file or directory")
+    refused(lambda: latest(tmp_path / "no"), "it holds no step_NNNNNNNN.safetensors")
 
 
-@pytest.mark.parametrize("flip", [0x01, 0x05, 0x20, 0xFF])
-def test_a_changed_byte_is_seen(tmp_path, flip):
-    path = save(tmp_path, 1, TENSORS, {"a": 1})
-    whole = path.read_bytes()
-    header = 8 + int.from_bytes(whole[:8], "little")
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
-        with pytest.raises(DamagedCheckpoint) as caught:
-            load(path)
-        if place >= header:
-            assert "does not agree with its digest" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "old, new", [(b'"F32"', b'"I32"'), (b"[1,1,2,3]", b"[1,1,3,2]"), (b'"tokens"', b'"tokenz"')]
-)
-def test_another_type_shape_or_name_is_seen(tmp_path, old, new):
-    path = save(tmp_path, 1, TENSORS, {})
-    whole = path.read_bytes()
-    assert whole.count(old) == 1
-    path.write_bytes(whole.replace(old, new))
-    with pytest.raises(DamagedCheckpoint, match="does not agree with its digest"):
-        load(path)
-
-
-def test_what_others_wrote(tmp_path):
-    path = tmp_path / "step_00000005.safetensors"
-    text = dict.fromkeys(["cut short or are no safetensors file", "\n  try: an older checkpoint"])
-    for content in (b"", b"PK\x03\x04 a zip", b"\x80\x04." * 500, b"{}" * 100, bytes(1000)):
-        path.write_bytes(content)
-        with pytest.raises(DamagedCheckpoint) as caught:
-            load(path)
-        assert all(part in str(caught.value) for part in text)
-    safetensors.numpy.save_file(TENSORS, path)
-    with pytest.raises(
-        DamagedCheckpoint,
-        match=r"it is a safetensors file, but no checkpoint of ttkit\n  try: safetensors.numpy.load_file",
-    ):
-        load(path)
-    header = json.dumps(
-        {
-            "__metadata__": {"format": "pt"},
-            "w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
-        }
-    ).encode()
-    # a published model: NumPy has no bfloat16
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(DamagedCheckpoint, match="but no checkpoint of ttkit"):
-        load(path)
-    safetensors.numpy.save_file(TENSORS, path, {checkpoint.MARK: "2"})
-    with pytest.raises(DamagedCheckpoint, match="its format is 2, this ttkit reads 1"):
-        load(path)
-    safetensors.numpy.save_file(TENSORS, path, {checkpoint.MARK: checkpoint.FORMAT})
-    with pytest.raises(DamagedCheckpoint, match="does not agree with its digest"):
-        load(path)
-    with pytest.raises(
-        DamagedCheckpoint,
-        match=r"none of 1 is whole:\n  load .*step_00000005.safetensors: its content",
-    ):
-        latest(tmp_path)
-
-
-def test_nothing_there(tmp_path):
-    with pytest.raises(TTKitError, match="there is no such folder"):
-        latest(tmp_path / "no")
-    with pytest.raises(TTKitError, match=r"it holds no step_NNNNNNNN.safetensors"):
-        latest(tmp_path)
-    for path, reason in ((tmp_path / "no", "No such file or directory"), ("a\0b", "null byte")):
-        with pytest.raises(TTKitError, match=f"it cannot be read: .*{reason}") as caught:
-            load(path)
-        assert not isinstance(caught.value, DamagedCheckpoint)
-
-
-def test_the_kernels_own_limit(tmp_path):
+def test_a_save_that_fails_leaves_the_others(tmp_path, monkeypatch):
     good = save(tmp_path, 1, TENSORS, {})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        with pytest.raises(TTKitError, match="it cannot be written: File too large"):
-            save(tmp_path, 2, {"big": np.zeros(100_000, np.float32)}, {}, keep=1)
+        big = {"big": np.zeros(100_000, np.float32)}
+        refused(lambda: save(tmp_path, 2, big, {}, keep=1), "cannot be written: File too large")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert names(tmp_path) == [good.name] and latest(tmp_path) == good
-
-
-def test_a_stopped_save_cleans_up(tmp_path, monkeypatch):
-    def stop(file):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", stop)
-    with pytest.raises(KeyboardInterrupt):
-        save(tmp_path, 1, TENSORS, {})
-    assert names(tmp_path) == []
-
-
-def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "file").write_text("")
-    for where in ("file", "file/below"):
-        with pytest.raises(
-            TTKitError, match=r"it cannot be written: (File exists|Not a directory)"
-        ):
-            save(tmp_path / where, 1, TENSORS, {})
-    assert checkpoints(tmp_path / "file") == []
+    refused(lambda: save(tmp_path / "file", 1, TENSORS, {}), "save step 1", "File exists")
 
 
 def test_tensors_of_another_model():
-    here = {f"blocks.{i}.weight": (1, 1, 4, 4) for i in range(5)} | {"bias": (1, 1, 1, 4)}
-    check_matches(here, {name: np.zeros(shape) for name, shape in here.items()})
-    there = {
-        "bias": np.zeros((1, 1, 1, 8)),
-        "head": np.zeros((1, 1, 2, 2)),
-    }
+    config = TransformerConfig(num_heads=1, embedding_dim=32, num_blocks=1, vocab_size=32)
+    model = create_model(config, Layout()).parameters()
+    there = {name: np.zeros(parameter.global_shape) for name, parameter in model.items()}
+    checkpoint.check_matches(model, there)
+    there["norm.bias"] = np.zeros((1, 1, 1, 8))
+    there["other"] = there.pop("position")
     with pytest.raises(TTKitError) as caught:
-        check_matches(here, there, "resume from step 7")
+        checkpoint.check_matches(model, there)
     assert str(caught.value).splitlines() == [
-        "resume from step 7: 7 tensors are not those of the model",
-        "  blocks.0.weight is missing, the model has [1, 1, 4, 4]",
-        "  blocks.1.weight is missing, the model has [1, 1, 4, 4]",
-        "  blocks.2.weight is missing, the model has [1, 1, 4, 4]",
+        "load into the model: 3 tensors are not those of the model",
+        "  position is missing, the model has [1, 1, 128, 32]",
+        "  norm.bias is [1, 1, 1, 8], the model has [1, 1, 1, 32]",
+        "  other is [1, 1, 128, 32], the model has none",
         "  try: the model configuration that the checkpoint was made with",
     ]
-    with pytest.raises(TTKitError, match=r"bias is \[1, 1, 1, 8\], the model has \[1, 1, 1, 4\]"):
-        check_matches({"bias": here["bias"]}, {"bias": there["bias"]})
-    with pytest.raises(TTKitError, match=r"head is \[1, 1, 2, 2\], the model has none"):
-        check_matches({}, {"head": there["head"]})
 
 
-def test_no_warning_without_a_reason(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        save(tmp_path, 1, TENSORS, {})
-        assert latest(tmp_path).stem == "step_00000001"
+# ------------------------------------------------------------ the log
+def test_a_checkpoint_is_as_big_at_the_last_step_as_at_the_first(tmp_path):
+    trained(tmp_path, 1)
+    (first,) = checkpoint.checkpoints(tmp_path)
+    assert sorted(checkpoint.load(first)[1]) == ["optimizer_steps", "settings", "step", "tokenizer"]
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.history = [Record(step + 1, 1.0, 1e-3, 0.1, 100.0) for step in range(50_000)]
+        run.steps = 50_000
+        (tmp_path / LOG).unlink()  # it is written anew where it is not as this run left it
+        run.fit(1, show=False)
+        size = (tmp_path / LOG).stat().st_size
+        run.fit(1, show=False)
+        assert size < (tmp_path / LOG).stat().st_size < size + 300
+    assert abs(checkpoint.latest(tmp_path).stat().st_size - first.stat().st_size) < 100
+    with trainer(checkpoint_dir=str(tmp_path)) as again:
+        assert again.history == run.history and len(again.history) == 50_002
+
+
+def test_a_checkpoint_without_its_log_goes_on(tmp_path):
+    trained(tmp_path, 3)
+    (tmp_path / LOG).unlink()
+    run = trained(tmp_path, 1)
+    assert [record.step for record in run.history] == [4] and run.history[0].loss == losses(4)[3]
+
+
+# ------------------------------------------------------------ which checkpoint
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.fit(2, show=False)
+        name, parameter = next(iter(run.parameters.items()))
+        parameter.place(np.full(parameter.global_shape, np.nan, np.float32))
+        run.steps = 3
+        refused(
+            run.save,
+            "save step 3",
+            f"the update of step 3 left numbers in model/{name} that are not finite",
+            "step 2 again: Trainer(..., step=2)",
+        )
+        with np.errstate(all="ignore"):
+            refused(run.step, "step 4: the loss is nan", "ttkit train --step 2")
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step_00000002.safetensors"]
+
+
+def test_an_earlier_step_is_chosen_by_its_number(tmp_path):
+    run = trained(tmp_path, 4)
+    newest = checkpoint.latest(tmp_path)
+    refused(
+        lambda: trainer_at(tmp_path, 1),
+        "it has no checkpoint of step 1",
+        "one of the steps 4, 3, 2",
+    )
+    with trainer_at(tmp_path, 2) as again:
+        # nothing is touched before it trains
+        assert again.history == run.history[:2] and newest.exists()
+        again.fit(1, show=False)
+    assert sorted(path.name for path in tmp_path.glob("step*")) == [
+        "step_00000002.safetensors",
+        "step_00000003.safetensors",
+        "step_00000003.safetensors.set_aside",
+        "step_00000004.safetensors.set_aside",
+    ]
+    assert [record.loss for record in again.history] == losses(3)
+    assert len((tmp_path / LOG).read_text().splitlines()) == 3
+
+
+def trainer_at(folder, step):
+    return trainer(checkpoint_dir=str(folder), step=step)
+
+
+def test_the_step_on_the_command(tmp_path, capsys):
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"training_config: {{batch_size: 4, max_steps: 3, tokenizer_type: byte, checkpoint_dir: "
+        f"{tmp_path}/kept, model_save_interval: 1, eval_every: 0}}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, "
+        "max_sequence_length: 32}\n"
+    )
+    assert cli.main(["train", "--config", str(file)]) == 0
+    assert cli.main(["train", "--config", str(file), "--step", "2"]) == 0
+    assert "Going on from step 2" in capsys.readouterr().out
+    assert cli.main(["train", "--config", str(file), "--step", "9"]) == 1
+    assert "it has no checkpoint of step 9" in capsys.readouterr().err
+
+
+def test_another_tokenizer_is_refused(tmp_path):
+    trained(tmp_path, 1)
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"),
+        "its tokenizer_type is byte, the configuration says char",
+        "tokenizer_type: byte",
+    )
+
+
+def test_another_tokenizer_path_is_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(BPETokenizer.train("the mesh").to_dict()["tokenizer"]))
+    options = {"tokenizer_type": "bpe", "tokenizer_path": str(path)}
+    trained(tmp_path / "run", 1, **options)
+    for other in (None, "another.json"):
+        changed = options | {"tokenizer_path": other}
+        refused(
+            lambda changed=changed: trainer(checkpoint_dir=str(tmp_path / "run"), **changed),
+            f"its tokenizer_path is {path}, the configuration says {other}",
+            f"tokenizer_path: {path}",
+        )
+    path.unlink()  # the checkpoint has the tokenizer
+    assert trained(tmp_path / "run", 1, **options).steps == 2
+
+
+# ------------------------------------------------------------ what is shown
+def records(first, last, validation=None):
+    return [
+        Record(step, 6 / step, 1e-3, 0.5, 1000.0 * step, validation and validation + step)
+        for step in range(first, last + 1)
+    ]
+
+
+def test_it_is_a_list_of_records():
+    given = records(1, 5)
+    history = History(given, Path("ck"))
+    assert history == given and given == history and history != given[:4]
+    assert len(history) == 5 and history[-1].loss == 6 / 5 and [*history] == given
+    for same in (pickle.loads(pickle.dumps(history)), copy.deepcopy(history)):
+        assert same == history and same.checkpoint == Path("ck")
+
+
+def test_it_shows_itself_in_five_lines(monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "1")
+    history = History(records(1, 400, 2.0), Path("ck/step_00000400.safetensors"))
+    assert repr(history).splitlines() == [
+        "400 steps, 1 to 400",
+        "loss 6 at first, 0.015 at last",
+        "best validation loss 3, at step 1",
+        "200 s, 200,500 tokens/s (measured)",
+        "checkpoint: ck/step_00000400.safetensors",
+    ]
+    assert history._repr_html_().count("<br>") == 4 and "200,500" in history._repr_html_()
+    assert repr(History()) == "no steps"
+    assert "checkpoint: a&lt;b" in History(records(1, 1), Path("a<b"))._repr_html_()
+
+
+def test_what_is_measured_is_not_shown_where_outputs_are_compared(monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "0")
+    assert repr(History(records(1, 1))) == "1 step, 1 to 1\nloss 6 at first, 6 at last"
+
+
+def test_fit_returns_it_with_its_checkpoint(tmp_path):
+    with trainer(eval_every=2, checkpoint_dir=str(tmp_path)) as run:
+        first = run.fit(2, show=False)
+        path = tmp_path / "step_00000002.safetensors"
+        assert first.checkpoint == path and path.exists()
+        assert [*first, *run.fit(1, show=False)] == run.history
+        assert isinstance(run.history, History)
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        assert isinstance(run.history, History) and len(run.history) == 3
+    with trainer() as run:
+        assert run.fit(1, show=False).checkpoint is None

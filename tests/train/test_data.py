@@ -79,7 +79,7 @@ def test_errors_name_the_file(tmp_path):
     (tmp_path / "in" / "picture.png").write_bytes(b"\x89PNG\r\n")
     wrong = {
         "in/picture.png cannot be read as UTF-8 text: 'utf-8' codec": tmp_path / "in",
-        "cannot be read as UTF-8 text: No such file": tmp_path / "no",
+        "cannot be read as UTF-8 text: [Errno 2] No such file": tmp_path / "no",
     }
     for rule, path in wrong.items():
         with pytest.raises(TTKitError) as caught:

@@ -225,28 +225,6 @@ def test_the_gradient_of_the_sum_over_devices(name, shape, axis):
 
 
 @each_axis
-def test_the_gradient_of_values_that_all_devices_share(shape, axis):
-    """broadcast and scatter take one value that devices have copies of: its gradient, on each,
-    is the sum over what all did with it.
-    """
-    x = np.broadcast_to(random((1, 1), 1, 1, 12, 24), (*shape, 1, 1, 12, 24))
-    weights = random(shape, 1, 1, 12, 24, seed=1)
-    with opened(Form(shape)) as mesh:
-        copies = Tensor(spread(mesh, x))
-        (broadcast(copies, axis) * Tensor(spread(mesh, weights), requires_grad=False)).backward()
-        np.testing.assert_allclose(
-            collected(copies.get_grad(), shape), summed(weights, axis), atol=1e-5
-        )
-
-        copies = Tensor(spread(mesh, x))
-        part = sliced(weights, axis, 3)
-        (scatter(copies, 3, axis) * Tensor(spread(mesh, part), requires_grad=False)).backward()
-        np.testing.assert_allclose(
-            collected(copies.get_grad(), shape), joined(part, axis, 3), atol=1e-5
-        )
-
-
-@each_axis
 def test_cross_entropy_over_parts_of_the_vocabulary(shape, axis):
     """Each line of devices has other logits and targets; within a line each device has its part
     of the vocabulary.
@@ -305,17 +283,6 @@ def test_synchronize_gradients_is_the_mean_over_replicas(shape, axis):
             np.testing.assert_allclose(
                 collected(parameters[name].get_grad(), shape), want, atol=1e-6
             )
-
-
-def test_synchronize_gradients_over_both_axes():
-    a = random((2, 3), 1, 1, 2, 3)
-    with opened(Form((2, 3))) as mesh:
-        parameters = weights(mesh, a=a)
-        synchronize_gradients(parameters, [0, 1])
-        have = collected(parameters["a"].get_grad(), (2, 3))
-        np.testing.assert_allclose(
-            have, np.broadcast_to(a.mean((0, 1), keepdims=True), a.shape), atol=1e-6
-        )
 
 
 def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):

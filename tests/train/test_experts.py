@@ -26,9 +26,8 @@ from ttkit.train.config.settings import (
 )
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
-from ttkit.train.parallel import distributed
-from ttkit.train.pipeline.trainer import PipelineTrainer
 from ttkit.train.run import optimizers
+from ttkit.train.run.pipeline import PipelineTrainer
 
 ONE = Form()
 SMALL = TransformerConfig(
@@ -347,15 +346,6 @@ def test_models_that_do_not_fit(changes, form, text):
     with pytest.raises(TTKitError, match=text) as error:
         create_model(layout.config, form.layout(None))
     assert "\n  try: " in str(error.value)
-
-
-def test_ttmls_mean_of_gradients_knows_no_experts():
-    given = case(form=Form((1, 4), 1, ep=True))
-    with opened(given.form) as mesh:
-        model = filled(given, mesh)
-        backward(given, model)
-        with pytest.raises(TTKitError, match="the groups have other experts each"):
-            distributed.synchronize_gradients(model.parameters(), [1])
 
 
 def test_text_is_the_same_on_every_layout():

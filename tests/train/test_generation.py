@@ -128,9 +128,6 @@ def test_errors():
         ):
             generate(sampler, [[1, 2, 3], [1]], 15)
         assert [len(text) for text in generate(sampler, [[1, 2, 3], [1]], 14)] == [17, 15]
-        for wrong in ({"temperature": -1.0}, {"top_k": 0}, {"new_tokens": -1}):
-            with pytest.raises(ValueError, match="try: "):
-                generate(sampler, [[1], [2]], **({"new_tokens": 3} | wrong))
 
 
 def test_a_trainer_samples_on_every_mesh():

@@ -44,7 +44,7 @@ device_config:
 
 def write(folder, run, workers, **changes):
     """A configuration file of a run; a hierarchical one has no stages."""
-    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers, run.sockets))
+    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers))
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
@@ -102,10 +102,10 @@ CASES = [
     ),
 ]
 LONG = [
-    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
+    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model))
     for tiers in (2, 3)
     for workers in (1, 2, 3, 4)
-    for model, sockets in ((SMALL, "fabric"), (replace(LLAMA, num_blocks=2), "mpi"))
+    for model in (SMALL, replace(LLAMA, num_blocks=2))
 ]
 
 
@@ -180,7 +180,7 @@ def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
     assert "of rank 1, worker: nothing came in 15 s" in output, output
 
 
-@pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])
+@pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2)])
 def test_ranks_that_are_no_tiers_are_refused(world, workers):
     with pytest.raises(TTKitError, match="2-tier"):
         role_of(0, world, workers)
@@ -203,10 +203,7 @@ def test_the_guides_configuration(tmp_path):
     path = tmp_path / "guide.yaml"
     path.write_text(GUIDE)
     settings = read_settings(path)
-    assert (settings.multihost_config.num_workers, settings.multihost_config.socket_type) == (
-        2,
-        "fabric",
-    )
+    assert settings.multihost_config == MultihostConfig(True, 2, "fabric")
     layout = Layout.of(settings)
     assert (layout.axes, layout.dp) == ((("dp", 1),), 8)
     assert settings.training_config.max_steps == 1000

@@ -101,20 +101,6 @@ def test_one_device_has_torchs_gradients(torch, case):
     check_with_torch(case)
 
 
-@pytest.mark.long
-@settings(max_examples=300, **quiet)
-@given(cases())
-def test_every_gradient_in_hundreds_of_layouts(case):
-    check(case)
-
-
-@pytest.mark.long
-@settings(max_examples=300, **quiet)
-@given(cases())
-def test_one_device_has_torchs_gradients_in_hundreds_of_models(torch, case):
-    check_with_torch(case)
-
-
 def small(kind, form=ONE, **changes):
     config = TransformerConfig(
         kind,

@@ -11,7 +11,7 @@ import pytest
 from formulas import attention, gradients, tolerance
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor
 from ttkit.train.config.layout import Layout
@@ -138,14 +138,6 @@ def test_causal_mask(one, length, heads, groups):
 
     shapes = [(2, n, length, 4) for n in (heads, groups, groups)]
     compare(one, ours, lambda *qkv: attention(*qkv, formulas.causal(length)), shapes)
-
-
-def test_heads_that_share_no_groups_evenly(one):
-    q, k = (
-        Tensor.from_numpy(np.zeros((1, heads, 2, 4), np.float32), device=one) for heads in (5, 2)
-    )
-    with pytest.raises(TTKitError, match=r"5 query heads do not share 2 groups(.|\n)*try: "):
-        ops.scaled_dot_product_attention(q, k, k)
 
 
 def test_rope_turns_neighbours_as_complex_numbers(one):

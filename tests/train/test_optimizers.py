@@ -161,15 +161,6 @@ def test_the_state_goes_on_on_another_mesh(name, there):
         assert np.array_equal(moved[key], straight[key]), key
 
 
-def test_the_state_of_another_model(one):
-    parameters = placed(ONE, one)
-    optimizer = AdamW(parameters, AdamWConfig.make(0.05))
-    with pytest.raises(TTKitError, match=r"exp_avg/elsewhere is of another model(.|\n)*try: "):
-        optimizer.load_state_dict(
-            {"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}}
-        )
-
-
 def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
     with pytest.raises(
@@ -215,12 +206,6 @@ def test_a_tensor_that_is_no_parameter_is_trained(one):
     tensor.set_grad(ttnn.ones_like(tensor.get_value()))
     SGD({"w": tensor}, SGDConfig.make(0.25)).step()
     assert np.array_equal(ttkit.to_numpy(tensor.get_value()), np.full((1, 1, 32, 32), 0.75))
-
-
-def test_nesterov_asks_for_plain_momentum():
-    for momentum, dampening in ((0.0, 0.0), (0.9, 0.1)):
-        with pytest.raises(TTKitError, match=r"nesterov needs momentum(.|\n)*try: "):
-            SGDConfig.make(0.1, momentum, dampening, nesterov=True)
 
 
 @pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])

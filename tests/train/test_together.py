@@ -23,7 +23,7 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run.pipeline import PipelineTrainer
 
 TEXT = LINE * 12
 STRATEGIES = ("ddp", "cp", "tp")

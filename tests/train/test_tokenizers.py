@@ -105,15 +105,6 @@ def test_a_text_with_few_pairs_has_a_small_vocabulary():
     )
 
 
-def test_halves_of_surrogate_pairs_are_no_text():
-    assert (
-        BPE.decode(BPE.encode("a\ud800b"))
-        == ByteTokenizer().decode(ByteTokenizer().encode("a\ud800b"))
-        == "a?b"
-    )
-    assert BPETokenizer.train("a\ud800 " * 9).vocab_size > 256
-
-
 @pytest.mark.parametrize(
     "tokenizer", [ByteTokenizer(), CharTokenizer("mesh é"), BPE], ids=["byte", "char", "bpe"]
 )
@@ -145,28 +136,18 @@ WRONG = {
     "Unknown tokenizer_type: word\n  try: one of byte, char, bpe": lambda path: make_tokenizer(
         "word", "text"
     ),
-    "from a dictionary: Unknown tokenizer_type: None": lambda path: tokenizer_from_dict({}),
-    "char, or an entry is missing": lambda path: tokenizer_from_dict({"tokenizer_type": "char"}),
-    "not a tokenizer of the tokenizers library": lambda path: tokenizer_from_dict(
-        {"tokenizer_type": "bpe", "tokenizer": {"model": 1}}
-    ),
     "the bytes alone are 256": lambda path: BPETokenizer.train("text", 255),
     "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary": lambda path: (
         CharTokenizer("mesh").encode("méshé")
     ),
-    "decode 2 ids: id 256 is not one of the 256 in the vocabulary": lambda path: (
-        ByteTokenizer().decode([1, 256])
-    ),
-    "id -1 is not one of the 4": lambda path: CharTokenizer("mesh").decode([-1]),
-    "id 512 is not one of the 512": lambda path: BPE.decode(np.array([512], np.uint32)),
-    "none.json'): it cannot be read: No such file or directory": lambda path: BPETokenizer.load(
-        path / "none.json"
+    "none.json'): no tokenizer.json of the tokenizers library: [Errno 2] No such file": lambda path: (
+        BPETokenizer.load(path / "none.json")
     ),
 }
 
 
 @pytest.mark.parametrize("rule", WRONG)
 def test_errors(rule, tmp_path):
-    with pytest.raises((TTKitError, ValueError, TypeError, IndexError)) as caught:
+    with pytest.raises((TTKitError, ValueError)) as caught:
         WRONG[rule](tmp_path)
     assert rule in str(caught.value) and "\n  try: " in str(caught.value)

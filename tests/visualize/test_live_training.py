@@ -10,7 +10,7 @@ import pytest
 from visualize.test_plans import record, run
 
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.run.run_folder import Record
+from ttkit.train.run.checkpoint import Record
 from ttkit.visualize import widgets
 from ttkit.visualize.widgets import live_training
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ttkit.train.config.settings import Settings, TrainingConfig
-from ttkit.train.run.run_folder import Record
+from ttkit.train.run.checkpoint import Record
 from ttkit.visualize.charts.plans import loss_curves, pareto
 
 

@@ -197,11 +197,11 @@ def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] =
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
     counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
-    blocks = split_blocks(config, layout.pp, per_stage=per_stage)
+    blocks = split_blocks(config, layout.pp, per_stage)
     last = layout.pp - 1
     return [
         Stage((i == 0, i == last), len(part), count)
-        for i, ((part,), count) in enumerate(zip(blocks, counts))
+        for i, (part, count) in enumerate(zip(blocks, counts))
     ]
 
 

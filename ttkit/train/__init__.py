@@ -3,7 +3,7 @@
 Read it in this order: `config` (settings, and the layout over a mesh), `context` (the open mesh),
 `autograd` (gradients), `parallel.distributed` (collectives with gradients), `model` (layers),
 `run.optimizers`, `run.data` and `run.tokenizers`, then `run.trainer`: one step from top to bottom.
-`parallel.ranks`, `pipeline` and `run.hierarchy` train on several ranks.
+`run.pipeline` and `run.hierarchy` train on several ranks.
 
 Example:
     >>> from ttkit.train import AutoContext, DistributedConfig
@@ -24,9 +24,7 @@ _NAMES = {
     "model.attention": "",
     "model.experts": "",
     "model.modules": "",
-    "config.axes": "parallel_axes",
     "autograd.tensor": "Tensor no_grad",
-    "run.checkpoint": "DamagedCheckpoint check_matches",
     "config.settings": "Settings",
     "config.files": "read_settings",
     "context": "AutoContext DistributedConfig ParallelismContext",
@@ -34,10 +32,11 @@ _NAMES = {
     "parallel.distributed": "synchronize_gradients",
     "run.generation": "Sampler generate",
     "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
-    "model.models": "GPT Llama create_model",
+    "model.models": "Transformer create_model",
     "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
+    "config.axes": "parallel_axes",
     "config.layout": "Layout",
-    "pipeline.trainer": "PipelineTrainer",
+    "run.pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "
     "tokenizer_from_dict",

@@ -13,7 +13,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd.tensor import Tensor
 from ttkit.train.config.settings import TransformerConfig
-from ttkit.train.context import AutoContext
+from ttkit.train.context import AutoContext, current_layout
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import Linear, Module
 from ttkit.train.model.parameter import Parameter
@@ -75,8 +75,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
         reduce: as in ttml; only the mean is available here.
     """
     batch, _, length, width = prediction.shape()
-    numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)
-    tokens = Tensor.from_numpy(numbers).get_value()
+    tokens = current_layout().numbers(width)
     targets = ttnn.reshape(target.get_value(), (batch, 1, 1, length))
     return distributed.cross_entropy_loss(prediction, targets, tokens)
 

@@ -16,7 +16,7 @@ def train(words: Sequence[str]) -> int:
     parser.add_argument("--config", required=True, metavar="FILE", help=config)
     plan = "print axes, shards, memory, bytes and modelled times; open and train nothing"
     parser.add_argument("--plan", action="store_true", help=plan)
-    system = "the machine to plan for, such as galaxy (default: the one in use)"
+    system = "with --plan, the machine to plan for, such as galaxy (default: the one in use)"
     parser.add_argument("--system", metavar="NAME", help=system)
     step = "continue from the checkpoint of step N (default: the newest); later ones are set aside"
     parser.add_argument("--step", type=int, metavar="N", help=step)
@@ -27,9 +27,7 @@ def train(words: Sequence[str]) -> int:
 
         print(training_plan(settings, asked.system))
         return 0
-    if asked.system:
-        parser.error("--system is for --plan; TTKIT_SYSTEM chooses the simulated machine")
-    from ttkit.train.pipeline.trainer import PipelineTrainer
+    from ttkit.train.run.pipeline import PipelineTrainer
     from ttkit.train.run.trainer import Trainer
 
     kind = PipelineTrainer if settings.device_config.enable_pp else Trainer

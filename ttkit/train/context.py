@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.axes import enabled_axes
+from ttkit.train.config.axes import enabled, parallel_axes
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 
@@ -33,18 +33,15 @@ class DistributedContext:
     """
 
     def __init__(self) -> None:
-        ttnn = backend.load()
-        ttnn.init_distributed_context()
-        self._rank = int(ttnn.distributed_context_get_rank())
-        self._size = int(ttnn.distributed_context_get_size())
+        backend.load().init_distributed_context()
 
     def size(self) -> int:
         """How many ranks there are."""
-        return self._size
+        return int(backend.load().distributed_context_get_size())
 
     def rank(self) -> int:
         """The number of this rank."""
-        return self._rank
+        return int(backend.load().distributed_context_get_rank())
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -100,7 +97,7 @@ class ParallelismContext:
     """
 
     def __init__(self, device: Any, config: DistributedConfig):
-        self.layout = Layout(axes=enabled_axes(device.shape, config)).on(device)
+        self.layout = Layout(axes=parallel_axes(device.shape, enabled(config))).on(device)
 
     def __repr__(self) -> str:
         shape = tuple(self.layout.device.shape)
@@ -211,12 +208,8 @@ class AutoContext:
                 `ttnn.open_mesh_device` refuses.
         """
         asked = f"open_device({mesh_shape!r})"
-        shape = (1, 1) if mesh_shape is None else mesh_shape
-        if not (
-            isinstance(shape, (list, tuple))
-            and len(shape) == 2
-            and all(type(n) is int for n in shape)
-        ):
+        shape = (1, 1) if mesh_shape is None else tuple(mesh_shape)
+        if len(shape) != 2:
             rule = "mesh_shape must be a list/tuple of 2 integers: [rows, cols]"
             fail(asked, rule, "mesh_shape=[2, 4]")
         if self._device is not None:
@@ -233,7 +226,7 @@ class AutoContext:
             )
         try:
             if several and not device_ids:
-                _check_shape(tuple(shape), asked)
+                _check_shape(shape, asked)
             self._device = ttnn.open_mesh_device(
                 ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or [])
             )
@@ -297,7 +290,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.pipeline.mesh_sockets import SocketManager
+        from ttkit.train.parallel.mesh_sockets import SocketManager
 
         return SocketManager()
 
@@ -366,7 +359,7 @@ def open_layout(settings: Settings) -> Layout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
-        TTKitError: another mesh is open, or its axes are assigned to other strategies.
+        TTKitError: another mesh is open.
     """
     context, device = AutoContext.get_instance(), settings.device_config
     layout = Layout.of(settings)
@@ -376,18 +369,10 @@ def open_layout(settings: Settings) -> Layout:
     if opened != wanted:
         rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
         fail("Trainer", rule, "AutoContext.close_device() first")
-    if layout.axes and not context.is_parallelism_context_initialized():
+    context.reset_parallelism_context()  # An earlier run may have made one with other axes.
+    if layout.axes:
         enabled = device.enable_ddp, device.enable_tp, device.enable_cp
         context.initialize_parallelism_context(DistributedConfig(*enabled))
-    # An earlier run may have made this context with other axes.
-    if context.is_parallelism_context_initialized():
-        axes = context.get_parallelism_context()
-        if axes.layout.axes != layout.axes:
-            asked = ", ".join(
-                f"{key}: {getattr(device, key)}" for key in ("enable_ddp", "enable_tp", "enable_cp")
-            )
-            rule = f"the context has {axes}, the configuration {asked}"
-            fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
     return layout.on(context.get_device())
 
 

@@ -9,21 +9,80 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ttkit.errors import fail
-from ttkit.hardware import System, current_system
+import psutil
+
+from ttkit.backend import is_simulated
+from ttkit.errors import OutOfMemoryError, fail
+from ttkit.hardware import System, current_machine, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
-from ttkit.plans import Topology, topology
+from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
-from ttkit.train.memory import tiled
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.words import Tables
+from ttkit.train.model.parameter import Parameter, tiled
+from ttkit.words import Tables, short
+
+MASTER_BYTES = 4  # A master weight is a float32 copy.
+
+
+def state_bytes(parameters: Sequence[Parameter], training: TrainingConfig) -> dict[str, int]:
+    """Return the bytes of weights, gradients and optimizer state on each chip."""
+    size, stage = ELEMENT_BYTES[training.precision], parameters[0].layout.zero
+    whole = sum(tiled(parameter.local_shape) for parameter in parameters)
+    own = sum(tiled(parameter.shard_shape) for parameter in parameters)
+    asked = training.optimizer or {}
+    if asked.get("type", "AdamW") == "SGD":
+        optimizer = size if asked.get("momentum") else 0
+    elif size < MASTER_BYTES and asked.get("master_weights", True):
+        optimizer = 3 * MASTER_BYTES  # AdamW keeps two moments and the master weight.
+    else:
+        optimizer = 2 * size
+    return {
+        "weights": size * (own if stage == 3 else whole),
+        "gradients": size * (own if stage >= 2 else whole),
+        "optimizer": optimizer * own,
+    }
+
+
+def check_memory(
+    model: TransformerConfig,
+    config: TrainingConfig,
+    parameters: Sequence[Parameter],
+    on_one_process: bool,
+) -> None:
+    """Compare weights, gradients and optimizer state with a chip's DRAM and, on the simulator,
+    with the host's memory.
+
+    Raises:
+        OutOfMemoryError: they do not fit.
+    """
+    asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
+    host = 0
+    for layout in {id(p.layout.device): p.layout for p in parameters}.values():
+        mine = [p for p in parameters if p.layout.device is layout.device]
+        state = state_bytes(mine, config)
+        needed, dram = sum(state.values()), current_machine().chip.dram_bytes
+        parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
+        if needed > dram:
+            rule = f"a chip has {short(dram, 'B')} of DRAM and must hold {short(needed, 'B')}"
+            cure = (
+                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
+                "ttkit train --plan shows the parts"
+            )
+            fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
+        # The simulator keeps data-parallel replicas in one array.
+        host += needed * (layout.tp if on_one_process else 1)
+        free = psutil.virtual_memory().available
+        if is_simulated() and host > free:
+            rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"
+            cure = "a smaller model, or a host with more memory"
+            fail(asked, f"{rule} and has {short(free, 'B')} free", cure, OutOfMemoryError)
 
 
 class Part(NamedTuple):
@@ -59,32 +118,6 @@ class TrainingPlan(Tables):
     def config(self) -> TransformerConfig:
         """The model's sizes."""
         return self.settings.transformer_config
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """The mesh axis of each strategy that is on, as {"ddp": 0, "tp": 1}."""
-        return {name.lower(): axis for name, axis, _ in self.layout.strategies()}
-
-    @property
-    def ddp(self) -> int:
-        """The data-parallel replicas, which share the batch."""
-        return self.model.layout.dp
-
-    @property
-    def tp(self) -> int:
-        """Chips that share each layer."""
-        return self.model.layout.tp
-
-    @functools.cached_property
-    def topology(self) -> Topology:
-        """The chips of the mesh and their cables."""
-        shape: Any = self.settings.device_config.mesh_shape
-        return topology(self.system, shape)
-
-    @property
-    def passes(self) -> int:
-        """How often a step goes forward and backward: once for each micro-batch."""
-        return self.settings.training_config.gradient_accumulation_steps
 
     @functools.cached_property
     def parts(self) -> list[Part]:
@@ -127,7 +160,7 @@ class TrainingPlan(Tables):
         layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
-        place = Place(shape, self.layout.axes or (), layout.dp // self.ddp, hosts)
+        place = Place(shape, self.layout.axes or (), layout.dp // self.model.layout.dp, hosts)
         job = Job(
             replace(model, experimental=None),
             training.batch_size,
@@ -213,7 +246,7 @@ class TrainingPlan(Tables):
                 narrow | {"optimizer": {"type": "AdamW", "master_weights": False}},
             ),
         ]
-        for stage in range(self.layout.zero + 1, 4) if self.ddp > 1 else ():
+        for stage in range(self.layout.zero + 1, 4) if self.model.layout.dp > 1 else ():
             shared = replace(self.settings.layout, zero=stage)  # type: ignore[arg-type]
             settings = replace(self.settings, layout=shared)
             yield f"layout: {{zero: {stage}}}", replace(self, settings=settings)
@@ -242,25 +275,21 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
-            or a pipeline has several chunks on a stage.
+        TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the
+            mesh.
 
     Example:
         >>> from ttkit.train import read_settings
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
         >>> plan = training_plan(settings, "galaxy")
-        >>> plan.parameters, plan.axes, plan.ddp, plan.tp
-        (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)
+        >>> plan.parameters, plan.layout.axes, str(plan.layout)
+        (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device = settings.device_config
-    pipeline = settings.multihost_config.pipeline_parallel_config
-    if device.enable_pp and pipeline and pipeline.chunks_per_rank > 1:
-        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
-        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
     model, layout = settings.transformer_config, Layout.of(settings)
-    (first,), *_ = split_blocks(model, layout.pp, per_stage=settings.multihost_config.shares)
+    first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]
     on_one_mesh = layout.along(device.mesh_shape)
     plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
     layout.check(model, settings.training_config.batch_size, model.max_sequence_length)

@@ -14,7 +14,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.pipeline.p2p import Sockets
+from ttkit.train.parallel.mesh_sockets import sockets
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
@@ -135,14 +135,15 @@ def channel():
     os.environ.update(TT_MESH_ID=str(RANK), TT_MESH_HOST_RANK="0")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    sockets = Sockets(mesh, 1 - RANK)
+    found = sockets(mesh, 1 - RANK)
     for dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
         wanted = ttnn.typecast(ttnn.multiply(tensor(mesh, 4), 9.0), dtype)
         for sender in (0, 1):
             if RANK == sender:
-                sockets.send(wanted)
+                ttnn.experimental.send_async(wanted, found[sender])
             else:
-                got = sockets.receive(ttnn.zeros_like(wanted))
+                like = ttnn.zeros_like(wanted)
+                got = ttnn.experimental.recv_async(like, found[sender])[0]
                 assert np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
 
 

@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from pipelines import TEXT, Run
 
 from ttkit.train.config.settings import TransformerConfig
-from ttkit.train.pipeline.trainer import PipelineTrainer
+from ttkit.train.run.pipeline import PipelineTrainer
 
 given = json.loads(sys.argv[1])
 run = Run(**{**given, "model": TransformerConfig(**given["model"])})

@@ -168,8 +168,7 @@ operation("experimental.typecast", "store")(_typecast)
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
     if tensor.mesh is not None:
-        rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
-        fail(None, rule, "ttnn.typecast")
+        fail(None, "Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
@@ -313,9 +312,7 @@ def reshard(
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
     height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
-    check(
-        (height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"),
-    )
+    check((height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"))
     rows = height // num_slices
     return slice(slice_index * rows, (slice_index + 1) * rows)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import constant
-from ttkit.errors import fail
 from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
 
 # A mask adds this to the scores it hides: it is far below any real score, and finite in bfloat16.
@@ -218,9 +217,6 @@ def scaled_dot_product_attention(
     """
     batch, heads, length, width = query.shape()
     groups = key.shape()[1]
-    if heads % groups:
-        rule = f"{heads} query heads do not share {groups} groups of keys evenly"
-        fail("scaled_dot_product_attention", rule, "num_heads a multiple of num_groups")
     scale = 1 / math.sqrt(width)
     stacked = (batch, groups, heads // groups * length, width)
     q = ttnn.multiply(ttnn.reshape(query.get_value(), stacked), scale)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,14 @@ from ttkit.train.context import AutoContext, recording
 Value = Any  # A ttnn.Tensor of the simulator or of the real library.
 
 
-class Node:
+class Node(NamedTuple):
     """One recorded operation: its inputs, and how the gradient of its result becomes one of each
     input.
     """
 
-    __slots__ = ("backward", "inputs", "name")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[Tensor],
-        backward: Callable[[Value], Sequence[Value | None]],
-    ):
-        self.name, self.inputs, self.backward = name, tuple(inputs), backward
+    name: str
+    inputs: Sequence[Tensor]
+    backward: Callable[[Value], Sequence[Value | None]]
 
 
 # This node replaces one that a backward pass has used and freed.
@@ -181,33 +175,29 @@ class Tensor:
         _propagate(self, seed, retain_graph)
 
     def __add__(self, other: Tensor | float) -> Tensor:
-        if not isinstance(other, Tensor):
-            value = ttnn.add(self.full(), other)
-            return recorded("add", value, [self], lambda grad: [grad])
-        return recorded(
-            "add",
-            ttnn.add(self.full(), other.full()),
-            [self, other],
-            lambda grad: [back_to(self, grad), back_to(other, grad)],
-        )
+        inputs, y = self._with(other)
+        value = ttnn.add(self.full(), y)
+        return recorded("add", value, inputs, lambda grad: [back_to(each, grad) for each in inputs])
+
+    def _with(self, other: Tensor | float) -> tuple[list[Tensor], Value | float]:
+        """Return the operands that gradients go to, and the other operand's value."""
+        if isinstance(other, Tensor):
+            return [self, other], other.full()
+        return [self], other
 
     def __sub__(self, other: Tensor | float) -> Tensor:
         return self + other * -1
 
     def __mul__(self, other: Tensor | float) -> Tensor:
-        x = self.full()
-        if not isinstance(other, Tensor):
-            value = ttnn.multiply(x, other)
-            return recorded("mul", value, [self], lambda grad: [ttnn.multiply(grad, other)])
-        y = other.full()
+        x, (inputs, y) = self.full(), self._with(other)
 
         def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(self, ttnn.multiply(grad, y)) if self._requires_grad else None,
-                back_to(other, ttnn.multiply(grad, x)) if other._requires_grad else None,
+                back_to(each, ttnn.multiply(grad, factor)) if each._requires_grad else None
+                for each, factor in zip(inputs, (y, x))
             ]
 
-        return recorded("mul", ttnn.multiply(x, y), [self, other], backward)
+        return recorded("mul", ttnn.multiply(x, y), inputs, backward)
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -3,8 +3,8 @@
 from ttkit.lazy import attach
 
 _NAMES = {
-    "axes": "parallel_axes",
     "files": "read_settings",
+    "axes": "parallel_axes",
     "layout": "Layout",
     "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
     "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig",

@@ -14,7 +14,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.backend import from_numpy
 from ttkit.errors import fail
-from ttkit.train.config.axes import STRATEGIES, Axes, enabled_axes, parallel_axes
+from ttkit.train.config.axes import STRATEGIES, Axes, enabled, parallel_axes
 from ttkit.train.config.settings import (
     DeviceConfig,
     MultihostConfig,
@@ -123,13 +123,9 @@ class Layout:
             >>> str(Layout.of(Settings(device)))
             'DP4 TP8'
         """
-        device, multihost, shared = (
-            settings.device_config,
-            settings.multihost_config,
-            settings.layout,
-        )
-        is_off = not (device.enable_ddp or device.enable_tp or device.enable_cp)
-        axes = () if is_off else enabled_axes(device.mesh_shape, device)
+        device, shared = settings.device_config, settings.layout
+        multihost, on = settings.multihost_config, enabled(device)
+        axes = parallel_axes(device.mesh_shape, on) if on else ()
         for key, asked, strategy in (
             ("zero", shared.zero, "enable_ddp"),
             ("expert_parallel", shared.expert_parallel, "enable_ddp"),
@@ -191,9 +187,8 @@ class Layout:
         """
         axes = self.axes
         if axes is None:
-            on = [name for name in STRATEGIES if getattr(self, name.replace("ddp", "dp")) > 1]
-            found = parallel_axes(shape, on) if on else {}
-            axes = tuple((name.replace("ddp", "dp"), axis) for name, axis in found.items())
+            on = [name for name in STRATEGIES if getattr(self, name) > 1]
+            axes = parallel_axes(shape, on) if on else ()
         sizes = {"dp": 1, "cp": 1, "tp": 1} | {name: shape[axis] for name, axis in axes}
         ep = sizes["dp"] if self.ep > 1 else 1
         return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
@@ -241,7 +236,7 @@ class Layout:
     def strategies(self) -> Iterator[tuple[str, int, int]]:
         """Yield (name in a configuration, mesh axis, chips) of each strategy with an axis."""
         for name, axis in self.axes or ():
-            yield {"dp": "DDP"}.get(name, name.upper()), axis, getattr(self, name)
+            yield STRATEGIES[name].upper(), axis, getattr(self, name)
 
     def mapper(
         self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
@@ -290,6 +285,11 @@ class Layout:
         ttnn = backend.load()
         where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
+
+    def numbers(self, size: int, tp_dim: int | None = None) -> Any:
+        """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""
+        row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
+        return self.place(row, dtype=backend.load().float32, tp_dim=tp_dim)
 
     # ------------------------------------------------------------ rules
     def zero_dim(self, shape: Sequence[int]) -> int | None:
@@ -418,7 +418,7 @@ class Layout:
             parts = enumerate(split_blocks(settings.transformer_config, self.pp))
             stages = PipelineParallelConfig(
                 num_blocks=settings.transformer_config.num_blocks,
-                blocks_per_rank={rank: len(blocks) for rank, (blocks,) in parts},
+                blocks_per_rank={rank: len(blocks) for rank, blocks in parts},
                 schedule=self.schedule,  # type: ignore[arg-type]
             )
             multihost = MultihostConfig(

@@ -30,7 +30,6 @@ from typing_extensions import TypedDict
 
 from ttkit.errors import fail
 from ttkit.files import Where, did_you_mean
-from ttkit.plans.pipelines import SCHEDULES
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
@@ -256,15 +255,14 @@ class SchedulerConfig(Section):
 
 @dataclass(frozen=True)
 class PipelineParallelConfig(Section):
-    """The blocks of the model on each rank, and the schedule of the stages.
-
-    ttml does not have the last two keys.
+    """The blocks of the model on each rank, and the schedule of the stages, which ttml does not
+    have.
     """
 
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
-    schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
-    chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
+    # These schedules of `ttkit.plans` have one chunk on each stage and whole backwards.
+    schedule: Literal["one_at_a_time", "gpipe", "1f1b"] = "1f1b"
 
 
 @dataclass(frozen=True)
@@ -273,6 +271,7 @@ class MultihostConfig(Section):
 
     enabled: StrictBool = False
     num_workers: Count = 1
+    # Tensors travel through the hosts either way; ttml's "fabric" sends them from chip to chip.
     socket_type: Literal["mpi", "fabric"] = "mpi"
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
@@ -320,44 +319,31 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
 
 
 def split_blocks(
-    config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
-) -> list[list[range]]:
-    """Return the blocks of each chunk of each stage; chunks are assigned to stages in turn, as in
-    `ttkit.plans.Schedule`.
+    config: TransformerConfig, stages: int, per_stage: Sequence[int] = ()
+) -> list[range]:
+    """Return the blocks of each stage of a pipeline.
 
-    Unless given, the chunks have equal sizes; the first ones have a block more if necessary.
+    Unless given, the stages have equal sizes; the first ones have a block more if necessary.
 
     Args:
-        per_stage: how many blocks each stage has, all its chunks together.
+        per_stage: how many blocks each stage has.
 
     Raises:
-        TTKitError: a chunk has no block, or the counts do not add up to the model's blocks.
+        TTKitError: a stage has no block, or the counts do not add up to the model's blocks.
 
     Example:
-        >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)
-        [[range(0, 2), range(4, 5)], [range(2, 4), range(5, 6)]]
-        >>> split_blocks(TransformerConfig(num_blocks=6), 2, per_stage=[4, 2])
-        [[range(0, 4)], [range(4, 6)]]
+        >>> split_blocks(TransformerConfig(num_blocks=5), 2)
+        [range(0, 3), range(3, 5)]
+        >>> split_blocks(TransformerConfig(num_blocks=5), 2, per_stage=[4, 1])
+        [range(0, 4), range(4, 5)]
     """
-    total, parts = config.num_blocks, stages * chunks
-    asked = f"cut {total} blocks into {parts} parts"
-    if total < parts or any(count < chunks for count in per_stage):
-        have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
-        rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
-        fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
-    if per_stage:
-        if sum(per_stage) != total:
-            rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
-            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
-        sizes = [
-            count // chunks + (chunk < count % chunks)
-            for chunk in range(chunks)
-            for count in per_stage
-        ]
-    else:
-        sizes = [total // parts + (part < total % parts) for part in range(parts)]
-    ends = list(itertools.accumulate(sizes))
-    return [
-        [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
-        for stage in range(stages)
-    ]
+    total, asked = config.num_blocks, f"cut {config.num_blocks} blocks into {stages} parts"
+    if total < stages:
+        rule = f"{stages} stages need at least a block each, and num_blocks is {total}"
+        fail(asked, rule, "fewer stages")
+    if per_stage and sum(per_stage) != total:
+        rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
+        fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
+    sizes = per_stage or [total // stages + (i < total % stages) for i in range(stages)]
+    ends = itertools.accumulate(sizes)
+    return [range(end - size, end) for end, size in zip(ends, sizes)]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ttkit.backend import constant
-from ttkit.errors import fail
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor, Value
 from ttkit.train.config.layout import Layout, check_divisible
@@ -25,10 +24,6 @@ class Rotary(Module):
     """
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
-        if head_width % 2:
-            sizes = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads}"
-            rule = f"{sizes} = {head_width} is odd, and positions rotate pairs of a head's numbers"
-            fail("Rotary", rule, "an even width of a head")
         self.width, self.config, self.layout = head_width, config, layout
         self._tables: dict[tuple[int, int], tuple[Value, Value]] = {}
 

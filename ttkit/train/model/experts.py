@@ -21,8 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from ttkit import ttnn
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor, Value, recorded
@@ -108,8 +106,7 @@ class Experts(Module):
     def numbers(self, size: int) -> Value:
         """Return 0, 1 and so on, [1, 1, 1, size], float32."""
         if size not in self._numbers:
-            row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
-            self._numbers[size] = self.layout.place(row, dtype=ttnn.float32)
+            self._numbers[size] = self.layout.numbers(size)
         return self._numbers[size]
 
     def forward(self, x: Tensor) -> Tensor:

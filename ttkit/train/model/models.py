@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ttkit import ttnn
 from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import ops
@@ -74,12 +73,8 @@ class Vocabulary(Module):
 
     @functools.cached_property
     def numbers(self) -> Value:
-        """The token of each column of a device's logits, [1, 1, 1, V on this device].
-
-        They are float32: exact up to 2^24."""
-        row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
-        tp_dim = 3 if self.layout.tp > 1 else None
-        return self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
+        """The token of each column of a device's logits, [1, 1, 1, V on this device]."""
+        return self.layout.numbers(self.padded, 3)
 
     def embed(self, ids: Value) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
@@ -106,20 +101,28 @@ def mlp_width(config: TransformerConfig) -> int:
     return config.intermediate_dim or default
 
 
-class Block(Module):
-    """x + attention(norm(x)), then x + MLP(norm(x))."""
+def norm_of(config: TransformerConfig, layout: Layout) -> LayerNorm | RMSNorm:
+    """Return a norm over the model's width: GPT's layer norm or Llama's RMS norm."""
+    kind = RMSNorm if config.model_type == "llama" else LayerNorm
+    return kind(config.embedding_dim, layout=layout)
 
-    norm: type[LayerNorm] | type[RMSNorm]
+
+class Block(Module):
+    """x + attention(norm(x)), then x + MLP(norm(x)).
+
+    The MLP is up, GELU, down; Llama's is SwiGLU (Shazeer 2020), has no biases, and its attention
+    has rotary positions and grouped keys.
+    """
 
     def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
         width, inner = config.embedding_dim, mlp_width(config)
-        groups, bias = config.num_heads, config.bias
-        if rotary:
-            groups, bias = config.num_groups, False
-        self.norm1 = self.norm(width, layout=layout)
+        groups = config.num_groups if rotary else config.num_heads
+        bias = config.bias and not rotary
+        self.norm1 = norm_of(config, layout)
         self.attention = Attention(config, groups, bias, layout, rotary)
-        self.norm2 = self.norm(width, layout=layout)
+        self.norm2 = norm_of(config, layout)
         self.experts = Experts(config, inner, layout) if config.num_experts else None
+        self.gate = None
         if not self.experts:
             if rotary:
                 self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
@@ -131,33 +134,16 @@ class Block(Module):
         """[B, 1, S, E] -> the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
         y = self.norm2(x)
-        y = self.experts(y) if self.experts else self.down(self.inner(y))
-        return x + self.dropout(y)
+        return x + self.dropout(self.experts(y) if self.experts else self.mlp(y))
 
-    def inner(self, x: Tensor) -> Tensor:
-        """[B, 1, S, E] -> [B, 1, S, the MLP's inner width on this device]."""
-        raise NotImplementedError
-
-
-class GPTBlock(Block):
-    """With layer norms, and GELU in the MLP."""
-
-    norm = LayerNorm
-
-    def inner(self, x: Tensor) -> Tensor:
-        """Up, then GELU."""
-        return ops.gelu(self.up(x))
-
-
-class LlamaBlock(Block):
-    """With RMS norms, rotary positions, grouped keys, and SwiGLU in the MLP (Shazeer 2020)."""
-
-    norm = RMSNorm
-
-    def inner(self, x: Tensor) -> Tensor:
-        """Up, times the gate's SiLU."""
-        x = enter(x, self.gate.layout)
-        return ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
+    def mlp(self, x: Tensor) -> Tensor:
+        """[B, 1, S, E] -> the same shape."""
+        if self.gate:
+            x = enter(x, self.gate.layout)
+            y = ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
+        else:
+            y = ops.gelu(self.up(x))
+        return self.down(y)  # type: ignore[no-any-return]
 
 
 def _again(block: Block) -> Callable[[Tensor], Tensor]:
@@ -178,6 +164,9 @@ def _again(block: Block) -> Callable[[Tensor], Tensor]:
 class Transformer(Module):
     """Tokens to logits: the table, the blocks, a last norm, the head.
 
+    GPT-2's architecture (Radford 2019) has learned positions, layer norms and GELU by tanh, Llama's
+    (Touvron 2023) rotary positions, RMS norms, SwiGLU, grouped keys and no biases.
+
     Args:
         config: the model.
         layout: how its weights are sharded; the AutoContext's unless given.
@@ -189,12 +178,10 @@ class Transformer(Module):
         >>> config = TransformerConfig(
         ...     num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32
         ... )
-        >>> model = GPT(config, Layout())
+        >>> model = Transformer(config, Layout())
         >>> sum(int(np.prod(p.global_shape)) for p in model.parameters().values())
         17888
     """
-
-    block: type[Block]
 
     def __init__(
         self,
@@ -211,29 +198,47 @@ class Transformer(Module):
             ends = self.is_first, self.is_last
             tied, size = config.is_tied, config.vocab_size
             self.vocabulary = Vocabulary(size, width, tied, self.layout, *ends)
-        self.rotary = self.ends(width)
-        self.blocks = {index: self.block(config, self.layout, self.rotary) for index in mine}
+        self.rotary = self.position = None
+        if config.model_type == "llama":
+            self.rotary = Rotary(width // config.num_heads, config, self.layout)
+        elif self.is_first:
+            shape = (1, 1, config.max_sequence_length, width)
+            self.position = Parameter(shape, normal(), self.layout)
+        self.blocks = {index: Block(config, self.layout, self.rotary) for index in mine}
         if self.is_last:
-            self.norm = self.block.norm(width, layout=self.layout)
+            self.norm = norm_of(config, self.layout)
         self.dropout = Dropout(config.dropout_prob)
         for index, block in self.blocks.items():
             # Its index in the whole model lets a pipeline stage drop the same elements.
             block.dropout.seed = index + 1
         self.parameters()  # `parameters` also gives each parameter its name.
 
-    def ends(self, width: int) -> Rotary | None:
-        """Make the table of positions of a model that has one; return the rotary angles of one that
-        has them.
-        """
-        raise NotImplementedError
-
     def dropouts(self) -> list[Dropout]:
         """The dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
     def embed(self, ids: Value, cache: Any = None) -> Tensor:
-        """[B, 1, 1, S] tokens -> [B, 1, S, E]."""
-        return self.dropout(self.vocabulary.embed(ids))
+        """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
+        x = self.vocabulary.embed(ids)
+        if self.position:
+            length = ids.shape[-1] * self.layout.cp
+            here = cache.row(self.position) if cache else self._first_rows(self.position, length)
+            x = x + local_part(here, self.layout)
+        return self.dropout(x)
+
+    def _first_rows(self, table: Tensor, length: int) -> Tensor:
+        """Return the first rows of the table of positions, [1, 1, length, E]."""
+        most = self.config.max_sequence_length
+        if length > most:
+            rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
+            fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
+        if length == most and self.layout.cp == 1:
+            return table
+        # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own
+        # positions.
+        first = partial(np.eye, length, most, dtype=np.float32)
+        rows = constant((length, most), first, self.layout.device)[None, None]
+        return Tensor(self.layout.place(rows, cp_dim=2), False) @ table
 
     def forward(self, ids: Any, cache: Any = None) -> Tensor:
         """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device].
@@ -261,51 +266,8 @@ class Transformer(Module):
         return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
 
 
-class GPT(Transformer):
-    """GPT-2's architecture (Radford 2019): learned positions, layer norms, GELU by tanh."""
-
-    block = GPTBlock
-
-    def ends(self, width: int) -> None:
-        """The table of positions."""
-        if self.is_first:
-            self.position = Parameter(
-                (1, 1, self.config.max_sequence_length, width), normal(), self.layout
-            )
-
-    def embed(self, ids: Value, cache: Any = None) -> Tensor:
-        """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
-        length = ids.shape[-1] * self.layout.cp
-        most = self.config.max_sequence_length
-        if length > most:
-            rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
-            fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
-        here: Tensor = self.position
-        if cache:
-            here = cache.row(here)
-        elif length < most or self.layout.cp > 1:
-            # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own
-            # positions.
-            first = partial(np.eye, length, most, dtype=np.float32)
-            rows = constant((length, most), first, self.layout.device)[None, None]
-            here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
-        return self.dropout(self.vocabulary.embed(ids) + local_part(here, self.layout))
-
-
-class Llama(Transformer):
-    """Llama's architecture (Touvron 2023): rotary positions, RMS norms, SwiGLU, grouped keys, no
-    biases.
-    """
-
-    block = LlamaBlock
-
-    def ends(self, width: int) -> Rotary:
-        """The angles, which all blocks share."""
-        return Rotary(width // self.config.num_heads, self.config, self.layout)
-
-
 def create_model(
     config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
 ) -> Transformer:
     """Construct the model of a transformer_config, without values."""
-    return {"gpt2": GPT, "llama": Llama}[config.model_type](config, layout, blocks)
+    return Transformer(config, layout, blocks)

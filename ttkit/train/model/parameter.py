@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd.tensor import Tensor, Value
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.parallel.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -32,6 +33,17 @@ def normal(deviation: float = 0.02) -> Initializer:
 def constant(value: float) -> Initializer:
     """The same number everywhere."""
     return lambda generator, shape: np.full(shape, value)
+
+
+def tiled(shape: Sequence[int]) -> int:
+    """Return the elements of a tensor in whole tiles: 32 divides its last two dimensions.
+
+    Example:
+        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
+        (12288, 36864)
+    """
+    *front, rows, columns = shape
+    return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
 
 
 class Parameter(Tensor):

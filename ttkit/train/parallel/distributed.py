@@ -254,8 +254,7 @@ def synchronize_gradients(
 
     Raises:
         TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
-            silently in these two cases), no parameter has a gradient, or each replica has different
-            experts.
+            silently in these two cases), or no parameter has a gradient.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()
@@ -271,15 +270,7 @@ def synchronize_gradients(
         cure = "loss.backward() first, and zero_grad() before that: later it forgets the gradients"
         fail("synchronize_gradients", rule, cure)
     for tensor in ready:
-        if getattr(tensor, "expert", False):
-            rule = "the groups have other experts each, whose gradients have no mean"
-            fail(
-                "synchronize_gradients",
-                rule,
-                "data_parallel.average_gradients",
-            )
-        for axis in cluster_axes:
-            tensor.set_grad(averaged(tensor.get_grad(), axis))
+        tensor.set_grad(averaged(tensor.get_grad(), *cluster_axes))
 
 
 def averaged(value: Value, *cluster_axes: int | None) -> Value:

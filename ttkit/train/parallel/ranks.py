@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,22 +14,9 @@ import numpy as np
 
 from ttkit.errors import fail
 
-POLL_S = (
-    0.0005  # A wait sleeps so long between two tests, so that Ctrl-C ends it and its core is free.
-)
+# A wait sleeps so long between two tests, so that Ctrl-C ends it and its core is free.
+POLL_S = 0.0005
 Result = TypeVar("Result")
-
-
-def check_same_model(parameters: Mapping[str, Any], comm: Any) -> None:
-    """Raise unless all ranks of a communicator have parameters of the same names and shapes."""
-    mine = [(name, parameter.global_shape) for name, parameter in parameters.items()]
-    for rank, theirs in enumerate(comm.allgather(mine)):
-        if theirs != mine:
-            pairs = itertools.zip_longest(mine, theirs)
-            ours, other = next(pair for pair in pairs if pair[0] != pair[1])
-            ranks = f"rank {comm.rank} and rank {rank}"
-            rule = f"{ranks} have different models: parameter {ours} and {other}"
-            fail("train replicas", rule, "the same configuration")
 
 
 def start_mpi() -> Any:

@@ -29,7 +29,6 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import from_numpy
-from ttkit.errors import fail
 from ttkit.train.autograd.ops import later_keys
 from ttkit.train.autograd.tensor import Tensor, Value, recorded
 from ttkit.train.config.layout import TILE, Layout, check_divisible
@@ -135,11 +134,8 @@ def ring_attention_sdpa(
     layout = layout or current_layout()
     batch, heads, length, width = query.shape()
     groups, steps = key.shape()[1], layout.cp
-    if heads % groups:
-        rule = f"{heads} query heads do not share {groups} groups of keys evenly"
-        fail("ring_attention_sdpa", rule, "num_heads a multiple of num_groups")
     # With a causal mask each chip has an early and a late chunk, for equal work.
-    count = 2 if causal and steps > 1 else 1
+    count = 2 if causal else 1
     if count == 2:
         by = f"2 chunks of whole tiles of {TILE}:"
         check_divisible("a chip's sequence", length, by, 2 * TILE)
@@ -165,7 +161,7 @@ def ring_attention_sdpa(
         return list(zip(*(_chunks(each, count) for each in values)))
 
     def shift(*values: Value) -> list[Value]:
-        assert layout.cp_axis is not None  # A layout with more than one step has this axis.
+        assert layout.cp_axis is not None
         return [shifted(each, layout.cp_axis) for each in values]
 
     def earlier(step: int) -> Value:
@@ -216,9 +212,8 @@ def ring_attention_sdpa(
                 nothing = [ttnn.zeros_like(o) for o in other]
                 dkeys = [_where(here, both, early), _where(here, nothing, other)]
             dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
-        if steps > 1:
-            # The last shift returns the gradients of keys and values to the chips that own them.
-            dk, dv = shift(dk, dv)
+        # The last shift returns the gradients of keys and values to the chips that own them.
+        dk, dv = shift(dk, dv)
         return [ttnn.multiply(joined(dqs), scale), dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)

@@ -1,35 +1,44 @@
-"""Checkpoints: files of tensors, written atomically and checked by a digest.
+"""The folder of a run: a log with a line of JSON for each step, and checkpoints to go on from.
 
-A checkpoint is one safetensors file, `step_00000100.safetensors`. Beside the tensors' names, types
-and shapes, its header holds the format version, the caller's `meta` as JSON and a digest of all of
-it. So `load` recognizes a file that was truncated, changed or written by another program. Tensors
-are the global NumPy arrays: a run may resume on another mesh."""
+A checkpoint is one safetensors file, `step_00000100.safetensors`. Its header holds the caller's
+`meta` as JSON beside the tensors' names, types and shapes. Tensors are the global NumPy arrays: a
+run may resume on another mesh."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from pydantic import TypeAdapter, ValidationError
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import fail
+from ttkit.files import write_whole
+from ttkit.train.model.parameter import Parameter
+from ttkit.words import counted, short, shows_progress
 
-MARK = "ttkit_checkpoint"  # This entry of the header names the format.
-FORMAT = "1"  # It changes when an older ttkit cannot read what `save` writes.
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
+LOG = "log.jsonl"
+META = "meta"  # This entry of a file's header holds `meta`.
 SHOWN = 3  # A message lists at most so many names.
-
-
-class DamagedCheckpoint(TTKitError):
-    """A file that is no whole checkpoint of this kit."""
+# A resumed run may change these settings of the model, or the shapes of tensors show the change.
+FREE = {
+    "balance_loss",
+    "capacity_factor",
+    "dropout_prob",
+    "max_sequence_length",
+    "runner_type",
+    "vocab_size",
+}
 
 
 def save(
@@ -39,11 +48,11 @@ def save(
     meta: Mapping[str, Any],
     keep: int = 3,
 ) -> Path:
-    """Write a checkpoint and return its path; when this returns, it is on the disk.
+    """Write a checkpoint and return its path.
 
-    The file is written under another name, flushed, and renamed: whenever the process or the
-    machine stops, earlier checkpoints are untouched. Of the other checkpoints the `keep` - 1 with
-    the highest steps stay. Writing takes memory for one more copy of the tensors.
+    The file is written under another name and renamed, so it is whole or not there at all. Of the
+    other checkpoints the `keep` - 1 with the highest steps stay. Writing takes memory for one more
+    copy of the tensors.
 
     Args:
         folder: created if necessary. One run at a time writes into it.
@@ -64,35 +73,28 @@ def save(
         >>> path.name, tensors["weight"].shape, meta
         ('step_00000100.safetensors', (1, 1, 2, 2), {'step': 100})
     """
-    asked = f"save step {step} in {folder}"
-    text = json.dumps(dict(meta))
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    marks = {MARK: FORMAT, "meta": text, "digest": _digest(arrays, text)}
-    data = safetensors.numpy.save(arrays, marks)
-    target = Path(folder, f"step_{step:08d}.safetensors")
-    beside = target.with_name(f".{target.name}.part")
-    try:
+    data = safetensors.numpy.save(arrays, {META: json.dumps(dict(meta))})
+    target, asked = Path(folder, f"step_{step:08d}.safetensors"), f"save step {step} in {folder}"
+    with _writing(asked):
         target.parent.mkdir(parents=True, exist_ok=True)
         # A killed process may have left a partial file.
-        for left in target.parent.glob(".step_*.safetensors.part"):
+        for left in target.parent.glob(".step_*"):
             left.unlink()
-        try:
-            _write(beside, data)
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)  # The new name must be on the disk before an old file is removed.
-        finally:
-            os.close(directory)
-        for path in [path for path in checkpoints(folder) if path != target][keep - 1 :]:
-            path.unlink()
-    except OSError as error:
-        rule = f"it cannot be written: {error.strerror or error}; earlier checkpoints are untouched"
-        room = f"{len(data) / 1e6:,.1f} MB to spare"
-        fail(asked, rule, f"a folder that you may write to, with {room}")
+    write_whole(target, data, asked)
+    for path in [path for path in checkpoints(folder) if path != target][keep - 1 :]:
+        path.unlink()
     return target
+
+
+@contextlib.contextmanager
+def _writing(asked: str) -> Iterator[None]:
+    """Refuse to go on where a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        rule = f"{error.strerror or error}; checkpoints are untouched"
+        fail(asked, rule, "a folder that you may write to, with space left")
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
@@ -103,7 +105,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
         []
     """
     found = [path for path in Path(folder).glob("step_*") if NAME.fullmatch(path.name)]
-    return sorted(filter(Path.is_file, found), key=step_of, reverse=True)
+    return sorted(found, key=step_of, reverse=True)
 
 
 def step_of(path: Path) -> int:
@@ -119,91 +121,45 @@ def step_of(path: Path) -> int:
 
 
 def latest(folder: str | os.PathLike[str]) -> Path:
-    """Return the whole checkpoint with the highest step; warn of damaged ones above it.
+    """Return the checkpoint with the highest step.
 
     Raises:
-        TTKitError: no such folder, no checkpoint in it, or none that is whole.
+        TTKitError: no checkpoint is in this folder.
     """
-    asked = f"look for the latest checkpoint in {folder}"
-    if not Path(folder).is_dir():
+    found = checkpoints(folder)
+    if not found:
+        rule = "it holds no step_NNNNNNNN.safetensors"
         cure = "check checkpoint_dir; relative paths start at the folder you are in"
-        fail(asked, "there is no such folder", cure)
-    reasons = []
-    for path in checkpoints(folder):
-        try:
-            load(path)
-        except DamagedCheckpoint as error:
-            reasons.append(str(error).partition("\n")[0])
-            continue
-        for reason in reasons:
-            warnings.warn(f"{reason}; passed over for {path.name}", stacklevel=2)
-        return path
-    if not reasons:
-        fail(asked, "it holds no step_NNNNNNNN.safetensors", "the folder that save() was given")
-    rule = f"none of {len(reasons)} is whole:\n  " + "\n  ".join(reasons)
-    cure = "an older copy, or another checkpoint_dir to start again"
-    fail(asked, rule, cure, DamagedCheckpoint)
+        fail(f"look for the latest checkpoint in {folder}", rule, cure)
+    return found[0]
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors and the meta of a checkpoint, checked against its digest.
+    """Return the tensors and the meta of a checkpoint.
 
     Raises:
-        DamagedCheckpoint: the file was truncated, changed, written by another program, or is no
-            safetensors file.
-        TTKitError: it does not exist or cannot be read.
+        TTKitError: it cannot be read, was cut short, or was written by another program.
     """
-    asked = f"load {path}"
-
-    def damaged(rule: str, cure: str = "an older checkpoint: latest(folder) finds it") -> NoReturn:
-        fail(asked, rule, cure, DamagedCheckpoint)
-
+    asked, cure = f"load {path}", "another checkpoint: Trainer(..., step=N)"
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-    except (OSError, ValueError) as error:
-        rule = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
-        fail(asked, rule, "latest(folder) finds one")
-    tensors = {}
-    try:
-        with safetensors.safe_open(os.fspath(path), framework="np") as whole:
-            marks = whole.metadata() or {}
-            if marks.get(MARK) == FORMAT:
-                tensors = {name: whole.get_tensor(name) for name in whole.keys()}
-    except Exception as error:  # The library raises many types of errors for a wrong header.
-        damaged(f"its {size:,} bytes were cut short or are no safetensors file: {error}")
-    if MARK not in marks:
-        cure = "safetensors.numpy.load_file(path) for the tensors alone"
-        damaged("it is a safetensors file, but no checkpoint of ttkit", cure)
-    if marks[MARK] != FORMAT:
-        rule = f"its format is {marks[MARK][:20]}, this ttkit reads {FORMAT}"
-        damaged(rule, "the ttkit that wrote it")
-    meta = marks.get("meta", "")
-    if marks.get("digest") != _digest(tensors, meta):
-        damaged("its content does not agree with its digest: it was changed after it was written")
-    return tensors, json.loads(meta)
+        with safetensors.safe_open(os.fspath(path), framework="np") as file:
+            marks = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys() if META in marks}
+    except (OSError, safetensors.SafetensorError) as error:
+        fail(asked, f"it was cut short or is no safetensors file: {error}", cure)
+    if META not in marks:
+        fail(asked, "it is a safetensors file, but no checkpoint of ttkit", cure)
+    return tensors, json.loads(marks[META])
 
 
-def check_matches(
-    expected: Mapping[str, Sequence[int]],
-    tensors: Mapping[str, np.ndarray],
-    asked: str = "load into the model",
-) -> None:
+def check_matches(expected: Mapping[str, Parameter], tensors: Mapping[str, np.ndarray]) -> None:
     """Check that tensors have the names and shapes of a model's parameters.
-
-    Args:
-        expected: name to shape.
-        tensors: those of a checkpoint.
-        asked: the start of a message.
 
     Raises:
         TTKitError: with the first few tensors that differ.
-
-    Example:
-        >>> check_matches({"bias": (1, 1, 1, 4)}, {"bias": np.zeros((1, 1, 1, 4), np.float32)})
     """
     shapes = {name: list(array.shape) for name, array in tensors.items()}
-    model = {name: list(shape) for name, shape in expected.items()}
+    model = {name: list(parameter.global_shape) for name, parameter in expected.items()}
     wrong = [
         f"{name} is {shapes.get(name, 'missing')}, the model has {model.get(name, 'none')}"
         for name in {**model, **shapes}
@@ -211,22 +167,183 @@ def check_matches(
     ]
     if wrong:
         rule = "\n  ".join([f"{len(wrong)} tensors are not those of the model", *wrong[:SHOWN]])
-        fail(asked, rule, "the model configuration that the checkpoint was made with")
+        cure = "the model configuration that the checkpoint was made with"
+        fail("load into the model", rule, cure)
 
 
-def _digest(tensors: Mapping[str, np.ndarray], meta: str) -> str:
-    """Return the SHA-256 of meta and of each tensor's name, type, shape and bytes."""
-    digest = hashlib.sha256(FORMAT.encode())
-    for name, array in sorted(tensors.items()):
-        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    digest.update(meta.encode())
-    return digest.hexdigest()
+@dataclass(frozen=True)
+class Record:
+    """The result of one step: a line of the log."""
+
+    step: int  # A record is made after this many steps.
+    loss: float  # The loss is the mean over the global batch.
+    lr: float
+    step_time_s: float
+    tokens_per_s: float
+    validation_loss: float | None = None
+
+    def line(self) -> bytes:
+        """Return the record as a line of JSON."""
+        known = {key: value for key, value in asdict(self).items() if value is not None}
+        return json.dumps(known).encode() + b"\n"
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file; it is on the disk when this returns."""
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+class History(list[Record]):
+    """A list of records that shows itself in five lines.
+
+    Args:
+        checkpoint: where the state after the last of these steps is saved.
+
+    Example:
+        >>> history = History([Record(1, 4.2, 1e-3, 0.5, 100.0), Record(2, 3.1, 1e-3, 0.5, 100.0)])
+        >>> history
+        2 steps, 1 to 2
+        loss 4.2 at first, 3.1 at last
+        >>> history[-1].loss, len(history)
+        (3.1, 2)
+    """
+
+    def __init__(self, records: Iterable[Record] = (), checkpoint: Path | None = None):
+        super().__init__(records)
+        self.checkpoint = checkpoint
+
+    def lines(self) -> list[str]:
+        """Return what is shown; without what was measured where outputs are compared."""
+        if not self:
+            return ["no steps"]
+        first, last = self[0], self[-1]
+        lines = [
+            f"{counted(len(self), 'step')}, {first.step} to {last.step}",
+            f"loss {first.loss:.3g} at first, {last.loss:.3g} at last",
+        ]
+        checked = [(r.validation_loss, r.step) for r in self if r.validation_loss is not None]
+        if checked:
+            lines.append("best validation loss {:.3g}, at step {}".format(*min(checked)))
+        seconds = sum(record.step_time_s for record in self)
+        if shows_progress() and seconds:
+            tokens = sum(record.tokens_per_s * record.step_time_s for record in self)
+            lines.append(f"{short(seconds, 's')}, {tokens / seconds:,.0f} tokens/s (measured)")
+        if self.checkpoint:
+            lines.append(f"checkpoint: {self.checkpoint}")
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        head, *rest = (escape(line) for line in self.lines())
+        return "<br>".join([f"<b>{head}</b>", *rest])
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint to go on from, with the records of the steps up to it."""
+
+    path: Path
+    tensors: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    history: list[Record]
+
+    def part(self, prefix: str) -> dict[str, np.ndarray]:
+        """Return the tensors whose names begin with a prefix, without it."""
+        found = {name: array for name, array in self.tensors.items() if name.startswith(prefix)}
+        return {name[len(prefix) :]: array for name, array in found.items()}
+
+    def check_same(
+        self, keys: Iterable[str], then: Mapping[str, Any], now: Mapping[str, Any]
+    ) -> None:
+        """Refuse settings that are not those of the checkpoint.
+
+        Raises:
+            TTKitError: the first key that has another value.
+        """
+        now = json.loads(json.dumps(now))
+        for key in sorted(keys):
+            if then.get(key) != now[key]:
+                rule = f"its {key} is {then.get(key)}, the configuration says {now[key]}"
+                cure = f"{key}: {then.get(key)}, or another checkpoint_dir"
+                fail(f"load {self.path}", rule, cure)
+
+
+class RunFolder:
+    """The folder of one trainer; one trainer at a time writes into it.
+
+    Args:
+        path: created when the trainer first writes.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._has_log = False
+        # The run continues from this step; with None it continues from the newest checkpoint.
+        self._step: int | None = None
+
+    def saved(self, step: int | None) -> Saved | None:
+        """Return the checkpoint of a step, or the newest; None if there is none to choose from.
+
+        Raises:
+            TTKitError: no checkpoint of that step.
+        """
+        there = {step_of(path): path for path in checkpoints(self.path)}
+        if step is None and not there:
+            return None
+        if step is not None and step not in there:
+            cure = f"one of the steps {', '.join(map(str, there))}"
+            rule = f"it has no checkpoint of step {step}"
+            fail(f"Trainer in {self.path}", rule, cure if there else "check checkpoint_dir")
+        self._step = step
+        path = there[max(there) if step is None else step]
+        tensors, meta = load(path)
+        return Saved(path, tensors, meta, self._history(meta["step"]))
+
+    def earlier(self) -> str:
+        """Say how to go on from the newest checkpoint; "" if there is none."""
+        how = "step {0} again: Trainer(..., step={0}), or ttkit train --step {0}"
+        return next((how.format(step_of(path)) for path in checkpoints(self.path)), "")
+
+    def _history(self, step: int) -> list[Record]:
+        """Read the records of the steps up to one; lines that are no records are left out."""
+        adapter, records, log = TypeAdapter(Record), dict[int, Record](), self.path / LOG
+        # A checkpoint may have been moved without its log.
+        for line in log.read_bytes().splitlines() if log.exists() else ():
+            with contextlib.suppress(ValidationError):
+                record = adapter.validate_json(line)
+                records[record.step] = record
+        return [records[number] for number in sorted(records) if number <= step]
+
+    def begin(self, history: Sequence[Record]) -> None:
+        """Start the log with these records; set checkpoints aside that are above the step that was
+        asked for.
+        """
+        if self._has_log:
+            return
+        asked = f"train in {self.path}"
+        with _writing(asked):
+            self.path.mkdir(parents=True, exist_ok=True)
+            for path in checkpoints(self.path):
+                if self._step is not None and step_of(path) > self._step:
+                    path.rename(path.with_name(f"{path.name}.set_aside"))
+        write_whole(self.path / LOG, b"".join(record.line() for record in history), asked)
+        self._has_log = True
+
+    def append(self, record: Record) -> None:
+        """Add a step to the log."""
+        log = self.path / LOG
+        self._has_log = False  # After an error `begin` writes it anew.
+        with _writing(f"write {log}"), open(log, "ab") as file:
+            file.write(record.line())
+        self._has_log = True
+
+    def save(self, step: int, tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
+        """Write a checkpoint.
+
+        Raises:
+            TTKitError: a tensor holds numbers that are not finite; it cannot be written.
+        """
+        for name, array in tensors.items():
+            if not np.isfinite(array).all():
+                rule = f"the update of step {step} left numbers in {name} that are not finite"
+                again = self.earlier() or "no checkpoint is there yet"
+                cure = f"a smaller learning rate or use_clip_grad_norm, from {again}"
+                fail(f"save step {step} in {self.path}", f"{rule}, so it is not saved", cure)
+        return save(self.path, step, tensors, meta)

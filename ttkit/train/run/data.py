@@ -136,21 +136,19 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
     """
-    asked, start = f"read_text({str(path)!r})", Path(path)
-    if not start.is_dir():
-        return _text_of(start, asked)
-    below = sorted(file.relative_to(start).parts for file in start.rglob("*") if file.is_file())
-    seen = [parts for parts in below if not any(part.startswith(".") for part in parts)]
-    texts = [_text_of(start.joinpath(*parts), asked) for parts in seen]
-    return "".join(text if text.endswith("\n") else text + "\n" for text in texts if text)
-
-
-def _text_of(file: Path, asked: str) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        rule = f"{file} cannot be read as UTF-8 text: {getattr(error, 'strerror', None) or error}"
-        fail(asked, rule, "a text file, or a folder of text files; relative paths start here")
+    start, texts = Path(path), []
+    below = sorted(file.relative_to(start) for file in start.rglob("*") if file.is_file())
+    seen = [file for file in below if not any(part.startswith(".") for part in file.parts)]
+    for file in [start / each for each in seen] if start.is_dir() else [start]:
+        try:
+            texts.append(file.read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError) as error:
+            rule = f"{file} cannot be read as UTF-8 text: {error}"
+            cure = "a text file, or a folder of text files; relative paths start here"
+            fail(f"read_text({str(path)!r})", rule, cure)
+    if start.is_dir():
+        texts = [text if text.endswith("\n") else text + "\n" for text in texts if text]
+    return "".join(texts)
 
 
 def training_text(data_path: str | None) -> str:

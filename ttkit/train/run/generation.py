@@ -36,7 +36,7 @@ class Sampler:
         self.layout = replace(model.layout, cp=1, axes=axes)
         self.capacity = model.config.max_sequence_length
         self.position = 0
-        self._kept: dict[Attention, tuple[Value, Value]] = {}
+        self._kept: dict[Attention, tuple[Value, ...]] = {}
 
     def move(self, position: int) -> None:
         """Prepare for a position, from 0.
@@ -59,13 +59,13 @@ class Sampler:
         if attention not in self._kept:
             groups = attention.groups * self.layout.tp
             empty = np.zeros((self.batch, groups, self.capacity, key.shape()[3]), np.float32)
-            keys = self.layout.place(empty, tp_dim=1, dp_dim=0)
-            self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, dp_dim=0)
-        for new, kept in zip((key, value), self._kept[attention]):
+            places = (self.layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2))
+            self._kept[attention] = tuple(places)
+        keys, values = kept = self._kept[attention]
+        for new, cache in zip((key, value), kept):
             # `update_cache` takes the sequences in dimension 2.
             row = ttnn.permute(new.get_value(), (2, 1, 0, 3))
-            ttnn.update_cache(kept, row, self.position)
-        keys, values = self._kept[attention]
+            ttnn.update_cache(cache, row, self.position)
         return Tensor(keys, False), Tensor(values, False)
 
     def row(self, table: Tensor) -> Tensor:
@@ -123,15 +123,7 @@ def generate(
     Raises:
         TTKitError: another number of prompts, an empty one, or more tokens than the model has
             positions for.
-        ValueError: a setting out of range.
     """
-    if temperature < 0 or new_tokens < 0 or (top_k is not None and top_k < 1):
-        rule = (
-            f"temperature {temperature} and new_tokens {new_tokens} are at least 0, "
-            f"top_k {top_k} at least 1"
-        )
-        cure = "temperature=0 for the most likely token each time, top_k=None for all"
-        fail("generate", rule, cure, ValueError)
     lengths = [len(prompt) for prompt in prompts]
     if len(prompts) != sampler.batch or not all(lengths):
         rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"

@@ -15,6 +15,7 @@ rate makes larger steps there; here it averages as in the guide."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.parameter import Parameter
 from ttkit.train.parallel.distributed import averaged, one_copy
-from ttkit.train.pipeline.p2p import MPITransport, to_host
+from ttkit.train.parallel.p2p import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
@@ -51,10 +52,9 @@ class Exchange:
         parameters: what `model.parameters()` returns; values are not needed, but the layout has as
             many data-parallel groups as the workers'.
         num_workers: the aggregator's rank.
-        socket_type: "mpi" or "fabric".
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
+    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int):
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
@@ -67,17 +67,11 @@ class Exchange:
             role = name_of_role(rank, comm.size, num_workers)
             return f"the {message.what} of rank {rank}, {role}"
 
-        routes = [
-            (what, rank, num_workers)
-            for what in ("weight gradients", "weights")
-            for rank in range(comm.size)
-            if rank != num_workers and socket_type == "fabric"
-        ]
-        self.transport = MPITransport(comm, self.layout, routes, describe=describe)
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
-        if self.rank != num_workers:
-            self.transport.patience = 2
+        self.transport = MPITransport(comm, describe, 1 if self.rank == num_workers else 2)
+        # The aggregator's peers are the workers; for any other rank it is the only one.
+        self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         return Message(what, number, Place(source, 0), Place(destination, 0))
@@ -86,8 +80,7 @@ class Exchange:
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
         """Start to send a rank two numbers, and an array of each parameter."""
-        self.transport.put(self._message("note", 0, self.rank, rank), np.array(note, np.float32))
-        for number, array in enumerate(arrays):
+        for number, array in enumerate(itertools.chain([np.array(note)], arrays)):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
     def receive(
@@ -96,36 +89,40 @@ class Exchange:
         """Wait for a rank's two numbers; return them and its arrays [groups, 1, rows, columns], as
         they arrive.
         """
+        shapes = [(groups, *parameter.global_shape[1:]) for parameter in self.parameters]
         awaited = [
-            (self._message(what, number, rank, self.rank), (groups, *parameter.global_shape[1:]))
-            for number, parameter in enumerate(self.parameters)
+            (self._message(what, number, rank, self.rank), shape)
+            for number, shape in enumerate([(2,), *shapes])
         ]
-        first, second = self.transport.fetch(self._message("note", 0, rank, self.rank), (2,))
         for message, shape in awaited:
             self.transport.has(message, shape)
         arrays = (self.transport.fetch(message, shape) for message, shape in awaited)
+        first, second = next(arrays)
         return float(first), float(second), arrays
 
     def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
-        """Send all workers the weights after so many steps, and whether another step comes."""
+        """Send all peers the weights after so many steps, and whether another step comes."""
         weights = list(weights)
-        for worker in range(self.num_workers):
-            self.send("weights", worker, weights, (steps, running))
+        for peer in self.peers:
+            self.send("weights", peer, weights, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the workers' mean loss, and the mean of each gradient over all workers and the
-        groups of their meshes.
+        """Return the peers' mean loss, and the mean of each gradient over the peers and, of
+        workers, the groups of their meshes.
         """
-        layout, workers = self.layout, self.num_workers
+        layout = self.layout
+        groups = layout.dp if self.rank == self.num_workers else 1
         loss, sums = 0.0, dict[int, Value]()
-        for worker in range(workers):  # A fixed order of addition makes runs reproducible.
-            part, _, arrays = self.receive("weight gradients", worker, layout.dp)
-            loss += part / workers
+        for peer in self.peers:  # A fixed order of addition makes runs reproducible.
+            part, _, arrays = self.receive("weight gradients", peer, groups)
+            loss += part / len(self.peers)
             for number, array in enumerate(arrays):
-                value = layout.place(array, dtype=ttnn.float32, dp_dim=0)
+                dp_dim = 0 if groups > 1 else None
+                value = layout.place(array, dtype=ttnn.float32, dp_dim=dp_dim)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
-        means = (ttnn.multiply(total, 1 / workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, layout.dp_axis)) for mean in means]
+        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
+        axis = layout.dp_axis if groups > 1 else None
+        return loss, [one_copy(averaged(mean, axis)) for mean in means]
 
 
 def by_group(parameter: Parameter) -> np.ndarray:
@@ -156,12 +153,12 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
         ['worker', 'aggregator', 'optimizer']
     """
     tiers = world - num_workers + 1
-    if num_workers < 1 or tiers not in (2, 3):
+    if tiers not in (2, 3):
         rule = (
             f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} "
             f"(3-tier), and there are {world}"
         )
-        cure = f"ttkit run -n {max(num_workers, 1) + 2}, or num_workers: {max(world - 2, 1)}"
+        cure = f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}"
         fail("hierarchical training", rule, cure)
     role = name_of_role(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
@@ -174,7 +171,6 @@ class RemoteOptimizer(Optimizer):
     Args:
         parameters: what `model.parameters()` returns; they need no values yet.
         aggregator_rank: the rank to send to; the ranks below it are the workers.
-        socket_type: "mpi" or "fabric".
 
     Attributes:
         steps: how many updates the weights have had.
@@ -182,22 +178,24 @@ class RemoteOptimizer(Optimizer):
 
     Example::
 
-        remote = RemoteOptimizer(model.parameters(), aggregator_rank) remote.receive_weights() while
-        remote.running: remote.zero_grad() loss = ...              # of this worker's shard of batch
-        number `remote.steps` loss.backward()         # without synchronize_gradients: the
-        aggregator averages remote.step(loss)       # the number, for the log
+        remote = RemoteOptimizer(model.parameters(), aggregator_rank)
+        remote.receive_weights()
+        while remote.running:
+            remote.zero_grad()
+            loss = ...  # of this worker's shard of batch number `remote.steps`
+            loss.backward()  # without synchronize_gradients: the aggregator averages
+            remote.step(loss)  # the number, for the log
     """
 
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
         aggregator_rank: int,
-        socket_type: str = "mpi",
     ):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
-        self.exchange = Exchange(parameters, aggregator_rank, socket_type)
+        self.exchange = Exchange(parameters, aggregator_rank)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
@@ -240,7 +238,6 @@ class Aggregator:
             workers'.
         num_workers: ranks 0 to num_workers - 1.
         optimizer_rank: the rank of the optimizer.
-        socket_type: "mpi" or "fabric".
     """
 
     def __init__(
@@ -248,9 +245,8 @@ class Aggregator:
         parameters: Mapping[str, Parameter],
         num_workers: int,
         optimizer_rank: int,
-        socket_type: str = "mpi",
     ):
-        self.exchange = Exchange(parameters, num_workers, socket_type)
+        self.exchange = Exchange(parameters, num_workers)
         self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
@@ -292,27 +288,17 @@ class HierarchicalTrainer(Trainer):
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""
         super()._build()
-        multihost = self.settings.multihost_config
-        self.exchange = Exchange(self.parameters, multihost.num_workers, multihost.socket_type)
-        self.is_aggregator = self.exchange.rank == multihost.num_workers
+        self.exchange = Exchange(self.parameters, self.settings.multihost_config.num_workers)
 
     def _send_weights(self, running: bool) -> None:
-        exchange = self.exchange
-        weights = (parameter.gather() for parameter in exchange.parameters)
-        if self.is_aggregator:
-            exchange.send_weights(weights, self.steps, running)
-        else:
-            exchange.send("weights", exchange.num_workers, weights, (self.steps, running))
+        weights = (parameter.gather() for parameter in self.exchange.parameters)
+        self.exchange.send_weights(weights, self.steps, running)
 
     def gradients(self) -> float:
-        """Send the workers the weights; return their mean loss and set the mean gradients."""
+        """Send the weights away; return the mean loss of the workers and set the mean gradients."""
         exchange = self.exchange
         self._send_weights(True)
-        if self.is_aggregator:
-            loss, means = exchange.average()
-        else:
-            loss, _, arrays = exchange.receive("weight gradients", exchange.num_workers)
-            means = list(arrays)
+        loss, means = exchange.average()
         for parameter, array in zip(exchange.parameters, means):
             parameter.set_shard_grad(parameter.distribute(array, parameter.dtype, shard=True))
         exchange.transport.flush()

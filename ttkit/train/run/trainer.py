@@ -20,21 +20,22 @@ from ttkit.train.autograd.tensor import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
-from ttkit.train.memory import check_memory
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.ranks import (
-    check_same_model,
-    interrupts,
-    mean,
-    of_rank_0,
-    start_mpi,
+from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.plan import check_memory
+from ttkit.train.run import optimizers
+from ttkit.train.run.checkpoint import (
+    FREE,
+    History,
+    Record,
+    RunFolder,
+    Saved,
+    check_matches,
 )
-from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
-from ttkit.train.run.run_folder import FREE, History, Record, RunFolder, Saved, described
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # A validation takes at most so many batches.
@@ -84,9 +85,6 @@ class Trainer:
         self.run_folder = folder = None
         if config.checkpoint_dir:
             self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
-        elif step is not None:
-            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
-            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
         # Only rank 0 reads the checkpoint, since other hosts may not have it.
         saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
@@ -117,9 +115,6 @@ class Trainer:
         else:
             for parameter in self.parameters.values():
                 parameter.place(parameter.draw(config.seed))
-
-    def __repr__(self) -> str:
-        return described(self)
 
     def __enter__(self) -> Trainer:
         return self
@@ -153,7 +148,6 @@ class Trainer:
         self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
             self.replicas, self.part, self.parts = self.comm, self.rank, self.world
-            check_same_model(self.parameters, self.replicas)
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
@@ -318,8 +312,7 @@ class Trainer:
         # The shapes of tensors do not show all settings, such as the number of heads.
         saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
-        shapes = {name: parameter.global_shape for name, parameter in self.parameters.items()}
-        checkpoint.check_matches(shapes, model)
+        check_matches(self.parameters, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
         state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}

@@ -17,22 +17,100 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
+from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
-from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.autograd.tensor import Tensor, Value, no_grad
 from ttkit.train.config.layout import TIED, Layout
-from ttkit.train.config.settings import PipelineParallelConfig, Settings, split_blocks
+from ttkit.train.config.settings import (
+    PipelineParallelConfig,
+    Settings,
+    TransformerConfig,
+    split_blocks,
+)
 from ttkit.train.context import DistributedContext, open_layout
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
-from ttkit.train.parallel.ranks import check_same_model, mean, start_mpi
-from ttkit.train.pipeline.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.pipeline.stage import Stage, make_schedule
-from ttkit.train.run import checkpoint, optimizers
-from ttkit.train.run.run_folder import Saved
+from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport
+from ttkit.train.parallel.ranks import mean, start_mpi
+from ttkit.train.run import optimizers
+from ttkit.train.run.checkpoint import Saved, check_matches
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
 # It maps a micro-batch to its tokens and targets.
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
+
+
+class Stage:
+    """A part of a model on one mesh.
+
+    Args:
+        index: from 0.
+        config: the whole model.
+        layout: the mesh.
+        blocks: those of this part.
+    """
+
+    def __init__(self, index: int, config: TransformerConfig, layout: Layout, blocks: range):
+        self.index, self.layout = index, layout
+        self.model = create_model(config, layout, blocks)
+        self.parameters = self.model.parameters
+        self._kept: dict[int, tuple[Tensor | None, Tensor]] = {}
+
+    def forward(
+        self,
+        number: int,
+        given: Value | None,
+        batch: tuple[np.ndarray, np.ndarray],
+        before: int,
+        keep: bool = True,
+    ) -> Tensor:
+        """Return the output of a micro-batch: activations [B, 1, S, E], of the last stage the loss.
+
+        Dropout zeroes the same elements as on one device, whatever the order of forwards.
+
+        Args:
+            number: of the micro-batch.
+            given: activations; None for the first stage.
+            batch: tokens and targets of the micro-batch, for the first and the last stage.
+            before: calls of each dropout in all earlier steps.
+            keep: whether to keep what the backward of this micro-batch needs.
+        """
+        model, (x, y) = self.model, batch
+        for dropout in model.dropouts():
+            # A block calls its dropout twice, the model's own dropout is called once.
+            dropout.calls = before + number * (1 if dropout is model.dropout else 2)
+        start = None if model.is_first else Tensor(given)
+        end = model(self.layout.tokens(x) if start is None else start)
+        if model.is_last:
+            end = model.loss(end, self.layout.tokens(y))
+        if keep:
+            self._kept[number] = start, end
+        return end
+
+    def backward(self, number: int, grad: Value | None, share: float) -> Value | None:
+        """Return the gradient of the input, None for tokens; add to the parameters' gradients.
+
+        Args:
+            grad: of the output; None for the last stage, whose loss counts `share`.
+        """
+        start, end = self._kept.pop(number)
+        if grad is None:
+            end = end * share if share != 1 else end
+        else:
+            end.set_grad(grad)
+        for layer in self.model.experts():
+            layer.share = share
+        end.backward()
+        return start.get_grad() if start else None
+
+    def loss(self, out: Tensor) -> float:
+        """Return what the last forward adds to the loss: the last stage the loss, others their
+        experts' balance loss.
+        """
+        model = self.model
+        found = [out] if model.is_last else [Tensor(each.balance) for each in model.experts()]
+        return sum(mean_over_groups(each, self.layout) for each in found)
 
 
 class PipelineTrainer(Trainer):
@@ -111,47 +189,29 @@ class PipelineTrainer(Trainer):
             rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
             cure = f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process"
             fail("PipelineTrainer", rule, cure)
-        if self.world < 2:
-            rule = "Pipeline parallel requires world_size > 1"
-            fail("PipelineTrainer", rule, "num_workers: 2 or more, or a Trainer")
-        self.pipeline = multihost.pipeline_parallel_config or PipelineParallelConfig(
-            settings.transformer_config.num_blocks
-        )
-        if meshes is not None:
-            self.count, device = self.world, settings.device_config
-            self.layouts = []
-            for mesh in meshes:
-                stage = replace(device, mesh_shape=tuple(mesh.shape))
-                layout = Layout.of(replace(settings, device_config=stage))
-                self.layouts.append(layout.on(mesh))
+        self.count = self._given.stages if self._given else len(multihost.shares) or self.world
+        if self.world % self.count:
+            rule = f"World size ({self.world}) is no multiple of the stages ({self.count})"
+            fail("PipelineTrainer", rule, f"{self.count} ranks, or a multiple for replicas")
+        if meshes is None:
+            self.layouts, self.comm = [open_layout(settings)], start_mpi().COMM_WORLD
         else:
-            shares = len(self.pipeline.blocks_per_rank)
-            self.count = self._given.stages if self._given else shares or self.world
-            if self.world % self.count:
-                rule = f"World size ({self.world}) is no multiple of the stages ({self.count})"
-                cure = f"{self.world - self.world % self.count or self.count} ranks"
-                fail("PipelineTrainer", f"{rule}, so they do not make up whole pipelines", cure)
-            mpi = start_mpi()
-            self.layouts, self.comm = [open_layout(settings)], mpi.COMM_WORLD
+            devices = [
+                replace(settings.device_config, mesh_shape=tuple(mesh.shape)) for mesh in meshes
+            ]
+            self.layouts = [
+                Layout.of(replace(settings, device_config=device)).on(mesh)
+                for device, mesh in zip(devices, meshes)
+            ]
         self.layout = self.layouts[0]
 
     def _build(self) -> None:
         """Make this process's stages, and connect them to the others and to their replicas."""
-        parts = self.settings.training_config.gradient_accumulation_steps
-        self.schedule = make_schedule(self.pipeline, self.count, parts, self._given)
-        chunks, shares = self.schedule.chunks, self.pipeline.blocks_per_rank
+        self.schedule = self._chosen_schedule()
         if self.model_config.is_tied:
             fail("PipelineTrainer", TIED, "weight_tying: disabled")
-        if self.pipeline.num_blocks != self.model_config.num_blocks:
-            blocks, have = self.pipeline.num_blocks, self.model_config.num_blocks
-            rule = f"pipeline_parallel_config.num_blocks is {blocks}, the model has {have} blocks"
-            fail("PipelineTrainer", rule, f"num_blocks: {have}")
-        if shares and sorted(shares) != list(range(self.count)):
-            stages = f"the stages are ranks 0 to {self.count - 1}"
-            rule = f"blocks_per_rank has the ranks {sorted(shares)}, and {stages}"
-            fail("PipelineTrainer", rule, "one line 'RANK: BLOCKS' for each stage")
         per_stage = self.settings.multihost_config.shares
-        divided = split_blocks(self.model_config, self.count, chunks, per_stage)
+        divided = split_blocks(self.model_config, self.count, per_stage)
         mine = range(self.count) if self.comm is None else [self.rank % self.count]
         self.stages = {
             stage: Stage(stage, self.model_config, layout, divided[stage])
@@ -165,14 +225,30 @@ class PipelineTrainer(Trainer):
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
         # This communicator has the ranks of one pipeline.
-        stages = self.comm.Split(self.part, self.rank)
-        fabric = self.settings.multihost_config.socket_type == "fabric"
-        routes = fabric_routes(self.schedule) if fabric else ()
-        self.transport = MPITransport(stages, self.layout, routes, chunks)
+        self.transport = MPITransport(self.comm.Split(self.part, self.rank))
         if self.parts > 1:
-            peers = self.comm.Split(self.rank % self.count, self.rank)
-            self.replicas = peers
-            check_same_model(self.parameters, peers)
+            self.replicas = self.comm.Split(self.rank % self.count, self.rank)
+
+    def _chosen_schedule(self) -> Schedule:
+        """Return the schedule that was given, or that of the configuration.
+
+        Raises:
+            TTKitError: the schedule is not valid, has another size, or splits backwards.
+        """
+        pipeline = self.settings.multihost_config.pipeline_parallel_config
+        name = (pipeline or PipelineParallelConfig()).schedule
+        stages, parts = self.count, self.settings.training_config.gradient_accumulation_steps
+        schedule = (self._given or SCHEDULES[name](stages, parts)).validate()
+        if (schedule.stages, schedule.micro_batches, schedule.chunks) != (stages, parts, 1):
+            rule = (
+                f"{schedule!r} is not for {stages} stages and gradient_accumulation_steps {parts}"
+            )
+            fail("PipelineTrainer", rule, "a schedule of that size, with one chunk on each stage")
+        if any(action.kind in "IW" for row in schedule.actions for action in row):
+            rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
+            cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
+            fail("PipelineTrainer", rule, cure)
+        return schedule
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
@@ -200,7 +276,7 @@ class PipelineTrainer(Trainer):
         shape = (*data(0)[0].shape[:2], model.max_sequence_length, model.embedding_dim)
         self._broken = True
         for each in self.stages.values():
-            each.train(keep)
+            each.model.train(keep)
         try:
             while any(todo.values()):
                 moved = False
@@ -208,7 +284,7 @@ class PipelineTrainer(Trainer):
                     soon = [task.receive for task in tasks if task.receive][:AHEAD]
                     here = [message for message in soon if self.transport.has(message, shape)]
                     if tasks and (tasks[0].receive is None or tasks[0].receive in here):
-                        total += self._do(self.stages[stage], tasks.popleft(), shape, data, keep)
+                        total += self._do(self.stages[stage], tasks.popleft(), data, keep)
                         moved, start = True, time.monotonic()
                 if not moved:
                     heads = [tasks[0].receive for tasks in todo.values() if tasks]
@@ -216,25 +292,20 @@ class PipelineTrainer(Trainer):
             self.transport.flush()
         except BaseException:
             self.transport.drop()
-            for each in self.stages.values():
-                each.forget()
             raise
         self._broken = False
         return total
 
-    def _do(
-        self, stage: Stage, task: Task, shape: tuple[int, ...], data: Data, keep: bool
-    ) -> float:
+    def _do(self, stage: Stage, task: Task, data: Data, keep: bool) -> float:
         """Do one action of a stage; return the loss if it computes one."""
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
-        given = self.transport.receive(task.receive, layout, shape) if task.receive else None
+        given = self.transport.receive(task.receive, layout) if task.receive else None
+        number, parts = action.micro_batch, self.schedule.micro_batches
         if action.kind == "F":
-            before = self.steps * 2 * self.schedule.micro_batches
-            out = stage.forward(action, given, data(action.micro_batch), before, keep)
-            loss = stage.loss(action.chunk, out)
-            value = out.get_value()
+            out = stage.forward(number, given, data(number), self.steps * 2 * parts, keep)
+            loss, value = stage.loss(out), out.get_value()
         else:
-            value = stage.backward(action, given, 1 / self.schedule.micro_batches)
+            value = stage.backward(number, given, 1 / parts)
         # Wait for the device, so that the times include the work.
         ttnn.synchronize_device(layout.device)
         if task.send:
@@ -254,9 +325,9 @@ class PipelineTrainer(Trainer):
 
     def validate(self) -> float:
         """Return the mean loss of the text that is held out: forwards only."""
-        count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
-        row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
-        forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
+        count = min(len(self.validation), VALIDATION_BATCHES)
+        row = tuple(Action("F", i) for i in range(count))
+        forwards = Schedule("forward only", self.count, count, (row,) * self.count)
         with no_grad():
             found = self._play(forwards, self.validation.batch, keep=False) / count
         return self.everywhere(found)
@@ -278,25 +349,16 @@ class PipelineTrainer(Trainer):
         return Timetable(self.schedule, tuple(map(tuple, slots)))
 
     def collected(self) -> dict[str, np.ndarray]:
-        """Return the global arrays of a checkpoint, whole on rank 0; they are sent one by one, so
-        that no message has a whole stage.
-        """
+        """Return the global arrays of a checkpoint, whole on rank 0."""
         mine = super().collected()
         if self.comm is None:
             return mine
-        if 0 < self.rank < self.count:
-            for item in [*mine.items(), None]:
-                self.comm.send(item, 0)
-        for stage in range(1, self.count) if self.rank == 0 else ():
-            while (item := self.comm.recv(source=stage)) is not None:
-                mine[item[0]] = item[1]
-        return mine
+        parts = self.comm.gather(mine if self.part == 0 else {}) or []
+        return {name: array for part in parts for name, array in part.items()}
 
     def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
-        whole = create_model(self.model_config, Layout()).parameters()
-        shapes = {name: parameter.global_shape for name, parameter in whole.items()}
-        checkpoint.check_matches(shapes, saved.part("model/"))
+        check_matches(create_model(self.model_config, Layout()).parameters(), saved.part("model/"))
         mine = {
             name: array
             for name, array in saved.tensors.items()

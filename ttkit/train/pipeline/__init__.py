@@ -1,1 +1,0 @@
-"""Pipelines of stages: what a stage computes, and what travels between stages."""
