@@ -17,7 +17,8 @@ def worker(settings):
     batches = data.batches(settings, tokens, rank)
     layout = current_layout()
     model = create_model(settings.transformer_config, layout)
-    remote = RemoteOptimizer(model.parameters(), settings.multihost_config.num_workers)
+    hosts = settings.multihost_config
+    remote = RemoteOptimizer(model.parameters(), hosts.num_workers, hosts.socket_type)
     remote.receive_weights()
     while remote.running:
         remote.zero_grad()
@@ -36,9 +37,10 @@ def worker(settings):
 def aggregator(settings):
     """The mean of the workers' gradients, to the optimizer; its weights, to the workers."""
     _, settings = data.read(settings)
-    workers = settings.multihost_config.num_workers
+    hosts = settings.multihost_config
+    workers = hosts.num_workers
     model = create_model(settings.transformer_config)  # of which only the names and shapes are used
-    steps = Aggregator(model.parameters(), workers, workers + 1).run()
+    steps = Aggregator(model.parameters(), workers, workers + 1, hosts.socket_type).run()
     print(f"aggregator: ended after {steps} steps", flush=True)
 
 

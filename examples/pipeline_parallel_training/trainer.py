@@ -9,7 +9,7 @@ def stage(settings):
     """Train this rank's blocks; the last record and what the stages did in the last step."""
     with PipelineTrainer(settings, text=data.read(settings)) as trainer:
         (here,) = trainer.stages.values()
-        blocks = list(here.model.blocks)
+        blocks = [block for chunk in here.chunks for block in chunk.blocks]
         print(
             f"Rank {trainer.rank}/{trainer.world}: Running as stage {here.index} of "
             f"{trainer.count}, blocks {blocks}",

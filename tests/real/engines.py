@@ -133,8 +133,8 @@ def one_big_mesh(folder):
         bindings(folder, "t3000_half", "one_mesh_two_hosts.textproto", True)
     ) as cluster:
         answers = cluster.run(on_the_big_mesh)
-        # what is open on a card is not known
-        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
+        # What is open on a card is not known.
+        assert [card.report.meshes for card in cluster.status().cards] == [(), ()]
     for shape, devices, picture, shapes, total in answers:
         assert (shape, devices, total) == ((2, 4), 8, [0.0, 3.0, 6.0]), (shape, devices, total)
         assert [picture.count(word) for word in ("Remote", "Local", "Dev. ID", "another rank")] == [

@@ -87,7 +87,8 @@ class Writer:
             given = {name: getattr(value, name) for name in value.fields}
             fields = {name: self._written(each) for name, each in given.items() if each is not None}
             return {"config": type(value).__name__, "fields": fields}
-        return {"value": repr(value.config()) if hasattr(value, "config") else repr(value)}
+        config = value.unwrap() if hasattr(value, "unwrap") else value
+        return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
 
 
 @contextmanager

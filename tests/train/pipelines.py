@@ -42,6 +42,7 @@ class Run:
     stages: int = 2
     micro_batches: int = 4
     schedule: str = "1f1b"
+    chunks: int = 1
     ddp: int = 1
     tp: int = 1
     model: TransformerConfig = MODEL
@@ -53,6 +54,7 @@ class Run:
     folder: str = ""
     shares: tuple = ()
     replicas: int = 1
+    sockets: str = "mpi"
 
     @property
     def batch_size(self):
@@ -80,9 +82,9 @@ class Run:
         shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)
         device = DeviceConfig(shape, enable_ddp=self.ddp > 1, enable_tp=self.tp > 1)
         pipeline = PipelineParallelConfig(
-            self.model.num_blocks, dict(enumerate(self.shares)), self.schedule
+            self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks
         )
-        multihost = MultihostConfig(True, self.stages * self.replicas, "mpi", pipeline)
+        multihost = MultihostConfig(True, self.stages * self.replicas, self.sockets, pipeline)
         return Settings(
             device_config=device,
             training_config=training,

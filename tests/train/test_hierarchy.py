@@ -44,7 +44,7 @@ device_config:
 
 def write(folder, run, workers, **changes):
     """A configuration file of a run; a hierarchical one has no stages."""
-    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers))
+    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers, run.sockets))
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
@@ -87,7 +87,7 @@ def check_run(folder, tiers, workers, run):
 
 
 CASES = [
-    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=5)),
+    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=5, sockets="fabric")),
     (
         2,
         1,
@@ -102,10 +102,10 @@ CASES = [
     ),
 ]
 LONG = [
-    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model))
+    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
     for tiers in (2, 3)
     for workers in (1, 2, 3, 4)
-    for model in (SMALL, replace(LLAMA, num_blocks=2))
+    for model, sockets in ((SMALL, "fabric"), (replace(LLAMA, num_blocks=2), "mpi"))
 ]
 
 

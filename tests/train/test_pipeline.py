@@ -27,7 +27,7 @@ from train.pipelines import (
 )
 
 from ttkit import TTKitError, ttnn
-from ttkit.plans import Schedule, interleaved, one_f_one_b, zb_h1
+from ttkit.plans import Schedule, one_f_one_b, zb_h1
 from ttkit.train.config.settings import MultihostConfig, split_blocks
 from ttkit.train.run.pipeline import PipelineTrainer
 from ttkit.train.run.trainer import Trainer
@@ -42,6 +42,8 @@ def every_run():
     for stages, parts, (ddp, tp) in itertools.product((2, 3, 4), range(1, 9), INSIDE):
         for name in ("one_at_a_time", "gpipe", "1f1b"):
             yield Run(stages, parts, name, ddp=ddp, tp=tp)
+        if parts % max(1, parts // stages) == 0:
+            yield Run(stages, parts, "interleaved", chunks=2, ddp=ddp, tp=tp)
 
 
 def named(run):
@@ -60,7 +62,7 @@ def test_every_form_gives_the_numbers_of_one_device(run):
         Run(2, 1, "one_at_a_time"),
         Run(3, 4, "gpipe", tp=2),
         Run(4, 6, "1f1b"),
-        Run(2, 4, "1f1b", ddp=2),
+        Run(2, 4, "interleaved", chunks=2, ddp=2),
         Run(2, 2, "1f1b", tp=2),
         Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
         Run(2, 2, "1f1b", optimizer="AdamW", clip=0.5),
@@ -113,7 +115,7 @@ def test_meshes_of_different_shapes():
 
 
 def test_validation_is_that_of_one_device():
-    settings = Run(2, 4).settings()
+    settings = Run(2, 4, "interleaved", chunks=2).settings()
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         trainer = PipelineTrainer(
             settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
@@ -188,8 +190,11 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
             lambda s: replace(s, multihost_config=MultihostConfig(True, 3)),
             r"World size \(2\) must equal multihost_config.num_workers \(3\)",
         ),
+        (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
+        (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
         (lambda s: replace(s, transformer_config=TIED), "weight_tying: disabled"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), "does not add up"),
+        (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
         (
             lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)),
             "batch_size 6 is not divisible",
@@ -222,7 +227,6 @@ def test_a_schedule_of_another_size_is_refused():
         meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
         for schedule, words in (
             (one_f_one_b(2, 3), "gradient_accumulation_steps 4"),
-            (interleaved(2, 4, 2), "one chunk on each stage"),
             (zb_h1(2, 4), "splits backwards"),
             (Schedule("mine", 2, 4, ["F0", "F0"]), "a stage does F0 and B0"),
         ):
@@ -302,7 +306,7 @@ LATTICE = [
 
 
 def ranked(run):
-    return f"{named(run)}-{run.stages * run.replicas}ranks"
+    return f"{named(run)}-{run.stages * run.replicas}ranks-{run.sockets}"
 
 
 @pytest.mark.long
@@ -315,6 +319,7 @@ def test_data_tensor_and_pipeline_parallel_on_eight_chips(tmp_path, run):
     "run",
     [
         Run(2, 4, clip=0.5, steps=4, tp=2, replicas=2, batch=8),
+        Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3),
     ],
     ids=ranked,
 )
@@ -328,9 +333,20 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
     [
         Run(3, 5, "gpipe"),
         Run(4, 8, "1f1b", model=LLAMA),
+        Run(4, 4, "interleaved", chunks=2),
         Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
-        Run(3, 3, "1f1b", shares=(2, 3, 3)),
-        Run(2, 4, "1f1b", ddp=2, tp=2, replicas=2, model=LLAMA, clip=0.5),
+        Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
+        Run(
+            2,
+            4,
+            "1f1b",
+            sockets="fabric",
+            ddp=2,
+            tp=2,
+            replicas=2,
+            model=LLAMA,
+            clip=0.5,
+        ),
     ],
     ids=ranked,
 )
@@ -342,6 +358,9 @@ def test_blocks_are_divided_evenly():
     blocks = split_blocks(replace(MODEL, num_blocks=32), 5)
     assert [len(stage) for stage in blocks] == [7, 7, 6, 6, 6]
     assert list(itertools.chain(*blocks)) == list(range(32))
-    assert split_blocks(MODEL, 2, [5, 3]) == [range(5), range(5, 8)]
-    with pytest.raises(TTKitError, match="at least a block each, and num_blocks is 8"):
-        split_blocks(MODEL, 9)
+    for stages, chunks in itertools.product((2, 3, 4), (1, 2)):
+        assert list(itertools.chain(*split_blocks(MODEL, stages, chunks=chunks))) == list(range(8))
+    parts = split_blocks(MODEL, 2, [5, 3], chunks=2)
+    assert parts[0::2] == [range(3), range(5, 7)] and parts[1::2] == [range(3, 5), range(7, 8)]
+    with pytest.raises(TTKitError, match="at least a block for each part"):
+        split_blocks(MODEL, 2, [7, 1], chunks=2)

@@ -15,8 +15,7 @@ from ttkit.hardware.chips import Chip, Fact
 from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
-from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.schedule import Schedule
+from ttkit.plans.pipelines import schedule_of
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig, split_blocks
 
@@ -171,12 +170,6 @@ class Memory(NamedTuple):
     def total(self) -> int:
         """The sum over all kinds."""
         return sum(self)
-
-
-def schedule_of(name: str, stages: int, micro_batches: int) -> Schedule:
-    """Return the schedule of that name; an interleaved one has one chunk on each stage."""
-    more = (1,) if name == "interleaved" else ()
-    return SCHEDULES[name](stages, micro_batches, *more)
 
 
 @functools.lru_cache(maxsize=1024)

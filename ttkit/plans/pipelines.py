@@ -143,6 +143,20 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
+def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+    """Return the schedule that a training configuration names.
+
+    Raises:
+        TTKitError: several chunks on a stage, and the schedule is not the interleaved one.
+    """
+    if name == "interleaved":
+        return interleaved(stages, micro_batches, chunks)
+    if chunks > 1:
+        rule = f"chunks_per_rank is {chunks}, and {name} has one"
+        fail(f"a schedule for {stages} stages", rule, "schedule: interleaved")
+    return SCHEDULES[name](stages, micro_batches)
+
+
 def _ahead(name: str, stages: int, micro_batches: int, ahead: Callable[[int], int]) -> Schedule:
     """Each stage does so many forwards ahead of the first backward."""
     check_counts(f"a schedule {name!r}", stages=stages, micro_batches=micro_batches)

@@ -275,8 +275,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the
-            mesh.
+        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
+            or a pipeline has several chunks on a stage.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -286,7 +286,10 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device = settings.device_config
+    device, pipeline = settings.device_config, settings.multihost_config.pipeline
+    if device.enable_pp and pipeline.chunks_per_rank > 1:
+        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
+        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
     model, layout = settings.transformer_config, Layout.of(settings)
     first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]

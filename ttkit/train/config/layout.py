@@ -139,8 +139,7 @@ class Layout:
         if device.enable_pp:
             pp = len(multihost.shares) or multihost.num_workers
             dp *= multihost.num_workers // pp
-            pipeline = multihost.pipeline_parallel_config or PipelineParallelConfig()
-            schedule = pipeline.schedule
+            schedule = multihost.pipeline.schedule
         elif sizes.get("cp", 1) > 1 and multihost.enabled:
             rule = (
                 "workers send a gradient for each group, and chips that share a sequence have none"
@@ -419,7 +418,7 @@ class Layout:
             stages = PipelineParallelConfig(
                 num_blocks=settings.transformer_config.num_blocks,
                 blocks_per_rank={rank: len(blocks) for rank, blocks in parts},
-                schedule=self.schedule,  # type: ignore[arg-type]
+                schedule=self.schedule,
             )
             multihost = MultihostConfig(
                 enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages

@@ -30,6 +30,8 @@ from typing_extensions import TypedDict
 
 from ttkit.errors import fail
 from ttkit.files import Where, did_you_mean
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.words import counted
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
@@ -255,14 +257,15 @@ class SchedulerConfig(Section):
 
 @dataclass(frozen=True)
 class PipelineParallelConfig(Section):
-    """The blocks of the model on each rank, and the schedule of the stages, which ttml does not
-    have.
+    """The blocks of the model on each rank, and the schedule of the stages.
+
+    ttml does not have the last two keys.
     """
 
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
-    # These schedules of `ttkit.plans` have one chunk on each stage and whole backwards.
-    schedule: Literal["one_at_a_time", "gpipe", "1f1b"] = "1f1b"
+    schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
+    chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
 
 
 @dataclass(frozen=True)
@@ -271,15 +274,19 @@ class MultihostConfig(Section):
 
     enabled: StrictBool = False
     num_workers: Count = 1
-    # Tensors travel through the hosts either way; ttml's "fabric" sends them from chip to chip.
+    # With "mpi" tensors travel between ranks through the hosts, with "fabric" from chip to chip.
     socket_type: Literal["mpi", "fabric"] = "mpi"
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
     @property
+    def pipeline(self) -> PipelineParallelConfig:
+        """The configuration of the pipeline, or its defaults."""
+        return self.pipeline_parallel_config or PipelineParallelConfig()
+
+    @property
     def shares(self) -> list[int]:
         """The blocks of each stage of a pipeline; none where all have as many."""
-        pipeline = self.pipeline_parallel_config or PipelineParallelConfig()
-        return [blocks for _, blocks in sorted(pipeline.blocks_per_rank.items())]
+        return [blocks for _, blocks in sorted(self.pipeline.blocks_per_rank.items())]
 
 
 @dataclass(frozen=True)
@@ -319,31 +326,37 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
 
 
 def split_blocks(
-    config: TransformerConfig, stages: int, per_stage: Sequence[int] = ()
+    config: TransformerConfig, stages: int, per_stage: Sequence[int] = (), chunks: int = 1
 ) -> list[range]:
-    """Return the blocks of each stage of a pipeline.
+    """Return the blocks of each part of a pipeline: chunk c of stage s is part c * stages + s, as
+    in `ttkit.plans.Schedule`.
 
-    Unless given, the stages have equal sizes; the first ones have a block more if necessary.
+    Unless given, the parts have equal sizes; the first ones have a block more if necessary.
 
     Args:
-        per_stage: how many blocks each stage has.
+        per_stage: how many blocks each stage has, all its chunks together.
 
     Raises:
-        TTKitError: a stage has no block, or the counts do not add up to the model's blocks.
+        TTKitError: a part has no block, or the counts do not add up to the model's blocks.
 
     Example:
         >>> split_blocks(TransformerConfig(num_blocks=5), 2)
         [range(0, 3), range(3, 5)]
         >>> split_blocks(TransformerConfig(num_blocks=5), 2, per_stage=[4, 1])
         [range(0, 4), range(4, 5)]
+        >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)[::2]  # of the first stage
+        [range(0, 2), range(4, 5)]
     """
-    total, asked = config.num_blocks, f"cut {config.num_blocks} blocks into {stages} parts"
-    if total < stages:
-        rule = f"{stages} stages need at least a block each, and num_blocks is {total}"
-        fail(asked, rule, "fewer stages")
+    total, parts = config.num_blocks, stages * chunks
+    asked = f"cut {total} blocks into {parts} parts"
     if per_stage and sum(per_stage) != total:
         rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
         fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
-    sizes = per_stage or [total // stages + (i < total % stages) for i in range(stages)]
+    sizes = [total // parts + (i < total % parts) for i in range(parts)]
+    if per_stage:
+        sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
+    if not all(sizes):
+        rule = f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part"
+        fail(asked, f"{rule}, and the parts have {sizes}", "fewer stages or chunks")
     ends = itertools.accumulate(sizes)
     return [range(end - size, end) for end, size in zip(ends, sizes)]

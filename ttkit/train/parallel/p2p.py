@@ -1,13 +1,15 @@
 """Point to point: how activations and gradients travel from one pipeline stage to another, weights
-and gradients between the ranks of hierarchical training.
+and gradients between the ranks of hierarchical training: inside a process, by MPI, or over the
+fabric.
 
 A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
-once they have arrived. A tensor travels through the hosts as the global array of its batch, so the
-meshes of two stages may differ in shape; `socket_type: fabric` changes no number."""
+once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
+meshes of two stages may differ in shape."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,15 +17,20 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import to_numpy
-from ttkit.plans.schedule import Message
+from ttkit.errors import fail
+from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd.tensor import Value
 from ttkit.train.config.layout import Layout, zigzag
+from ttkit.train.parallel.mesh_sockets import sockets
 from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
-KINDS = ("activations", "gradients", "weight gradients", "weights")
+KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
+Route = tuple[
+    str, int, int
+]  # A kind of message, the stage that sends it, the one that receives it.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
@@ -108,45 +115,130 @@ def describe(message: Message) -> str:
     return f"the {message.what} of micro-batch {part} from stage {source}"
 
 
+def route(message: Message) -> Route:
+    """Return the route of a message."""
+    return message.what, message.source.stage, message.destination.stage
+
+
+def fabric_routes(schedule: Schedule) -> list[Route]:
+    """Return the routes of all that a schedule sends.
+
+    Raises:
+        TTKitError: a stage receives messages in another order than they are sent: each route has a
+            socket, and a socket keeps the order.
+    """
+    sent, received = (
+        defaultdict[Route, list[Message]](list),
+        defaultdict[Route, list[Message]](list),
+    )
+    for stage in range(schedule.stages):
+        for task in schedule.tasks(stage):
+            for message, found in ((task.send, sent), (task.receive, received)):
+                if message:
+                    found[route(message)].append(message)
+    for (what, source, destination), order in sent.items():
+        if received[what, source, destination] != order:
+            rule = (
+                f"stage {destination} takes the {what} of stage {source} in another order than "
+                "they are sent, and a socket keeps the order"
+            )
+            fail(f"run {schedule!r} over the fabric", rule, "socket_type: mpi")
+    return sorted(sent)
+
+
 class MPITransport(Transport):
-    """Messages between ranks, from host to host by MPI; a tag names each, so they may come in any
-    order.
+    """Messages between ranks. A message with a route goes from chip to chip, over sockets between
+    meshes of the same shape. Others go from host to host by MPI; a tag names each, so they may come
+    in any order.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
+        layout: of this rank's mesh.
+        routes: of what sockets carry.
+        chunks: how many chunks of the model each stage has.
         describe: names a message that does not arrive.
         patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
             itself, so that the sender's message comes first and names the culprit.
+
+    Attributes:
+        bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
     """
 
     def __init__(
-        self, comm: Any, describe: Callable[[Message], str] = describe, patience: float = 1
+        self,
+        comm: Any,
+        layout: Layout,
+        routes: Iterable[Route] = (),
+        chunks: int = 1,
+        describe: Callable[[Message], str] = describe,
+        patience: float = 1,
     ):
-        self.comm, self.describe, self.patience = comm, describe, patience
+        self.comm, self.layout, self.chunks = comm, layout, chunks
+        self.describe, self.patience = describe, patience
+        self.bytes_sent = Counter[str]()
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
+        self._sockets: dict[Route, Any] = {}
+        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
+        # Both ranks must make their sockets in the same order.
+        for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
+            if comm.rank in (low, high):
+                found = sockets(layout.device, world[low + high - comm.rank])
+                self._sockets[what, low, high] = found[world[low]]
+                self._sockets[what, high, low] = found[world[high]]
 
     def _tag(self, message: Message) -> int:
-        return message.micro_batch * len(KINDS) + KINDS.index(message.what)
+        part = message.micro_batch * self.chunks + message.destination.chunk
+        return part * len(KINDS) + KINDS.index(message.what)
+
+    def _place(self, array: np.ndarray) -> Value:
+        """Put a row for each group on the mesh, or the same row on all chips."""
+        return self.layout.place(array, dp_dim=0 if len(array) > 1 else None)
+
+    def send(self, message: Message, value: Value, layout: Layout) -> None:
+        """Send a tensor [B, 1, S, E], where there is a route the shards of all chips."""
+        if socket := self._sockets.get(route(message)):
+            ttnn.experimental.send_async(value, socket)
+        else:
+            super().send(message, value, layout)
+
+    def receive(self, message: Message, layout: Layout) -> Value:
+        """Put what has arrived on a mesh, where there is a route the shards of all chips."""
+        if socket := self._sockets.get(route(message)):
+            like = from_host(self._posted.pop(message)[1], layout)
+            return ttnn.experimental.recv_async(like, socket)[0]
+        return super().receive(message, layout)
 
     def put(self, message: Message, array: np.ndarray) -> None:
         """Start to send an array, which must not change until `flush`."""
+        if socket := self._sockets.get(route(message)):
+            ttnn.experimental.send_async(self._place(array), socket)
+            return
         array = np.ascontiguousarray(array, np.float32)
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
+        self.bytes_sent[message.what] += array.nbytes
 
     def has(self, message: Message, shape: tuple[int, ...]) -> bool:
-        """Whether a message has arrived; the first call posts its receive."""
+        """Whether a message has arrived, or comes by a socket, which `take` waits for; the first
+        call posts its receive.
+        """
         if message not in self._posted:
-            array = np.empty(shape, np.float32)
-            request = self.comm.Irecv(array, message.source.stage, self._tag(message))
-            self._posted[message] = request, array
-        return bool(self._posted[message][0].Test())
+            array = np.zeros(shape, np.float32)
+            by_socket = route(message) in self._sockets
+            ends = array, message.source.stage, self._tag(message)
+            self._posted[message] = None if by_socket else self.comm.Irecv(*ends), array
+        request = self._posted[message][0]
+        return request is None or bool(request.Test())
 
     def take(self, message: Message) -> np.ndarray:
         """Return the array of a message that has arrived."""
         self._sent = [sent for sent in self._sent if not sent[0].Test()]
-        return self._posted.pop(message)[1]
+        array = self._posted.pop(message)[1]
+        if socket := self._sockets.get(route(message)):
+            value = ttnn.experimental.recv_async(self._place(array), socket)[0]
+            array = to_host(value, self.layout)[: len(array)]
+        return array
 
     def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for a message and return its array."""
@@ -173,6 +265,6 @@ class MPITransport(Transport):
     def drop(self) -> None:
         """Cancel the receives that are posted, before their memory goes."""
         for request, _ in self._posted.values():
-            if not request.Test():
+            if request and not request.Test():
                 request.Cancel()
         self._posted = {}

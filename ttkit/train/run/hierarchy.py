@@ -52,9 +52,10 @@ class Exchange:
         parameters: what `model.parameters()` returns; values are not needed, but the layout has as
             many data-parallel groups as the workers'.
         num_workers: the aggregator's rank.
+        socket_type: "mpi" or "fabric".
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int):
+    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
         from mpi4py import MPI  # The real ttnn must be loaded before mpi4py.
 
         self.parameters = [parameter for _, parameter in sorted(parameters.items())]
@@ -67,14 +68,24 @@ class Exchange:
             role = name_of_role(rank, comm.size, num_workers)
             return f"the {message.what} of rank {rank}, {role}"
 
+        routes = [
+            (what, rank, num_workers)
+            for what in ("weight gradients", "weights")
+            for rank in range(comm.size)
+            if rank != num_workers and socket_type == "fabric"
+        ]
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
-        self.transport = MPITransport(comm, describe, 1 if self.rank == num_workers else 2)
+        patience = 1 if self.rank == num_workers else 2
+        self.transport = MPITransport(
+            comm, self.layout, routes, describe=describe, patience=patience
+        )
         # The aggregator's peers are the workers; for any other rank it is the only one.
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
-        return Message(what, number, Place(source, 0), Place(destination, 0))
+        # The two numbers go through the hosts.
+        return Message(what if number else "note", number, Place(source, 0), Place(destination, 0))
 
     def send(
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
@@ -171,6 +182,7 @@ class RemoteOptimizer(Optimizer):
     Args:
         parameters: what `model.parameters()` returns; they need no values yet.
         aggregator_rank: the rank to send to; the ranks below it are the workers.
+        socket_type: "mpi" or "fabric".
 
     Attributes:
         steps: how many updates the weights have had.
@@ -191,11 +203,12 @@ class RemoteOptimizer(Optimizer):
         self,
         parameters: Mapping[str, Parameter],
         aggregator_rank: int,
+        socket_type: str = "mpi",
     ):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
-        self.exchange = Exchange(parameters, aggregator_rank)
+        self.exchange = Exchange(parameters, aggregator_rank, socket_type)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
@@ -238,6 +251,7 @@ class Aggregator:
             workers'.
         num_workers: ranks 0 to num_workers - 1.
         optimizer_rank: the rank of the optimizer.
+        socket_type: "mpi" or "fabric".
     """
 
     def __init__(
@@ -245,8 +259,9 @@ class Aggregator:
         parameters: Mapping[str, Parameter],
         num_workers: int,
         optimizer_rank: int,
+        socket_type: str = "mpi",
     ):
-        self.exchange = Exchange(parameters, num_workers)
+        self.exchange = Exchange(parameters, num_workers, socket_type)
         self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
@@ -288,7 +303,8 @@ class HierarchicalTrainer(Trainer):
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""
         super()._build()
-        self.exchange = Exchange(self.parameters, self.settings.multihost_config.num_workers)
+        hosts = self.settings.multihost_config
+        self.exchange = Exchange(self.parameters, hosts.num_workers, hosts.socket_type)
 
     def _send_weights(self, running: bool) -> None:
         weights = (parameter.gather() for parameter in self.exchange.parameters)

@@ -17,21 +17,16 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.pipelines import SCHEDULES
+from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
 from ttkit.train.autograd.tensor import Tensor, Value, no_grad
 from ttkit.train.config.layout import TIED, Layout
-from ttkit.train.config.settings import (
-    PipelineParallelConfig,
-    Settings,
-    TransformerConfig,
-    split_blocks,
-)
+from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.context import DistributedContext, open_layout
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport
+from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel.ranks import mean, start_mpi
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import Saved, check_matches
@@ -42,73 +37,73 @@ Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
 class Stage:
-    """A part of a model on one mesh.
+    """Parts of a model on one mesh.
 
     Args:
         index: from 0.
         config: the whole model.
         layout: the mesh.
-        blocks: those of this part.
+        blocks: of each chunk.
     """
 
-    def __init__(self, index: int, config: TransformerConfig, layout: Layout, blocks: range):
+    def __init__(
+        self, index: int, config: TransformerConfig, layout: Layout, blocks: Sequence[range]
+    ):
         self.index, self.layout = index, layout
-        self.model = create_model(config, layout, blocks)
-        self.parameters = self.model.parameters
-        self._kept: dict[int, tuple[Tensor | None, Tensor]] = {}
+        self.chunks = [create_model(config, layout, each) for each in blocks]
+        self._kept: dict[Action, tuple[Tensor | None, Tensor]] = {}
 
     def forward(
         self,
-        number: int,
+        action: Action,
         given: Value | None,
         batch: tuple[np.ndarray, np.ndarray],
         before: int,
         keep: bool = True,
     ) -> Tensor:
-        """Return the output of a micro-batch: activations [B, 1, S, E], of the last stage the loss.
+        """Return the output of a chunk: activations [B, 1, S, E], of the last one the loss.
 
         Dropout zeroes the same elements as on one device, whatever the order of forwards.
 
         Args:
-            number: of the micro-batch.
-            given: activations; None for the first stage.
-            batch: tokens and targets of the micro-batch, for the first and the last stage.
+            given: activations; None for the first chunk.
+            batch: tokens and targets of the micro-batch, for the first and the last chunk.
             before: calls of each dropout in all earlier steps.
             keep: whether to keep what the backward of this micro-batch needs.
         """
-        model, (x, y) = self.model, batch
+        model, (x, y) = self.chunks[action.chunk], batch
         for dropout in model.dropouts():
             # A block calls its dropout twice, the model's own dropout is called once.
-            dropout.calls = before + number * (1 if dropout is model.dropout else 2)
+            dropout.calls = before + action.micro_batch * (1 if dropout is model.dropout else 2)
         start = None if model.is_first else Tensor(given)
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
         if keep:
-            self._kept[number] = start, end
+            self._kept[action] = start, end
         return end
 
-    def backward(self, number: int, grad: Value | None, share: float) -> Value | None:
+    def backward(self, action: Action, grad: Value | None, share: float) -> Value | None:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
 
         Args:
-            grad: of the output; None for the last stage, whose loss counts `share`.
+            grad: of the output; None for the last chunk, whose loss counts `share`.
         """
-        start, end = self._kept.pop(number)
+        start, end = self._kept.pop(action._replace(kind="F"))
         if grad is None:
             end = end * share if share != 1 else end
         else:
             end.set_grad(grad)
-        for layer in self.model.experts():
+        for layer in self.chunks[action.chunk].experts():
             layer.share = share
         end.backward()
         return start.get_grad() if start else None
 
-    def loss(self, out: Tensor) -> float:
-        """Return what the last forward adds to the loss: the last stage the loss, others their
-        experts' balance loss.
+    def loss(self, chunk: int, out: Tensor) -> float:
+        """Return what a chunk adds to the loss by its last forward: the last chunk the loss, others
+        their experts' balance loss.
         """
-        model = self.model
+        model = self.chunks[chunk]
         found = [out] if model.is_last else [Tensor(each.balance) for each in model.experts()]
         return sum(mean_over_groups(each, self.layout) for each in found)
 
@@ -210,22 +205,25 @@ class PipelineTrainer(Trainer):
         self.schedule = self._chosen_schedule()
         if self.model_config.is_tied:
             fail("PipelineTrainer", TIED, "weight_tying: disabled")
-        per_stage = self.settings.multihost_config.shares
-        divided = split_blocks(self.model_config, self.count, per_stage)
+        hosts, chunks = self.settings.multihost_config, self.schedule.chunks
+        divided = split_blocks(self.model_config, self.count, hosts.shares, chunks)
         mine = range(self.count) if self.comm is None else [self.rank % self.count]
         self.stages = {
-            stage: Stage(stage, self.model_config, layout, divided[stage])
+            stage: Stage(stage, self.model_config, layout, divided[stage :: self.count])
             for stage, layout in zip(mine, self.layouts)
         }
         self.parameters = {}
         for each in self.stages.values():
-            self.parameters |= each.parameters()
+            for chunk in each.chunks:
+                self.parameters |= chunk.parameters()
         self.replicas, self.transport, self.part, self.parts = None, Transport(), 0, 1
         if self.comm is None:
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
         # This communicator has the ranks of one pipeline.
-        self.transport = MPITransport(self.comm.Split(self.part, self.rank))
+        stages = self.comm.Split(self.part, self.rank)
+        routes = fabric_routes(self.schedule) if hosts.socket_type == "fabric" else ()
+        self.transport = MPITransport(stages, self.layout, routes, chunks)
         if self.parts > 1:
             self.replicas = self.comm.Split(self.rank % self.count, self.rank)
 
@@ -235,15 +233,15 @@ class PipelineTrainer(Trainer):
         Raises:
             TTKitError: the schedule is not valid, has another size, or splits backwards.
         """
-        pipeline = self.settings.multihost_config.pipeline_parallel_config
-        name = (pipeline or PipelineParallelConfig()).schedule
+        pipeline = self.settings.multihost_config.pipeline
         stages, parts = self.count, self.settings.training_config.gradient_accumulation_steps
-        schedule = (self._given or SCHEDULES[name](stages, parts)).validate()
-        if (schedule.stages, schedule.micro_batches, schedule.chunks) != (stages, parts, 1):
+        named = pipeline.schedule, stages, parts, pipeline.chunks_per_rank
+        schedule = (self._given or schedule_of(*named)).validate()
+        if (schedule.stages, schedule.micro_batches) != (stages, parts):
             rule = (
                 f"{schedule!r} is not for {stages} stages and gradient_accumulation_steps {parts}"
             )
-            fail("PipelineTrainer", rule, "a schedule of that size, with one chunk on each stage")
+            fail("PipelineTrainer", rule, "a schedule of that size")
         if any(action.kind in "IW" for row in schedule.actions for action in row):
             rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
             cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
@@ -276,7 +274,8 @@ class PipelineTrainer(Trainer):
         shape = (*data(0)[0].shape[:2], model.max_sequence_length, model.embedding_dim)
         self._broken = True
         for each in self.stages.values():
-            each.model.train(keep)
+            for chunk in each.chunks:
+                chunk.train(keep)
         try:
             while any(todo.values()):
                 moved = False
@@ -300,12 +299,13 @@ class PipelineTrainer(Trainer):
         """Do one action of a stage; return the loss if it computes one."""
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
         given = self.transport.receive(task.receive, layout) if task.receive else None
-        number, parts = action.micro_batch, self.schedule.micro_batches
+        parts = self.schedule.micro_batches
         if action.kind == "F":
-            out = stage.forward(number, given, data(number), self.steps * 2 * parts, keep)
-            loss, value = stage.loss(out), out.get_value()
+            batch = data(action.micro_batch)
+            out = stage.forward(action, given, batch, self.steps * 2 * parts, keep)
+            loss, value = stage.loss(action.chunk, out), out.get_value()
         else:
-            value = stage.backward(number, given, 1 / parts)
+            value = stage.backward(action, given, 1 / parts)
         # Wait for the device, so that the times include the work.
         ttnn.synchronize_device(layout.device)
         if task.send:
@@ -325,9 +325,9 @@ class PipelineTrainer(Trainer):
 
     def validate(self) -> float:
         """Return the mean loss of the text that is held out: forwards only."""
-        count = min(len(self.validation), VALIDATION_BATCHES)
-        row = tuple(Action("F", i) for i in range(count))
-        forwards = Schedule("forward only", self.count, count, (row,) * self.count)
+        count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
+        row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
+        forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
         with no_grad():
             found = self._play(forwards, self.validation.batch, keep=False) / count
         return self.everywhere(found)
