@@ -24,6 +24,7 @@ from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.context import DistributedContext, open_layout
 from ttkit.train.model.models import create_model
+from ttkit.train.model.parameter import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport, fabric_routes
@@ -52,6 +53,10 @@ class Stage:
         self.index, self.layout = index, layout
         self.chunks = [create_model(config, layout, each) for each in blocks]
         self._kept: dict[Action, tuple[Tensor | None, Tensor]] = {}
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the parameters of all its chunks by name."""
+        return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
         self,
@@ -214,8 +219,7 @@ class PipelineTrainer(Trainer):
         }
         self.parameters = {}
         for each in self.stages.values():
-            for chunk in each.chunks:
-                self.parameters |= chunk.parameters()
+            self.parameters |= each.parameters()
         self.replicas, self.transport, self.part, self.parts = None, Transport(), 0, 1
         if self.comm is None:
             return
