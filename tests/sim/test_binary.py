@@ -155,6 +155,22 @@ def test_activations_with_a_parameter(wide, put, check, pair):
         check(after, lambda a, b, f=formula: f(a * b), a, b)
 
 
+@pytest.mark.parametrize("name", ["div", "divide"])
+def test_rounded_quotients(wide, put, check, torch, name):
+    a, b = put(wide, (32, 64), "S0R"), put(wide, (1, 64), low=0.1)
+    divide = getattr(ttnn, name)
+    for mode, formula in ((None, np.array), ("floor", np.floor), ("trunc", np.trunc)):
+        check(divide(a, b, rounding_mode=mode), lambda a, b, f=formula: f(a / b), a, b)
+        check(divide(a, 0.25, rounding_mode=mode), lambda a, f=formula: f(a / 0.25), a)
+        for got, x in zip(shards(divide(a, 0.25, rounding_mode=mode)), shards(a)):
+            of_torch = torch.div(torch.from_numpy(x), 0.25, rounding_mode=mode)
+            np.testing.assert_array_equal(got, of_torch.numpy())
+    halved = divide(a, b, rounding_mode="floor", activations=[ttnn.UnaryOpType.RELU])
+    check(halved, lambda a, b: np.maximum(np.floor(a / b), 0), a, b)
+    with pytest.raises(TTKitError, match="Incorrect rounding mode"):
+        divide(a, b, rounding_mode="round")
+
+
 def shards(tensor):
     return [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
 

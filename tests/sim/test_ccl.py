@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from naive import Naive
 from places import FLOATS, ROWS, T3000, TILE, Place, laid, many, opened, parts, places, put, refused
 
+import ttkit
 from ttkit import ttnn
 
 WHOLE = ["same", "each", "rows", "columns", "both"]
@@ -96,6 +97,27 @@ def test_given_outputs_are_written():
         wide = ttnn.zeros([2, 16], ttnn.float32, ROWS, mesh)
         assert ttnn.all_gather(t, 1, cluster_axis=1, output_tensor=wide) is wide
         same(wide, Naive((2, 4), sent).all_gather(1, 1), ttnn.float32)
+
+
+def test_among_the_chips_that_a_tensor_covers():
+    values = np.arange(4 * 8, dtype=np.float32).reshape(4, 8)
+    with opened(T3000) as mesh:
+        config = ttnn.MeshMapperConfig(
+            [ttnn.PlacementReplicate(), ttnn.PlacementShard(0)], ttnn.MeshShape(1, 2)
+        )
+        mapper = ttnn.create_mesh_mapper(mesh, config)
+        t = ttnn.from_torch(values, layout=ttnn.ROW_MAJOR_LAYOUT, device=mesh, mesh_mapper=mapper)
+        first, second = values[:2], values[2:]
+
+        def shards(tensor):
+            return [ttkit.to_numpy(each) for each in ttnn.get_device_tensors(tensor)]
+
+        total = shards(ttnn.all_reduce(t, cluster_axis=1))
+        np.testing.assert_array_equal(total, [first + second] * 2)
+        sent = shards(ttnn.broadcast(t, ttnn.MeshCoordinate(0, 1), cluster_axis=1))
+        np.testing.assert_array_equal(sent, [second] * 2)
+        each = [shards(one) for one in ttnn.all_broadcast(t, cluster_axis=1)]
+        np.testing.assert_array_equal(each, [[first] * 2, [second] * 2])
 
 
 def test_refused():

@@ -95,16 +95,26 @@ def test_refused():
         )
 
 
+def test_to_torch_of_fewer_dimensions(wide):
+    values = numbers((1, 1, 2, 3))
+    tensor = ttkit.from_numpy(values)
+    for rank, shape in ((2, (2, 3)), (3, (1, 2, 3)), (5, (1, 1, 2, 3)), (None, (1, 1, 2, 3))):
+        made = np.asarray(ttnn.to_torch(tensor, torch_rank=rank, device=wide, cq_id=0))
+        assert made.shape == shape
+        np.testing.assert_array_equal(made, values.reshape(shape))
+    refused(lambda: ttnn.to_torch(tensor, torch_rank=1), "Unable to squeeze to desired rank!")
+
+
 @pytest.mark.parametrize("on_mesh", [False, True])
 def test_a_tensor_of_a_list(wide, on_mesh):
     where = (wide, ttnn.L1_MEMORY_CONFIG) if on_mesh else ()
-    for values, dtype, want in (
-        ([1.5, 2, 3, 4], ttnn.bfloat16, [[1.5, 2], [3, 4]]),
-        ([1.5, 2, 3, 4], ttnn.int32, [[1, 2], [3, 4]]),
-        ((1, 2, 3, 4), ttnn.float32, [[1, 2], [3, 4]]),
+    for values, dtype, want, size in (
+        ([1.5, 2, 3, 4], ttnn.bfloat16, [[1.5, 2], [3, 4]], 2),
+        ([1.5, 2, 3, 4], ttnn.int32, [[1, 2], [3, 4]], 4),
+        ((1, 2, 3, 4), ttnn.float32, [[1, 2], [3, 4]], 4),
     ):
         made = ttnn.Tensor(values, [1, 1, 2, 2], dtype, ttnn.TILE_LAYOUT, *where)
-        assert (made.dtype, made.layout) == (dtype, ttnn.TILE_LAYOUT)
+        assert (made.dtype, made.layout, made.element_size()) == (dtype, ttnn.TILE_LAYOUT, size)
         assert made.device() is (wide if on_mesh else None)
         assert not on_mesh or made.memory_config() == ttnn.L1_MEMORY_CONFIG
         for shard in parts(made).values():

@@ -92,11 +92,16 @@ def test_a_line_of_shards_is_joined_in_order(place, dim):
         np.testing.assert_array_equal(ttkit.to_numpy(host), joined)
 
 
-def test_a_mapper_that_is_named_or_the_default():
+def test_a_wrapper_replicates_and_is_no_mapper():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        mapper, values = ttnn.ReplicateTensorToMesh(mesh), numbers((2, 3))
-        named = ttkit.from_numpy(values, device=mesh, mesh_mapper=mapper)
-        with ttnn.distribute(mapper):
+        wrapper = ttnn.ReplicateTensorToMesh(mesh)
+        assert type(wrapper).__name__ == "ReplicateTensorToMeshWrapper"
+        assert not isinstance(wrapper, ttnn.TensorToMesh)
+        assert isinstance(wrapper.unwrap(), ttnn.TensorToMesh)
+        assert isinstance(ttnn.ShardTensorToMesh(mesh, 0), ttnn.TensorToMesh)
+        values = numbers((2, 3))
+        named = ttkit.from_numpy(values, device=mesh, mesh_mapper=wrapper)
+        with ttnn.distribute(wrapper):
             default = ttkit.from_numpy(values)
         for tensor in (named, default):
             assert len(parts(tensor)) == 8
@@ -122,4 +127,5 @@ def test_refused():
         refused(
             lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)),
             "tuple index out of range",
+            IndexError,
         )

@@ -39,6 +39,25 @@ def test_a_bias_repeats_and_can_raise_the_rank(wide, put, check, bias, kind):
     )
 
 
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+def test_addmm(wide, put, check, torch, dtype):
+    c, a, b = (
+        put(wide, s, k, dtype) for s, k in (((6, 7), "RS0"), ((6, 5), "S0R"), ((5, 7), "RR"))
+    )
+
+    def formula(c, a, b, **scales):
+        return torch.addmm(*(torch.from_numpy(x) for x in (c, a, b)), **scales).numpy()
+
+    for scales in ({}, {"alpha": 2.0, "beta": 0.5}):
+        made = ttnn.addmm(c, a, b, **scales)
+        check(made, lambda *x, s=scales: formula(*x, **s), c, a, b, additions=24, roundings=4)
+    given = put(wide, (6, 7), "S0S1", dtype)
+    assert ttnn.addmm(c, a, b, optional_output_tensor=given) is given
+    check(given, formula, c, a, b, additions=24, roundings=4)
+    with pytest.raises(TTKitError, match="matching one of result of mat1_tensor @ mat2_tensor"):
+        ttnn.addmm(put(wide, (1, 7), dtype=dtype), a, b)
+
+
 def test_a_fused_activation_as_a_pair(wide, put, check):
     x, w = put(wide, (32, 32), "S0R"), put(wide, (32, 32))
     config = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(

@@ -54,6 +54,10 @@ def test_values_stay_wherever_they_go(place, dtype, layout):
         if into.grid is t.grid:
             assert ttnn.copy(t, into) is into
             compare(into, lambda x: x, t)
+            into = ttnn.zeros(place.shape, t.dtype, t.layout, mesh)
+            assert ttnn.assign(t, into) is into
+            compare(into, lambda x: x, t)
+        compare(ttnn.assign(t), lambda x: x, t)
 
 
 def test_a_reallocated_tensor_leaves_its_buffer():
@@ -66,6 +70,7 @@ def test_a_reallocated_tensor_leaves_its_buffer():
             ttkit.memory(mesh).used == used
             and ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
         )
+        assert ttnn.assign(moved, dtype=ttnn.float32).dtype is ttnn.float32
 
 
 @many(40)

@@ -354,3 +354,41 @@ def test_a_norm_of_rows_cut_over_chips(box, cut, parts, name, axis):
             part = np.unravel_index(chip, tuple(box.shape))[axis]
             want = wanted[..., 64 * part : 64 * part + 64]
             np.testing.assert_allclose(new, want, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_statistics_of_rows_in_shards_on_cores(box, cut, parts, name, residual):
+    """Means in ttnn's columns; a residual is added into the input, which is then normalised."""
+    random, chips = np.random.default_rng(8), box.shape[1]
+    x, more = (random.standard_normal((1, 1, 32, 256 * chips), np.float32) for _ in range(2))
+    config = ttnn.create_sharded_memory_config(
+        (1, 1, 32, 256), ttnn.CoreGrid(x=4, y=1), ttnn.ShardStrategy.WIDTH
+    )
+    on_cores = [
+        ttnn.to_memory_config(cut(box, v, [None, 3], ttnn.float32), config) for v in (x, more)
+    ]
+    how = {"residual_input_tensor": on_cores[1]} if residual else {}
+    wide = ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=True)
+    made = getattr(ttnn, f"{name}_pre_all_gather")(on_cores[0], compute_kernel_config=wide, **how)
+    assert made.dtype is ttnn.bfloat16
+    exact = x.astype(np.float64) + (more if residual else 0)
+    wanted = [(exact**2, 0)] if name == "rms_norm" else [(exact, 0), (exact**2, 32)]
+    shape = tuple(box.shape)
+    for chip, (statistics, kept) in enumerate(zip(parts(made), parts(on_cores[0]))):
+        column = np.unravel_index(chip, shape)[1]
+        here = slice(256 * column, 256 * column + 256)
+        np.testing.assert_allclose(kept, exact[..., here], rtol=1e-6, atol=1e-6)
+        for values, at in wanted:
+            mean = values[..., here].mean(-1)
+            np.testing.assert_allclose(statistics[..., at], mean, rtol=2**-8, atol=1e-6)
+    gathered = ttnn.all_gather(made, dim=3, cluster_axis=1)
+    got = getattr(ttnn, f"{name}_post_all_gather")(
+        on_cores[0], gathered, epsilon=1e-5, compute_kernel_config=wide
+    )
+    mean = exact.mean(-1, keepdims=True) if name == "layer_norm" else 0
+    whole = (exact - mean) / np.sqrt(((exact - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+    for chip, new in enumerate(parts(got)):
+        column = np.unravel_index(chip, shape)[1]
+        want = whole[..., 256 * column : 256 * column + 256]
+        np.testing.assert_allclose(new, want, rtol=0.01, atol=0.01)

@@ -98,6 +98,8 @@ def test_copies(place, data):
         output = ttnn.zeros_like(repeated)
         assert ttnn.repeat(t, times, optional_output_tensor=output) is output
         np.testing.assert_array_equal(output.full_array(), repeated.full_array())
+        often = ttnn.repeat_interleave(t, times[0], dim)
+        compare(often, lambda x: np.repeat(x, times[0], dim), t)
         other = put(
             mesh, place, kind=data.draw(st.sampled_from(["same", place.kind])), seed=place.seed + 50
         )
@@ -125,7 +127,7 @@ def test_triangles(place, diagonal):
 
 @many(60)
 @given(places(least=1, most=6, sizes=(1, 2, 3, 5)), st.data())
-def test_chunks_and_stacks(place, data):
+def test_chunks_stacks_and_expansions(place, data):
     rank, size = len(place.shape), st.integers(1, 6)
     dim, count = data.draw(st.integers(-rank, rank - 1)), data.draw(size)
     with laid(place) as (mesh, t):
@@ -135,6 +137,10 @@ def test_chunks_and_stacks(place, data):
         kind = data.draw(st.sampled_from(["same", place.kind]))
         other = put(mesh, place, kind=kind, seed=place.seed + 50)
         compare(ttnn.stack([t, other, t], dim), lambda x, y: np.stack([x, y, x], dim), t, other)
+        longer = st.sampled_from([-1, 1, 3])
+        bigger = [2, *(n if n > 1 else data.draw(longer) for n in place.shape)]
+        shape = [n if n > 0 else 1 for n in bigger]
+        compare(ttnn.expand(t, bigger), lambda x: np.broadcast_to(x, shape), t)
 
 
 def test_what_is_padded_is_rounded_and_goes_where_it_should():
@@ -202,5 +208,7 @@ def test_refused():
         refused(lambda: t[::-1], "Step -1 must be positive")
         refused(lambda: ttnn.split(t, [1, 2], 0), "must sum exactly")
         refused(lambda: ttnn.pad(t, [(1, 0)], 0), "does not support front padding")
+        refused(lambda: ttnn.expand(t, [2, 12]), "Only size 1 dimensions can be expanded")
+        refused(lambda: ttnn.expand(t, [6]), "Only size 1 dimensions can be expanded")
         refused(lambda: ttnn.chunk(t, 0, 0), "is not an integer of at least 1", TypeError)
         refused(lambda: ttnn.stack([], 0), "expected a non-empty list of Tensors")

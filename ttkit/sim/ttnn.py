@@ -35,8 +35,11 @@ from ttkit.sim.hints import (
     wait_for_event,
 )
 from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
+from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.mesh.opening import (
+    FabricRouterConfig,
     GetDefaultDevice,
+    GetPCIeDeviceID,
     SetDefaultDevice,
     close_device,
     close_mesh_device,
@@ -55,6 +58,7 @@ from ttkit.sim.mesh.opening import (
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
+    using_distributed_env,
 )
 from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.mesh.trace import (
@@ -146,6 +150,7 @@ from ttkit.sim.tensor.enums import (
 )
 from ttkit.sim.tensor.grid import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.tensor.grid import TensorTopology
+from ttkit.sim.tensor.memory import Tile, element_size
 from ttkit.sim.tensor.methods import add_to_tensor as _add_to_tensor
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
@@ -164,7 +169,7 @@ from ttkit.sim.tensor.sharding import (
     num_cores_to_corerangeset,
     num_cores_to_corerangeset_in_subcoregrids,
 )
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Tensor, is_tensor_storage_on_device
 from ttkit.sim.tensor.types import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -176,13 +181,13 @@ from ttkit.sim.tensor.types import (
     Rank,
     Shape,
     Size,
-    Tile,
 )
 
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 globals().update(_hints.RECORDS)
 Device = MeshDevice
-CloseDevice = close_device
+CloseDevice, CreateDevice = close_device, open_device
+GetNumAvailableDevices, GetNumPCIeDevices = get_num_devices, get_num_pcie_devices
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
 _calls["clip"] = _calls["clamp"]
@@ -231,18 +236,24 @@ _ttnn = _SimpleNamespace(
         dump_tensor_flatbuffer=dump_tensor,
         load_tensor_flatbuffer=load_tensor,
     ),
+    fabric=_SimpleNamespace(FabricConfig=FabricConfig, FabricRouterConfig=FabricRouterConfig),
     operations=_SimpleNamespace(
         point_to_point=_SimpleNamespace(
             p2p_compute_intermediate_tensor_spec=lambda tensor, *ends: tensor.spec
         )
     ),
 )
+_words = """Arch CloseDevice CreateDevice Device DispatchCoreAxis
+DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
+GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
+close_device init_device_compute_kernel_config open_device synchronize_device"""
 device = _SimpleNamespace(
-    Arch=Arch,
-    Device=MeshDevice,
-    DispatchCoreConfig=DispatchCoreConfig,
-    close_device=close_device,
-    open_device=open_device,
+    is_blackhole=_opening.is_blackhole,
+    is_wormhole_b0=_opening.is_wormhole_b0,
+    **{name: globals()[name] for name in _words.split()},
+)
+cluster = _SimpleNamespace(
+    ClusterType=_opening.ClusterType, get_cluster_type=_opening.get_cluster_type
 )
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")

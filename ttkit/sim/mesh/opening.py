@@ -24,6 +24,7 @@ from ttkit.sim.tensor.enums import (
     FabricReliabilityMode,
     FabricTensixConfig,
     FabricUDMMode,
+    _Enum,
 )
 from ttkit.sim.tensor.grid import is_inside
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
@@ -309,6 +310,56 @@ def distributed_context_barrier() -> None:
         compare("distributed_context_barrier()", range(here.size))
     else:
         here.comm.Barrier()
+
+
+# ---------------------------------------------------------------- what machine this is
+# Kinds of machines, and the name of each system here.
+CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
+P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
+SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
+_NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
+ClusterType: Any = _Enum(  # type: ignore[call-arg]
+    "ClusterType", [cluster.partition("=")[0] for cluster in CLUSTERS], start=0, module=__name__
+)
+
+
+def get_cluster_type() -> Any:
+    """Return the kind of the machine.
+
+    Example:
+        >>> get_cluster_type()
+        ClusterType.T3K
+    """
+    return ClusterType[_NAMES.get(visible().name.removesuffix("_torus"), "CUSTOM")]
+
+
+def using_distributed_env() -> bool:
+    """True where several ranks drive the machine."""
+    return binding() is not None
+
+
+def is_blackhole(device: MeshDevice | None = None) -> bool:
+    """True where chips are of the generation Blackhole."""
+    return visible().chip.arch == "BLACKHOLE"
+
+
+def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
+    """True where chips are of the generation Wormhole."""
+    return not is_blackhole()
+
+
+def GetPCIeDeviceID(device_id: int, /) -> int:
+    """Return the id of the chip whose PCIe connection reaches this one."""
+    cards = [card for card in visible().cards if device_id in card]
+    if not cards:
+        fail(f"GetPCIeDeviceID({device_id})", f"Device {device_id} not found", "get_device_ids()")
+    return min(cards[0])
+
+
+class FabricRouterConfig:
+    """Settings of the routers of the fabric."""
+
+    max_packet_payload_size_bytes: int | None = None
 
 
 # ---------------------------------------------------------------- the default device

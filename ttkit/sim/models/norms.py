@@ -107,7 +107,9 @@ _enter_norm("rms_norm", False, 4, "over its root mean square")
 def _enter_halves(norm: str, tiles: int) -> None:
     """Enter the two halves of a norm; each statistic of the rows has the first column of a tile.
 
-    Sums of the squares, and of a layer norm then sums of the rows.
+    Sums of the squares, and of a layer norm then sums of the rows. ttnn has other kernels for an
+    input in shards on cores: they give means, that of a layer norm's rows before that of the
+    squares, in bfloat16, and write the sum with a residual into the input.
     """
     before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
 
@@ -118,10 +120,15 @@ def _enter_halves(norm: str, tiles: int) -> None:
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
         on = Operands(input_tensor, residual_input_tensor)
-        x = _added(on)
-        statistics = np.zeros((*x.shape[:-1], tiles, 32), F)
+        x, sharded = _added(on), input_tensor.is_sharded()
+        if sharded and residual_input_tensor is not None:
+            x = on.result(x, output=input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)
-        statistics[..., 0] = np.stack([of_squares, x.sum(-1)][:tiles], -1)
+        found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
+        if sharded:
+            found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
+        statistics = np.zeros((*found.shape, 32), F)
+        statistics[..., 0] = found
         return on.result(statistics.reshape(*x.shape[:-1], tiles * 32), dtype)
 
     def post(
@@ -142,18 +149,20 @@ def _enter_halves(norm: str, tiles: int) -> None:
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
-        sums = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
-        means = sums / width
+        means = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
+        means = means[..., ::-1] if input_tensor.is_sharded() else means / width
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
     pre.__doc__ = f"""Return statistics of each chip's part of the rows, the first half of a {norm}.
 
-    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements.
+    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an input
+    in shards on cores there are means: of the squares in column 0, or of layer_norm in column 32
+    after that of the elements in column 0.
 
     Args:
-        residual_input_tensor: of the input's shape, to add first.
+        residual_input_tensor: of the input's shape, to add; into the input where that is sharded.
 
     Returns:
         [..., s, {tiles * 32}], to gather along the last dimension.

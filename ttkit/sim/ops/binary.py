@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.ops.blocks import empty
 from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf
@@ -139,6 +139,27 @@ def _binary(
     )
 
 
+def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Give a division the keyword `rounding_mode`."""
+
+    def call(
+        input_tensor_a: Tensor | float,
+        input_tensor_b: Tensor | float,
+        *,
+        rounding_mode: str | None = None,
+        **how: Any,
+    ) -> Tensor:
+        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
+        if rounding_mode not in (None, "floor", "trunc"):
+            rule = "Incorrect rounding mode (expected None, 'trunc', or 'floor')"
+            fail(f"divide(rounding_mode={rounding_mode!r})", rule)
+        if rounding_mode:
+            how["activations"] = [rounding_mode, *how.get("activations", NONE)]
+        return divide(input_tensor_a, input_tensor_b, **how)
+
+    return keywords_of(divide)(call)
+
+
 def _enter(name: str, function: Function) -> None:
     takes = TAKES[name]
 
@@ -162,6 +183,8 @@ def _enter(name: str, function: Function) -> None:
         return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
+    if name == "divide":
+        call = _rounded(call)
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."

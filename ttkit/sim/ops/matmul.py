@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, check_broadcast, operation
+from ttkit.sim.ops.operation import OPERATIONS, Operands, check_broadcast, operation
 from ttkit.sim.ops.unary import activation
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.enums import DataType, Layout
@@ -152,7 +152,7 @@ def _plus(
 
 def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     """Count 2 m n k for each matmul of a batch; a fused bias or activation is not counted."""
-    a = shape(given["input_tensor_a"])
+    a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
     k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
     return 2 * math.prod(shape(results[0])) * k
 
@@ -197,3 +197,33 @@ def linear(
     transposed = (transpose_a, transpose_b)
     operands = (input_tensor_a, input_tensor_b, bias)
     return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
+
+
+@operation("addmm", "product", flops=product_flops)
+def addmm(
+    input_tensor: Tensor,
+    mat1_tensor: Tensor,
+    mat2_tensor: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    dtype: DataType | None = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return beta * input + alpha * (mat1 @ mat2), rounded after each of the operations.
+
+    Args:
+        input_tensor: [m, n].
+        mat1_tensor, mat2_tensor: [m, k] and [k, n].
+
+    Raises:
+        TTKitError: shapes that do not fit.
+    """
+    shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
+    if input_tensor.shard_shape != shape:
+        rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
+        fail(None, f"{rule}: {list(shape)}")
+    multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
+    scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
+    more = multiply(input_tensor, beta)
+    return add(scaled, more, output_tensor=optional_output_tensor)  # type: ignore[no-any-return]

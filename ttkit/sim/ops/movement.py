@@ -168,8 +168,7 @@ operation("experimental.typecast", "store")(_typecast)
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
     if tensor.mesh is not None:
-        rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
-        fail(None, rule, "ttnn.typecast")
+        fail(None, "Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
@@ -208,6 +207,15 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     """Write the values of `input_a` into `input_b`, and return it."""
     on_mesh(input_a, input_b)
     return _stored(input_a, output=input_b)
+
+
+@operation("assign", "store")
+def assign(
+    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+) -> Tensor:
+    """Return a copy, in another type where one is given; or write the values into `target`."""
+    on_mesh(input_tensor)
+    return _stored(input_tensor, dtype=dtype, output=target)
 
 
 @operation("to_memory_config", "store")
@@ -304,9 +312,7 @@ def reshard(
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
     height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
-    check(
-        (height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"),
-    )
+    check((height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"))
     rows = height // num_slices
     return slice(slice_index * rows, (slice_index + 1) * rows)
 

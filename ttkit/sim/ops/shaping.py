@@ -137,6 +137,17 @@ def repeat(
     return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
+@operation("repeat_interleave", "arrange")
+def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
+    """Repeat each slice along `dim` that often, one after the other."""
+    array, lead = shards(input_tensor)
+    axis, times = axis_of(input_tensor, dim), integer(repeats, None, 0)
+    shape = list(input_tensor.shard_shape)
+    shape[axis] *= times
+    would_fit(input_tensor, tuple(shape))
+    return moved(input_tensor, np.repeat(array, times, lead + axis))
+
+
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
@@ -162,6 +173,20 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     if len(tensor.shard_shape) > 4:
         fail(None, "Tensor rank is greater than 4")
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
+
+
+@operation("expand", "arrange")
+def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
+    """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
+    wanted, have = integers(output_shape, None, -1), input_tensor.shard_shape
+    have = (1,) * (len(wanted) - len(have)) + have
+    if len(have) > len(wanted) or any(
+        n not in (-1, m) and m != 1 for n, m in zip(wanted, have, strict=True)
+    ):
+        rule = "Only size 1 dimensions can be expanded in the output shape, but the shard is"
+        fail(None, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
+    times = [n if m == 1 and n >= 0 else 1 for n, m in zip(wanted, have, strict=True)]
+    return repeat(input_tensor, times)
 
 
 def _enter(name: str, keep: Any, side: str) -> None:

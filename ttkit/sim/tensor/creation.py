@@ -204,6 +204,7 @@ def to_torch(
     tensor: Tensor,
     dtype: Any = None,
     *,
+    torch_rank: int | None = None,
     mesh_composer: Any = None,
     device: MeshDevice | None = None,
     cq_id: Any = None,
@@ -212,10 +213,19 @@ def to_torch(
 
     Args:
         dtype: the torch type wanted.
+        torch_rank: leading dimensions of 1 are left out down to so many dimensions.
         mesh_composer: how to join several shards.
         device, cq_id: where ttnn reads from; the values are the same.
+
+    Raises:
+        TTKitError: a dimension that is not 1 would have to go.
     """
     array = to_numpy(tensor, mesh_composer=mesh_composer)
+    while torch_rank is not None and array.ndim > torch_rank:
+        if len(array) != 1:
+            rule = "Unable to squeeze to desired rank!"
+            fail(f"to_torch(torch_rank={torch_rank})", rule, "ttnn.reshape")
+        array = array[0]
     try:
         import torch
     except ImportError:

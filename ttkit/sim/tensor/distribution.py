@@ -257,11 +257,27 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMesh
     return CppMeshToTensor(mesh_device, composer, asked)
 
 
-ShardTensorToMesh, ReplicateTensorToMesh = (
-    shard_tensor_to_mesh_mapper,
-    replicate_tensor_to_mesh_mapper,
-)
-ConcatMeshToTensor = concat_mesh_to_tensor_composer
+ShardTensorToMesh, ConcatMeshToTensor = shard_tensor_to_mesh_mapper, concat_mesh_to_tensor_composer
+
+
+class ReplicateTensorToMeshWrapper:
+    """What ttnn's `ReplicateTensorToMesh` gives: it has a mapper, and is none itself."""
+
+    def __init__(self, mesh_device: MeshDevice):
+        self._mapper = replicate_tensor_to_mesh_mapper(mesh_device)
+
+    def unwrap(self) -> CppTensorToMesh:
+        """The mapper."""
+        return self._mapper
+
+
+ReplicateTensorToMesh = ReplicateTensorToMeshWrapper
+
+
+def _check_pair(dims: Sequence[int | None], asked: object) -> None:
+    if len(dims) < 2:
+        rule = f"tuple index out of range: {len(dims)} dims of 2"
+        fail(asked, rule, "one for the rows of the mesh and one for its columns", IndexError)
 
 
 @checked("ShardTensor2dMesh")
@@ -270,6 +286,7 @@ def ShardTensor2dMesh(
 ) -> CppTensorToMesh:
     """Return a mapper that cuts dims[0] over rows and dims[1] over columns; None replicates."""
     asked = f"ShardTensor2dMesh(mesh_shape={mesh_shape!r}, dims={dims!r})"
+    _check_pair(dims, asked)
     config = MeshMapperConfig(dims[0], dims[1], MeshShape(mesh_shape))
     return CppTensorToMesh(mesh_device, config, asked)
 
@@ -280,6 +297,7 @@ def ConcatMesh2dToTensor(
 ) -> CppMeshToTensor:
     """Return a composer that joins rows of devices along dims[0] and columns along dims[1]."""
     asked = f"ConcatMesh2dToTensor(mesh_shape={mesh_shape!r}, dims={dims!r})"
+    _check_pair(dims, asked)
     config = MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape))
     return CppMeshToTensor(mesh_device, config, asked)
 
@@ -297,6 +315,8 @@ def chosen(given: Any, kind: type[Mapper], asked: object) -> Mapper | None:
     variable = _defaults[kind]
     if given is None:
         return variable.get()  # type: ignore[no-any-return]
+    if isinstance(given, ReplicateTensorToMeshWrapper):
+        given = given.unwrap()
     if not isinstance(given, kind):
         rule = f"incompatible function arguments: {variable.name}={given!r}"
         fail(asked, rule, "ttnn.ShardTensorToMesh or ttnn.ConcatMeshToTensor(mesh, 0)", TypeError)
@@ -306,6 +326,8 @@ def chosen(given: Any, kind: type[Mapper], asked: object) -> Mapper | None:
 @contextmanager
 def distribute(default: Any) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
+    if isinstance(default, ReplicateTensorToMeshWrapper):
+        default = default.unwrap()
     variable = _defaults.get(type(default))
     if variable is None:
         rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."

@@ -15,6 +15,7 @@ from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import chips
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid
+from ttkit.sim.tensor.types import integers
 
 MeshDevice = Any  # This class is in `sim.mesh`, which imports this module.
 Tensor = Any  # This class is in `sim.tensor`, which imports this module.
@@ -37,6 +38,40 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     if dtype in TILE_BYTES:
         return elements // 1024 * TILE_BYTES[dtype]
     return elements * BYTES[dtype]
+
+
+class Tile:
+    """The shape of a tile.
+
+    Example:
+        >>> Tile((16, 32)).get_tile_size(DataType.BFLOAT16)
+        1024
+    """
+
+    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
+        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+
+    def get_tile_size(self, dtype: DataType) -> int:
+        """Bytes of a tile."""
+        elements = math.prod(self.tile_shape)
+        if dtype in TILE_BYTES:
+            return TILE_BYTES[dtype] * elements // 1024
+        return bytes_of((elements,), dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Tile with shape: {self.tile_shape}"
+
+
+def element_size(dtype: DataType, /) -> int:
+    """Return the bytes of an element; numbers of a block float share an exponent."""
+    if dtype in TILE_BYTES:
+        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
+    return bytes_of((1,), dtype)
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:

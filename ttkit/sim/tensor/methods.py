@@ -49,9 +49,16 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return shaping.reshape(self, shape[0] if len(shape) == 1 else list(shape))
 
 
+def to_torch(self: Tensor, mesh_composer: Any = None) -> Any:
+    """Return the values as a torch tensor; several shards need a composer."""
+    return creation.to_torch(self, mesh_composer=mesh_composer)
+
+
 def add_to_tensor() -> None:
     """Give `Tensor` these methods and Python's operators."""
-    for method in (__new__, to, reshape, creation.to_numpy, creation.to_torch):
+    for field in ("dtype", "layout", "tile"):
+        setattr(Tensor, f"get_{field}", lambda tensor, f=field: getattr(tensor, f))
+    for method in (__new__, to, reshape, creation.to_numpy, to_torch):
         setattr(Tensor, method.__name__, method)
     for name, call in (("cpu", movement.from_device), ("__getitem__", shaping.get_item)):
         setattr(Tensor, name, call)

@@ -132,6 +132,10 @@ class CoreRangeSet:
         """How many rectangles."""
         return len(self.core_ranges)
 
+    def empty(self) -> bool:
+        """True without any core."""
+        return not self.core_ranges
+
     def num_cores(self) -> int:
         """How many cores."""
         return len(cores_of(self))

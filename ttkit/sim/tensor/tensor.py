@@ -12,7 +12,7 @@ from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
-from ttkit.sim.tensor.memory import Allocation, bytes_of, padded
+from ttkit.sim.tensor.memory import Allocation, Tile, bytes_of, element_size, padded
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
@@ -100,6 +100,11 @@ class Tensor:
         return Shape._of(self.padded)
 
     @property
+    def tile(self) -> Tile:
+        """The shape of a tile."""
+        return Tile((32, 32))
+
+    @property
     def spec(self) -> TensorSpec:
         """What `allocate_tensor_on_device` and `from_torch` take."""
         return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
@@ -126,6 +131,10 @@ class Tensor:
     def tensor_topology(self) -> TensorTopology:
         """Placements and distribution shape, as ttnn keeps them."""
         return self.topology
+
+    def update_tensor_topology(self, topology: TensorTopology) -> None:
+        """Replace the topology; the values do not move."""
+        self.topology = topology
 
     def device(self) -> MeshDevice | None:
         """The mesh of the tensor, or None on the host."""
@@ -161,6 +170,10 @@ class Tensor:
     def volume(self) -> int:
         """Elements of one shard, padding included."""
         return math.prod(self.padded)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return element_size(self.dtype)
 
     def logical_volume(self) -> int:
         """Elements of one shard."""
@@ -207,6 +220,11 @@ class Tensor:
     __str__ = __repr__
 
     _repr_html_ = drawn_by("tensor.draw_tensor")
+
+
+def is_tensor_storage_on_device(tensor: Tensor) -> bool:
+    """True where a tensor lies on a mesh."""
+    return tensor.mesh is not None
 
 
 def new_tensor(

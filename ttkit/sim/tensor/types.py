@@ -282,26 +282,6 @@ class MeshComposerConfig(_Config):
     _list = "dims"
 
 
-class Tile:
-    """The shape of a tile.
-
-    Example:
-        >>> Tile((16, 32))
-        Tile with shape: [16, 32]
-    """
-
-    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
-        self.tile_shape = list(integers(tile_shape, "Tile", 0))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Tile with shape: {self.tile_shape}"
-
-
 # ---------------------------------------------------------------- numbers
 class Number(int):
     """A number of something, which `repr` names."""
