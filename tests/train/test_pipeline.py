@@ -344,6 +344,7 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
             ddp=2,
             tp=2,
             replicas=2,
+            shares=(4, 4),
             model=LLAMA,
             clip=0.5,
         ),

@@ -28,9 +28,7 @@ from ttkit.train.parallel.ranks import POLL_S, check_timeout, wait
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
-Route = tuple[
-    str, int, int
-]  # A kind of message, the stage that sends it, the one that receives it.
+Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
 
 def to_host(value: Value, layout: Layout) -> np.ndarray:
@@ -127,10 +125,8 @@ def fabric_routes(schedule: Schedule) -> list[Route]:
         TTKitError: a stage receives messages in another order than they are sent: each route has a
             socket, and a socket keeps the order.
     """
-    sent, received = (
-        defaultdict[Route, list[Message]](list),
-        defaultdict[Route, list[Message]](list),
-    )
+    sent: defaultdict[Route, list[Message]] = defaultdict(list)
+    received: defaultdict[Route, list[Message]] = defaultdict(list)
     for stage in range(schedule.stages):
         for task in schedule.tasks(stage):
             for message, found in ((task.send, sent), (task.receive, received)):
