@@ -173,7 +173,7 @@ def training_step() -> str:
     training = TrainingConfig(batch_size=4, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
     device = DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)
     with Trainer(Settings(device, training, transformer_config=model)) as trainer:
-        found = way(trainer.step, r"train/|sim/(ccl|matmul)\.py", depth=4)
+        found = way(trainer.step, r"train/|sim/(collectives/ccl|ops/matmul)\.py", depth=4)
     ttkit.use_system(None)
     return found
 

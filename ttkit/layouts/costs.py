@@ -30,13 +30,13 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# On the data-parallel axis the kind of collective reports what it sends, whatever the phase.
+# On the data-parallel axis each kind of collective sends one thing, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
 # From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
-# The trainer opens the fabric as lines, also where cables close a ring.
+# These run as lines, also where cables close a ring: the trainer opens the fabric so.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 

@@ -34,7 +34,7 @@ def kept() -> dict[str, dict[str, Any]]:
         for kind, held in json.loads(text).items():
             if kind in found and isinstance(held, dict):
                 found[kind].update(held)
-    except (OSError, ValueError, AttributeError):  # The file does not exist yet, or cannot be read.
+    except (OSError, ValueError, AttributeError):  # The file is not there yet, or is not ours.
         return found
     return found
 

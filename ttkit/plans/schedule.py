@@ -110,7 +110,7 @@ def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     return values
 
 
-# An action changes the activations that its stage holds by so many micro-batches.
+# After an action, a stage holds the activations of one micro-batch more, one fewer, or as many.
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 
@@ -409,12 +409,12 @@ def _check_waiting(schedule: Schedule) -> None:
         stage: (action, message)
         for stage, row in enumerate(slots)
         for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
-        if message  # Each stage's own order is already checked.
+        if message  # One without a message would wait for its own stage, whose order is checked.
     }
     if not stuck:
         return
     way = [min(stuck)]
-    while way.count(way[-1]) < 2:  # A stage that is stuck waits for one that is stuck.
+    while way.count(way[-1]) < 2:  # Follow who waits for whom until a stage comes twice.
         way.append(stuck[way[-1]][1].source.stage)
     circle = way[way.index(way[-1]) : -1]
     waits, earlier = [], []

@@ -290,7 +290,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     if device.enable_pp and pipeline.chunks_per_rank > 1:
         asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
         fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
-    topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
+    topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
     first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]
     on_one_mesh = layout.along(device.mesh_shape)

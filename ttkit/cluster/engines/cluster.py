@@ -81,8 +81,8 @@ class Cluster:
         self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
         # `run` and %%px wait so many seconds; None means without a limit.
         self.timeout_s: float | None = None
-        self.last_error = [""] * self.n  # Each rank has one, "" if none.
-        self.pids: dict[int, int] = {}  # A process id counts on the host of its rank.
+        self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.
+        self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
         self.latest: results.Answers = {}  # What the ranks answer to the last `run` or %%px.
         self._processes: Supervised | None = None
         self._client: Any = None
@@ -295,7 +295,9 @@ class Cluster:
             text = ""
             while not text:
                 self.still_starting(until)
-                with contextlib.suppress(OSError, ValueError):  # It is not there, or not whole yet.
+                with contextlib.suppress(
+                    OSError, ValueError
+                ):  # The file is not there yet, or not whole.
                     text = json.dumps(json.loads((security / name).read_text()))
         processes.give_mpirun(text)  # Ranks on other hosts cannot read the file.
         how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}

@@ -66,7 +66,7 @@ class HostEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ssh: Name
-    ips: list[Name] = Field(default_factory=list)  # These two are MLX's; they are not used here.
+    ips: list[Name] = Field(default_factory=list)  # MLX uses `ips` and `rdma`; ttkit does not.
     rdma: Any = None
 
 

@@ -64,7 +64,7 @@ def _end() -> None:
 def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
-    # A capture that was never ended has gone with its mesh.
+    # Closing a mesh ends a capture on it that was never ended.
     if any(trace.mesh.is_open for trace in _capturing):
         rule = "another trace is being captured"
         fail("begin_trace_capture", rule, "ttnn.end_trace_capture first")

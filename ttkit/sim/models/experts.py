@@ -185,7 +185,9 @@ def moe_expert_token_remap(
     check((tokens % reduction_size, rule))
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
-    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(
+        -1, -2
+    )  # It is [*chips, 1, 1, 1, experts].
     # The stable sort puts the experts of this chip first, in their order.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]
     taken = (chosen[..., None] == here[..., None, :]).any(-2)

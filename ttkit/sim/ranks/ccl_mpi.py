@@ -71,7 +71,7 @@ class Communicator(NamedTuple):
         return made
 
 
-communicators: dict[tuple[int, ...], Communicator] = {}  # Each is of some host ranks.
+communicators: dict[tuple[int, ...], Communicator] = {}  # The keys are tuples of host ranks.
 
 
 def _communicator(hosts: tuple[int, ...]) -> Communicator:

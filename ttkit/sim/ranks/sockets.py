@@ -71,7 +71,8 @@ class _Channel:
         ranks: of the sender and of the receiver of each connection.
     """
 
-    # Each chip sends along this mesh axis, to the chip after it (1) or before it (-1).
+    # This is set where all chips send to a neighbour: the mesh axis, and 1 for the next chip or
+    # -1 for the one before.
     shift: tuple[int, int] | None = None
 
     def __init__(self, config: SocketConfig, ranks: Sequence[tuple[Any, Any]], asked: str):
@@ -257,7 +258,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     chips = array if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, pairs in mesh_socket._routes.items():
-        # A replicated tensor is sent once.
+        # A replicated tensor is sent once to each rank.
         places = [grid.coords.index(sender) for sender, _ in pairs]
         values = np.ascontiguousarray(chips if replicated else chips[places])
         if rank == mpi.me():

@@ -177,8 +177,8 @@ class Trainer:
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
-            # Each forward calls a dropout at most twice; a count by step drops the same elements
-            # after a resume.
+            # Each forward calls a dropout at most twice. The count follows from the step, so a run
+            # that continues drops the same elements.
             dropout.calls = self.steps * 2 * parts
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
@@ -240,13 +240,11 @@ class Trainer:
         Returns:
             The records of these steps; a notebook shows them in five lines.
         """
-        from ttkit.visualize.widgets.live_training import (
-            progress,
-        )  # The import is local, since only a run that is shown needs pictures.
+        from ttkit.visualize.widgets.live_training import progress
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
-        if folder:  # The log loses the steps above the checkpoint from which the run continues.
+        if folder:  # The log loses the steps after the checkpoint from which the run continues.
             of_rank_0(self.comm, lambda: folder.begin(self.history))
         view, saved = (progress(self, end) if show else None), None
         try:

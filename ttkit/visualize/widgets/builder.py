@@ -16,7 +16,7 @@ from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
-HIT = 18  # A click hits an arrow within a band of so many px, as far apart as two ways.
+HIT = 18  # A click within a band of so many px around an arrow hits it.
 
 
 class PlanBuilder:
@@ -47,7 +47,7 @@ class PlanBuilder:
         axis: int | None = None,
         names: str = "",
     ):
-        #: The best plan of `ttkit.plans`.
+        # The plan of `ttkit.plans` is shown beside the learner's own.
         self.best: Plan = getattr(plans, collective)(topology, shard_bytes, axis=axis, links=1)
         self._empty = Plan(collective, topology, (), shard_bytes, axis)
         self.names = names
