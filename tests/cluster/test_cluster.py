@@ -257,13 +257,14 @@ def test_the_status_of_idle_ranks(four):
 def test_the_status_knows_what_busy_ranks_hold(four):
     def held():
         cards = four.status().cards
-        return [each.report.meshes for each in cards], {card.state for card in cards}
+        at = {str(card.report.line).partition(": ")[2] for card in cards}
+        return [card.report.meshes for card in cards], {card.state for card in cards}, at
 
-    wanted = [((1, 2),)] * 4, {"busy"}
+    wanted = [((1, 2),)] * 4, {"busy"}, {"time.sleep(600)"}
     answer = four.client[:].apply_async(hold_a_mesh)
     until = time.monotonic() + BUSY * 10
     try:
-        # a report may come when the mesh is open and the tensor is not there yet
+        # A report may come when the mesh is open and the tensor is not there yet.
         while held() != wanted and time.monotonic() < until:
             time.sleep(0.05)
         assert held() == wanted

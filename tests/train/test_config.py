@@ -247,6 +247,20 @@ MULTIHOST = (
 )
 
 
+@pytest.mark.parametrize(
+    "name, text", [("hosts.json", '[{"ssh": "a"}]'), ("hostfile", "a slots=1\n")]
+)
+def test_distributed_over_hosts_without_meshes(put, name, text):
+    put(text, name)
+    settings = read_settings(put(f"distributed: {{enabled: true, hosts: {name}}}\n"))
+    assert settings.distributed.enabled and settings.distributed.hosts == name
+    (finding,) = lint_path(
+        put("training_config: {}\ndistributed:\n  enabled: true\n  hosts: nowhere.json\n")
+    )
+    assert finding.line == 4 and "Hosts file not found: nowhere.json" in finding.message
+    read_settings(put("distributed: {enabled: false, hosts: nowhere.json}\n"))
+
+
 CONFIGS = sorted(pathlib.Path(__file__).parents[2].glob("configs/training/*.yaml"))
 
 

@@ -132,3 +132,8 @@ class _Reading:
             rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
             cure = "multihost_config: with enabled: true"
             self.note(self.document, ("device_config", "enable_pp"), rule, cure)
+        if settings.distributed.enabled and "distributed" in self.sections:
+            try:
+                find_file(settings.distributed.hosts, "Hosts file", self.document.path.parent)
+            except TTKitError as error:
+                self.note_error(self.document, ("distributed", "hosts"), error)
