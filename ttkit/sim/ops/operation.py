@@ -170,10 +170,12 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
             hint = hardware.place_of(describe(name, args, kwargs), hints)
             if kwargs.get("activation") is None:
                 kwargs |= hardware.fused_activation(hints)
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = dict(zip(names, args))
+        if kwargs:
+            given |= kwargs
         takes = classes_of(function)
         for parameter, value in given.items():
-            if not isinstance(value, takes.get(parameter, object)):
+            if parameter in takes and not isinstance(value, takes[parameter]):
                 refuse(function, describe(name, args, kwargs), parameter, value)
         try:
             with np.errstate(all="ignore"):
