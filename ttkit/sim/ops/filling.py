@@ -87,7 +87,9 @@ def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[
     shown = signature.replace(parameters=rest)
 
     def call(*args: Any, **kwargs: Any) -> Tensor:
-        return fill(**shown.bind(*args, **kwargs).arguments, fill_value=fill_value)
+        if not args:
+            return fill(fill_value=fill_value, **kwargs)
+        return fill(args[0], fill_value, *args[1:], **kwargs)
 
     call.__doc__, call.__annotations__ = doc, fill.__annotations__
     call.__signature__ = shown  # type: ignore[attr-defined]
