@@ -26,6 +26,7 @@ from places import (
 
 import ttkit
 from ttkit import ttnn
+from ttkit.errors import TTKitError
 
 
 def exactly(function):
@@ -146,7 +147,7 @@ def test_fast_reduce(box, cut, check):
     check(halves, lambda v: np.split(total(v, 0), 2, -1), x, additions=8)
 
 
-def test_scatter_add_equals_a_loop(box, cut, check):
+def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
     random = np.random.default_rng(6)
     rows = box.shape[0]
     x = cut(box, random.standard_normal((4 * rows, 64), np.float32), (0, None), ttnn.float32)
@@ -166,4 +167,13 @@ def test_scatter_add_equals_a_loop(box, cut, check):
         return formula
 
     for dim, index in ((1, places), (0, cut(box, random.integers(0, 4, (3, 8)).astype(np.int32)))):
-        check(ttnn.scatter_add(x, dim, index, source), along(dim), x, index, source, additions=64)
+        flat = [ttnn.to_layout(each, ttnn.ROW_MAJOR_LAYOUT) for each in (x, index, source)]
+        check(ttnn.scatter_add(flat[0], dim, *flat[1:]), along(dim), *flat, additions=64)
+        with pytest.raises(TTKitError, match="Scatter doesn't work for fp32 tiled"):
+            ttnn.scatter_add(x, dim, index, source)
+
+        def taken(values, index, dim=dim):
+            values = values[:, : index.shape[1]] if dim == 0 else values[: index.shape[0]]
+            return np.take_along_axis(values, index, dim)
+
+        check(ttnn.gather(x, dim, index), taken, x, index)

@@ -15,8 +15,6 @@ from ttkit import ttnn
 from ttkit.train.autograd import ops
 from ttkit.train.autograd.tensor import Tensor
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
-from ttkit.train.model.attention import Attention
 from ttkit.train.parallel.distributed import cross_entropy_loss, without_padding
 
 
@@ -128,16 +126,22 @@ def test_each_device_of_a_mesh_does_the_same(mesh, name):
             np.testing.assert_allclose(have, want, **tolerance(additions=100))
 
 
-@pytest.mark.parametrize("length, heads, groups", [(1, 4, 2), (5, 2, 2), (33, 6, 2), (40, 4, 1)])
-def test_causal_mask(one, length, heads, groups):
-    config = TransformerConfig(num_heads=heads, embedding_dim=4 * heads)
-    layer = Attention(config, groups, False, Layout().on(one))
+@pytest.mark.parametrize("length, heads, groups", [(1, 4, 2), (5, 2, 2), (33, 6, 2), (100, 4, 1)])
+def test_causal_attention_with_and_without_stored_scores(one, monkeypatch, length, heads, groups):
+    """Blocks of 32 queries: one, two of which the second has one query, and four."""
+    monkeypatch.setattr(ops, "ATTENTION_BLOCK", 32)
+    layout = Layout().on(one)
 
-    def ours(q, k, v):
-        return ops.scaled_dot_product_attention(q, k, v, layer._mask(length))
+    def stored(q, k, v):
+        mask = ops.later_keys(length, heads // groups, layout)
+        return ops.scaled_dot_product_attention(q, k, v, mask)
+
+    def flash(q, k, v):
+        return ops.causal_attention(q, k, v, layout)
 
     shapes = [(2, n, length, 4) for n in (heads, groups, groups)]
-    compare(one, ours, lambda *qkv: attention(*qkv, formulas.causal(length)), shapes)
+    for ours in (stored, flash):
+        compare(one, ours, lambda *qkv: attention(*qkv, formulas.causal(length)), shapes)
 
 
 def test_rope_turns_neighbours_as_complex_numbers(one):
@@ -174,12 +178,13 @@ def columns(mesh, count):
     ).get_value()
 
 
+@pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
-def test_embedding(one, dtype):
+def test_embedding(one, dtype, sharded):
     mine, numbers = ids(one, 300)
     compare(
         one,
-        lambda w: ops.embedding(mine, w, columns(one, 300)),
+        lambda w: ops.embedding(mine, w, columns(one, 300) if sharded else None),
         lambda w: w[0, 0][numbers][:, None],
         [(1, 1, 300, 7)],
         dtype,

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ttkit.hardware.chips import Chip, Fact
-from ttkit.hardware.roofline import default_fidelity, roofline
-from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
+from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
+from ttkit.layouts.dry_run import REPEATED, Computed, Job, Sends, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
+from ttkit.plans.cost import busy_traffic
 from ttkit.plans.pipelines import schedule_of
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig, split_blocks
@@ -36,8 +37,15 @@ NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
 # From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
-# These run as lines, also where cables close a ring: the trainer opens the fabric so.
+# These run as lines where the trainer opens the fabric FABRIC_1D.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
+# The chips' own time for each chip after the first, which the links' model leaves out.
+_SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
+HOP_S = {
+    "all_gather": Fact(5e-6, "s", _SMALL),
+    "reduce_scatter": Fact(12e-6, "s", _SMALL),
+    "all_reduce": Fact(17e-6, "s", f"{_SMALL}, of a reduce-scatter and an all-gather"),
+}
 
 
 class Kind(NamedTuple):
@@ -87,19 +95,22 @@ class Traffic(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
-    how = {"algorithm": "line"} if collective in ALGORITHM else {}
+    as_line = collective in ALGORITHM and not topology.is_torus
     build = getattr(collectives, collective)
-    return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
+    return build(topology, nbytes, axis, **({"algorithm": "line"} if as_line else {}))  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=65536)
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
-    """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective.
+    """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective,
+    while all chips send.
 
     Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
-        return max(plan.bytes_sent.values()), cost(plan).time_s
+        hops = (topology.shape[axis] - 1) * HOP_S[collective].value if collective in HOP_S else 0.0
+        time_s = cost(plan, busy_traffic(topology.link)).time_s
+        return max(plan.bytes_sent.values()), hops + time_s
     sent, time_s = price(collective, topology, axis, LARGE // 2)
     _, time2_s = price(collective, topology, axis, LARGE)
     more = (nbytes - LARGE) / (LARGE // 2)
@@ -259,9 +270,6 @@ def memory(job: Job, layout: Layout) -> Memory:
 
 
 # ---------------------------------------------------------------- time
-# Training without gradient all-reduces reaches this share of the matrix engines' peak; elementwise
-# operations, norms and launches take the rest.
-EFFICIENCY = Fact(0.218, "of the peak", "fitted on tenstorrent/tt-metal issue #39193: 21.8 %")
 FORWARD = ("start", "block")
 
 
@@ -269,14 +277,14 @@ class Times(NamedTuple):
     """Modelled seconds of a step, one after the other.
 
     Attributes:
-        products: the matmuls of all micro-batches.
+        compute: the operations of all micro-batches on a chip.
         communication: exposed, not overlapped with compute.
         hidden: communication that is overlapped with compute; not in the total.
         bubble: the stages of a pipeline wait.
         optimizer: weights and optimizer state are read and written.
     """
 
-    products: float
+    compute: float
     communication: float
     hidden: float
     bubble: float
@@ -285,23 +293,29 @@ class Times(NamedTuple):
     @property
     def total(self) -> float:
         """The seconds of a step, without hidden communication."""
-        return self.products + self.communication + self.bubble + self.optimizer
+        return self.compute + self.communication + self.bubble + self.optimizer
 
 
-def products_s(
-    job: Job, layout: Layout, stage: Stage, chip: Chip, efficiency: float = EFFICIENCY.value
-) -> tuple[float, float]:
-    """Return the seconds of the matmuls of a micro-batch, forward and backward.
-
-    Each takes the longer of two times: its flops at `efficiency` of the peak, or its bytes at the
-    bandwidth of DRAM.
-    """
-    step = one_pass(job, layout, stage)
+def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float, float]:
+    """Return the seconds of a micro-batch's operations, forward and backward."""
+    calls = one_pass(job, layout, stage).computed
     fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
-    compute = step.flops / (chip.peak_flops(fidelity) * efficiency)
-    seconds = np.maximum(compute, step.moved / (chip.dram_bandwidth.value * 1e9))
-    times, forward = _repeats(step.multiplied, stage.others)
+    seconds = operation_s(chip, calls.flops, calls.moved, fidelity)
+    times, forward = _repeats(calls.parts, stage.others)
     return float(seconds @ (times * forward)), float(seconds @ (times * ~forward))
+
+
+def optimizer_s(memory: Memory, chip: Chip) -> float:
+    """Return the seconds in which a fused optimizer, such as ttml's MorehAdamW, reads and writes
+    weights and state, and reads gradients.
+    """
+    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
+    return float(moving_s(chip, moved))
+
+
+def _seconds(calls: Computed, layout: Layout, chip: Chip) -> np.ndarray:
+    fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
+    return operation_s(chip, calls.flops, calls.moved, fidelity)  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -312,9 +326,9 @@ def _repeats(parts: tuple[str, ...], others: int) -> tuple[np.ndarray, np.ndarra
 
 def flops(job: Job, layout: Layout, stage: Stage) -> int:
     """Return the floating-point operations of the matmuls of a step on a chip."""
-    step = one_pass(job, layout, stage)
-    times, _ = _repeats(step.multiplied, stage.others)
-    return int(step.flops @ times) * layout.micro_batches
+    calls = one_pass(job, layout, stage).computed
+    times, _ = _repeats(calls.parts, stage.others)
+    return int(calls.multiplied @ times) * layout.micro_batches
 
 
 @functools.lru_cache(maxsize=1024)
@@ -328,12 +342,6 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
     if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
         return (stages - 1) / (micro_batches + stages - 1)
     return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
-
-
-def optimizer_s(memory: Memory, chip: Chip) -> float:
-    """Return the seconds in which weights and state are read and written, and gradients read."""
-    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
-    return roofline(chip, 0, moved, "HiFi4").time_s
 
 
 def times_of(
@@ -350,21 +358,21 @@ def times_of(
     Args:
         talk: its collectives.
         overlap: overlap communication with compute: gradients with the last backward, and the
-            all-gathers of weights with the first forward, or with ZeRO-3 with all matmuls, since
+            all-gathers of weights with the first forward, or with ZeRO-3 with all operations, since
             each of them needs the weights again.
     """
-    forward, backward = products_s(job, layout, stage, chip)
-    products = layout.micro_batches * (forward + backward)
+    forward, backward = compute_s(job, layout, stage, chip)
+    compute = layout.micro_batches * (forward + backward)
     sent = sum(each.time_s for each in talk)
     hidden = 0.0
     if overlap:
-        gathering = products if layout.zero == 3 else forward
+        gathering = compute if layout.zero == 3 else forward
         room = {"DDP gradients": backward, "DDP weights": gathering}
         for what, most in room.items():
             hidden += min(sum(each.time_s for each in talk if each.what == what), most)
-        hidden = min(hidden, products)
+        hidden = min(hidden, compute)
     once = ("DDP gradients", "DDP optimizer", "DDP norm", "hosts gradients")
-    waits = sum(each.time_s for each in talk if each.what not in once) + products
+    waits = sum(each.time_s for each in talk if each.what not in once) + compute
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
     bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
-    return Times(products, sent - hidden, hidden, bubble, optimizer_s(memory, chip))
+    return Times(compute, sent - hidden, hidden, bubble, optimizer_s(memory, chip))

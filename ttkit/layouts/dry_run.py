@@ -17,6 +17,7 @@ from ttkit import backend, ttnn
 from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops.operation import OPERATIONS
+from ttkit.sim.ops.work import work_of
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use
 from ttkit.train.autograd.tensor import Tensor, Value, recorded
@@ -179,6 +180,47 @@ def _model(
     return model
 
 
+class Computed(NamedTuple):
+    """Calls that compute or move something on a chip.
+
+    Attributes:
+        parts: the part of a step that each was in.
+        flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
+        multiplied: the flops of its values if it is a matmul, else 0.
+    """
+
+    parts: tuple[str, ...]
+    flops: np.ndarray
+    moved: np.ndarray
+    multiplied: np.ndarray
+
+
+_works: dict[Any, tuple[int, int, int] | None] = {}
+
+
+def computed(events: Iterable[Event]) -> Computed:
+    """Return the calls among some events that compute or move something on a chip."""
+    parts, rows = [], []
+    for event in events:
+        kind = OPERATIONS[event.name].kind if event.name in OPERATIONS else "write"
+        if kind not in ("write", "read", "collective") and (row := _work(event, kind)):
+            parts.append(event.part)
+            rows.append(row)
+    flops, moved, multiplied = np.array(rows).reshape(-1, 3).T
+    return Computed(tuple(parts), flops, moved, multiplied)
+
+
+def _work(event: Event, kind: str) -> tuple[int, int, int] | None:
+    """Count the work of a call, once for its shapes and types."""
+    tensors = [*event.operands, *event.results]
+    key = event.name, *((t.shard_shape, t.dtype, t.layout) for t in tensors)
+    if key not in _works:
+        work = work_of(event, OPERATIONS[event.name])
+        multiplied = work.flops if work and kind == "product" else 0
+        _works[key] = (work.flops_of_tiles, work.moved, multiplied) if work else None
+    return _works[key]
+
+
 class Pass(NamedTuple):
     """Forward and backward of a micro-batch through two blocks.
 
@@ -189,8 +231,7 @@ class Pass(NamedTuple):
         at: bytes held where each part began.
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
-        multiplied: the part of a step that each matmul was in.
-        flops, moved: the flops of each matmul, and the bytes that it reads and writes.
+        computed: the calls that compute or move something on a chip.
     """
 
     in_use: np.ndarray
@@ -199,21 +240,7 @@ class Pass(NamedTuple):
     at: dict[str, int]
     constants: int
     sends: Sends
-    multiplied: tuple[str, ...]
-    flops: np.ndarray
-    moved: np.ndarray
-
-
-_counted: dict[Any, int] = {}
-
-
-def _flops(event: Event) -> int:
-    """Count the flops of a matmul, once for its shapes."""
-    shapes = event.name, tuple(each.shard_shape for each in event.operands)
-    key = shapes, event.result.shard_shape
-    if key not in _counted:
-        _counted[key] = OPERATIONS[event.name].count_flops(event)
-    return _counted[key]
+    computed: Computed
 
 
 def _bytes(values: Iterable[Value | None]) -> int:
@@ -274,8 +301,6 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         del model.blocks[index], block, marked, parameters
         run.begin("end")
     at = {part: nbytes + int(later[max(i - first, 0)]) for part, (i, nbytes) in run.at.items()}
-    products = [event for event in events if OPERATIONS[event.name].kind == "product"]
-    moved = [stored_bytes([*event.operands[:2], event.result]) for event in products]
     return Pass(
         in_use=np.array([event.in_use for event in events]) + later[1:],
         kept=np.array([event.part in KEPT for event in events]),
@@ -283,9 +308,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         at=at,
         constants=int(later[0]),
         sends=run.sends(events),
-        multiplied=tuple(event.part for event in products),
-        flops=np.array([_flops(event) for event in products]),
-        moved=np.array(moved),
+        computed=computed(events),
     )
 
 

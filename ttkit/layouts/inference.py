@@ -15,13 +15,15 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
-from ttkit.hardware.chips import ELEMENT_BYTES, GEMM_REPORT, TILE_BYTES, Chip, Fact
+from ttkit.hardware.chips import ELEMENT_BYTES, TILE_BYTES, Fact
 from ttkit.hardware.device_order import opens_transposed
+from ttkit.hardware.roofline import compute_s, moving_s
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.costs import Memory
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
+from ttkit.plans.cost import busy_traffic
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
@@ -42,15 +44,6 @@ WEIGHTS["accuracy"] = WEIGHTS["bfloat8_b"] | {"attention": "bfloat16"}
 # These are `ccl_dtype` and the links of a reduce-scatter in tt-metal,
 # models/tt_transformers/tt/model_config.py.
 SENT, LINKS = "bfloat8_b", 1
-# All chips send at once. The first of these patterns that was measured on the link gives its rate.
-TRAFFIC = ("ring multicast", "line")
-DRAM_SHARE = Fact(
-    0.866,
-    "of the bandwidth",
-    "tenstorrent/tt-metal, tech_reports/Saturating_DRAM_bandwidth: "
-    "239 to 260 of 288 GB/s in the products of Llama 3 70B's decode, on a Wormhole",
-)
-PRODUCTS_SHARE = Fact(0.464, "of the peak", f"{GEMM_REPORT}: 68.4 Tflop/s, 4096^3, HiFi2, n150")
 FIDELITY = "HiFi2"
 # These figures alone are fitted: they make the model reproduce the rows that they name.
 LAYER_S = {
@@ -138,11 +131,11 @@ class InferencePlan(Tables):
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0
-        peak = chip.peak_flops(FIDELITY) * PRODUCTS_SHARE.value
-        sent = sum(n * cost(p, _traffic(self.topology)).time_s for _, n, p in self.traffic(rows))
+        traffic = busy_traffic(self.topology.link)
+        sent = sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows))
         return {
-            "weights from DRAM": read / _dram(chip),
-            "products": (2 * _rows(rows) * blocks / busy + more) / peak,
+            "weights from DRAM": moving_s(chip, read),
+            "products": compute_s(chip, 2 * _rows(rows) * blocks / busy + more, FIDELITY),
             "collectives": sent,
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
@@ -153,7 +146,7 @@ class InferencePlan(Tables):
         only the longer of the two counts."""
         times = self._times(self.batch // self.dp)
         times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
-        return times | {"KV cache from DRAM": self.memory["KV cache"] / _dram(self.system.chip)}
+        return times | {"KV cache from DRAM": moving_s(self.system.chip, self.memory["KV cache"])}
 
     @functools.cached_property
     def prefill_s(self) -> dict[str, float]:
@@ -218,16 +211,6 @@ def _ms(seconds: float) -> str:
 def _rows(rows: int) -> int:
     """Return rows in whole tiles."""
     return -(-rows // TILE) * TILE
-
-
-def _dram(chip: Chip) -> float:
-    """Return the bytes that a program reads in a second."""
-    return chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value
-
-
-def _traffic(of: Topology) -> str:
-    measured = {rate.traffic for rate in of.link.rates}
-    return next(name for name in TRAFFIC if name in measured)
 
 
 def plan_inference(

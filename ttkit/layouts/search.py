@@ -17,9 +17,9 @@ from ttkit.hardware.systems import system_named
 from ttkit.layouts.costs import (
     Memory,
     Traffic,
+    compute_s,
     flops,
     memory_of,
-    products_s,
     stages,
     times_of,
     traffic,
@@ -102,7 +102,7 @@ def evaluate(
     memory = max((memory_of(own, inner, stage) for stage in found), key=sum)
     if refused := why_not_memory(memory._asdict(), machine):
         return Candidate(layout, place, memory, refused=refused)
-    slowest = max(found, key=lambda stage: sum(products_s(own, inner, stage, chip)))
+    slowest = max(found, key=lambda stage: sum(compute_s(own, inner, stage, chip)))
     there = topology(machine.system, place.shape)
     talk = traffic(own, inner, slowest, there, dict(place.axes))
     talk += between(own, inner, place, machine, there)

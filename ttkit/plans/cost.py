@@ -112,6 +112,22 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
     return float(np.interp(links, counts, [points[n] for n in counts]))
 
 
+# All chips send at once. The first of these patterns that was measured on the link gives its rate.
+BUSY = ("ring multicast", "line")
+
+
+def busy_traffic(link: Link) -> str:
+    """Return the pattern of traffic whose rate a link has while all chips send and forward.
+
+    Example:
+        >>> from ttkit.plans import topology
+        >>> busy_traffic(topology("galaxy").link), busy_traffic(topology("galaxy_bh").link)
+        ('ring multicast', 'line')
+    """
+    measured = {rate.traffic for rate in link.rates}
+    return next(name for name in BUSY if name in measured)
+
+
 def _latency(link: Link, traffic: str) -> Latency:
     kind = traffic.split()[0]
     return next((row for row in link.latencies if row.traffic == kind), link.latencies[0])

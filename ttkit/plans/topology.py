@@ -25,6 +25,7 @@ class Topology:
         cables: for each chip the chips that it is cabled to.
         links: ethernet links between two chips that are cabled, each of them both ways.
         link: the rates and latencies of one link, with sources.
+        is_torus: whether cables close every row and column of the system to a ring.
 
     Example:
         >>> t3000 = topology("t3000")
@@ -38,6 +39,7 @@ class Topology:
     cables: tuple[tuple[int, ...], ...]
     links: int
     link: Link
+    is_torus: bool = False
 
     def __repr__(self) -> str:
         return f"Topology({self.name} {self.shape[0]}x{self.shape[1]}, {self.links} links a pair)"
@@ -170,4 +172,4 @@ def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> To
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
     links, link = system.links_per_pair, system.chip.link
-    return Topology(system.name, chips, shape, cables, links, link)
+    return Topology(system.name, chips, shape, cables, links, link, all(system.wraps))

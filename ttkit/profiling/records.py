@@ -11,7 +11,8 @@ from ttkit.hardware.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.plans import cost
 from ttkit.plans.recorded import plan_of
 from ttkit.sim.ops.operation import OPERATIONS, Operation
-from ttkit.sim.tape import Event, Tape, stored_bytes
+from ttkit.sim.ops.work import is_same, work_of
+from ttkit.sim.tape import Event, Tape
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
@@ -105,30 +106,19 @@ class Reader:
         fidelity = known_fidelity(asked, event.name) if known else self.fidelity
         dtypes = [t.dtype.name for t in operands]
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
-        count, read, written, on_links, time_s, bound_by = 0, 0, 0, 0, 0.0, ""
-        socket = given.get("mesh_socket")  # A send has a socket and no result.
-        sent = getattr(socket, "shift", None) is not None and not results
-        idle = not sent and nothing_done(operation, operands, results)
-        if not idle:
-            # An operand that is also a result is written only, so its bytes are not read.
-            outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
-            read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
-            if operation.moves == "part":  # It reads as much of its last operand as it writes.
-                others = operands[:-1] if operation.name == "embedding" else []
-                read = min(read, written + stored_bytes(others))
-            count = operation.count_flops(event)
-            if kind == COMMUNICATION and read:  # An empty tensor has no plan.
-                plans = [plan_of(collective) for collective in event.sent]
-                on_links = sum(plan.total_bytes for plan in plans)
-                time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
-            elif kind == COMPUTE:
-                tiles = operation.count_flops(event, lambda t: t.padded)
-                time_s, bound_by = roofline(chip, tiles, read + written, fidelity)
+        work, on_links, time_s, bound_by = work_of(event, operation), 0, 0.0, ""
+        if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
+            plans = [plan_of(collective) for collective in event.sent]
+            on_links = sum(plan.total_bytes for plan in plans)
+            time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
+        elif work and kind == COMPUTE:
+            time_s, bound_by = roofline(chip, work.flops_of_tiles, work.moved, fidelity)
         if not any(like.mesh is mesh for mesh in self.meshes):
             self.meshes.append(like.mesh)
         number = next(i for i, mesh in enumerate(self.meshes, 1) if mesh is like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
-        unchanged = idle and same and socket is None
+        socket = given.get("mesh_socket")
+        unchanged = not work and same and socket is None
         # A call without results, such as copy_host_to_device_tensor, writes its second operand.
         made = [] if unchanged else results or operands[1:]
         reads, writes = list(map(Keys.of, operands)), list(map(Keys.of, made))
@@ -143,42 +133,16 @@ class Reader:
                 chips=tuple(like.mesh.ids_over(like.grid)),
                 operands=tuple(map(Shard.of, operands)),
                 results=tuple(map(Shard.of, results)),
-                flops=count,
+                flops=work.flops if work else 0,
                 fidelity=fidelity,
-                bytes_read=read,
-                bytes_written=written,
+                bytes_read=work.read if work else 0,
+                bytes_written=work.written if work else 0,
                 bytes_on_links=on_links,
                 time_s=time_s,
                 bound=bound_by,
                 after=after,
             )
         )
-
-
-def is_same(one: Any, other: Any) -> bool:
-    """Return whether two descriptions are of the same tensor."""
-    return one.tensor is other.tensor  # type: ignore[no-any-return]
-
-
-def nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Return whether a call neither computes nor moves anything."""
-    if operation.moves == "none" or not results:
-        return True
-    if not operands:
-        return False
-    before, after = operands[0], results[0]
-    if is_same(before, after) and not operation.name.endswith(("_", "_in_place")):
-        return True
-    same_layout = before.layout is after.layout
-    return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
-
-
-def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
-    """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
-    old, new = ((1, 1, *sizes) for sizes in (tensor.shard_shape, shape))
-    whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
-    rows_stay = tensor.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
-    return old[-1] == new[-1] and rows_stay
 
 
 # ---------------------------------------------------------------- what a call waits for

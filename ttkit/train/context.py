@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ttkit import backend
 from ttkit.errors import fail
+from ttkit.hardware import current_system
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.axes import enabled, parallel_axes
 from ttkit.train.config.layout import Layout
@@ -192,8 +193,9 @@ class AutoContext:
     ) -> None:
         """Open the mesh to train on.
 
-        Several chips get a fabric unless one is configured: FABRIC_1D, or FABRIC_2D where the
-        descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
+        Several chips get a fabric unless one is configured: FABRIC_1D, or FABRIC_1D_RING where
+        cables close the rows and columns of the machine, or FABRIC_2D where the descriptor of
+        TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
         A shape that the machine has only transposed is opened with a warning. A shape that does
         not fit that descriptor is refused: with ttml, opening it hangs, or a collective does later.
 
@@ -219,11 +221,9 @@ class AutoContext:
         several = shape[0] * shape[1] > 1
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
-            ttnn.set_fabric_config(
-                ttnn.FabricConfig.FABRIC_2D
-                if ring or _several_meshes()
-                else ttnn.FabricConfig.FABRIC_1D
-            )
+            fabrics, closed = ttnn.FabricConfig, all(current_system().wraps)
+            fabric = fabrics.FABRIC_1D_RING if closed else fabrics.FABRIC_1D
+            ttnn.set_fabric_config(fabrics.FABRIC_2D if ring or _several_meshes() else fabric)
         try:
             if several and not device_ids:
                 _check_shape(shape, asked)

@@ -201,7 +201,7 @@ class TrainingPlan(Tables):
         pipeline, and the optimizer, which reads and writes memory.
         """
         times = self.cost.times
-        found = {"products": times.products}
+        found = {"compute": times.compute}
         for traffic in self.traffic:
             found[traffic.what] = found.get(traffic.what, 0.0) + traffic.time_s
         if self.layout.pp > 1:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, operation, spread
+from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integers
@@ -25,6 +27,8 @@ Array = np.ndarray
 def looked_up(array: Array, lead: int, places: Array) -> Array:
     """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
     array, places = spread((array, places), lead)
+    if blocks.idle[0]:
+        return absent(places.shape + array.shape[lead + 1 :], array.dtype)
     return array[(*np.indices(places.shape, sparse=True)[:lead], places)]
 
 

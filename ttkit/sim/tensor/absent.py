@@ -21,6 +21,8 @@ class Absent(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
         """Return the result's shape and type; the type is that of one element's result."""
+        if method == "at":
+            return None
         kinds = tuple([each.dtype if isinstance(each, np.ndarray) else each for each in inputs])
         dtype = _result_type(ufunc, method, kinds, how.get("dtype"))
         shapes = [each.shape for each in inputs if isinstance(each, np.ndarray)]

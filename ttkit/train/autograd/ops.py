@@ -5,6 +5,7 @@ in], as in ttml."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,11 @@ from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
 NEVER = -1e9
 
 
+# `causal_attention` has the scores of so many queries in memory at once.
+ATTENTION_BLOCK = 512
+
+
+@functools.lru_cache(16)
 def later_keys(length: int, copies: int, layout: Any) -> Value:
     """Return what hides later keys from queries, [1, 1, copies * length, length], to add to scores.
 
@@ -235,6 +241,79 @@ def scaled_dot_product_attention(
     return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
 
 
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> Tensor:
+    """`scaled_dot_product_attention` under a causal mask that keeps no scores for backward.
+
+    The queries are cut into blocks. A block computes its scores with the keys up to its own end,
+    and backward computes them again (Dao 2022, "FlashAttention"). So the memory of scores grows
+    with the sequence, not with its square, and of n blocks only (n + 1) / 2n of the scores are
+    computed.
+
+    Args:
+        query: [B, heads, S, d].
+        key, value: [B, groups, S, d]; heads is a multiple of groups.
+        layout: the `Layout` of these tensors.
+
+    Returns:
+        [B, heads, S, d].
+    """
+    batch, heads, length, width = query.shape()
+    groups = key.shape()[1]
+    copies, scale = heads // groups, 1 / math.sqrt(width)
+    blocks = [(at, min(at + ATTENTION_BLOCK, length)) for at in range(0, length, ATTENTION_BLOCK)]
+    q, k, v = ttnn.multiply(query.get_value(), scale), key.get_value(), value.get_value()
+
+    def rows(values: Value, start: int, end: int) -> Value:
+        """Return the rows of a block, of heads that share keys one below the other."""
+        block = _positions(values, start, end)
+        return ttnn.reshape(block, (batch, groups, copies * (end - start), width))
+
+    def probabilities(start: int, end: int) -> Value:
+        queries, mask = rows(q, start, end), later_keys(end - start, copies, layout)
+        scores = ttnn.matmul(queries, _positions(k, start, end), transpose_b=True)
+        scores = ttnn.add(scores, mask)
+        if start:
+            before = ttnn.matmul(queries, _positions(k, 0, start), transpose_b=True)
+            scores = ttnn.concat([before, scores], dim=3)
+        return ttnn.softmax(scores, dim=-1)
+
+    def heads_of(blocks: list[Value]) -> Value:
+        apart = [ttnn.reshape(each, (batch, heads, -1, width)) for each in blocks]
+        return apart[0] if len(apart) == 1 else ttnn.concat(apart, dim=2)
+
+    out = [ttnn.matmul(probabilities(*each), _positions(v, 0, each[1])) for each in blocks]
+
+    def backward(grad: Value) -> list[Value]:
+        dqs: list[Value] = []
+        # Gradients of keys and values: the last block has all of them, the first its own only.
+        ends: list[list[Value]] = [[], []]
+        sofar: list[Value | None] = [None, None]
+        for start, end in reversed(blocks):
+            probs, given = probabilities(start, end), rows(grad, start, end)
+            dprobs = ttnn.matmul(given, _positions(v, 0, end), transpose_b=True)
+            dscores = softmax_back(probs, dprobs)
+            dqs.insert(0, ttnn.matmul(dscores, _positions(k, 0, end)))
+            parts = ((dscores, rows(q, start, end)), (probs, given))
+            for i, (left, right) in enumerate(parts):
+                more = ttnn.matmul(left, right, transpose_a=True)
+                had = sofar[i]
+                more = more if had is None else ttnn.add(had, more)
+                ends[i].insert(0, _positions(more, start, end))
+                sofar[i] = _positions(more, 0, start) if start else None
+        dk, dv = (each[0] if len(each) == 1 else ttnn.concat(each, dim=2) for each in ends)
+        return [ttnn.multiply(heads_of(dqs), scale), dk, dv]
+
+    return recorded("causal_attention", heads_of(out), [query, key, value], backward)
+
+
+def _positions(values: Value, start: int, end: int) -> Value:
+    """Return some positions of [B, heads, S, d]."""
+    batch, heads, length, width = values.shape
+    if (start, end) == (0, length):
+        return values
+    return ttnn.slice(values, [0, 0, start, 0], [batch, heads, end, width])
+
+
 def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
     """Rotary positions: rotate each pair (2i, 2i + 1) by its position's angle (Su 2021).
 
@@ -288,25 +367,47 @@ def one_hot(ids: Value, numbers: Value) -> Value:
     return ttnn.eq(ttnn.typecast(column, numbers.dtype), numbers)
 
 
-def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
-    """Return the table's row of each token, [B, 1, S, E]: a matmul of one-hot rows with the table.
+def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tensor:
+    """Return the table's row of each token, [B, 1, S, E].
 
-    ttnn.embedding takes bfloat16 tables only and no sharded vocabulary; the matmul takes both and
-    costs as much as the logits.
+    ttnn.embedding has tables in bfloat16 only; ttnn.gather takes a float32 one.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
         weight: [1, 1, V, E].
-        numbers: as for `one_hot`.
+        numbers: of a vocabulary that is sharded, the token of each row of a device's table, [1, 1,
+            1, V on this device]; a token of another device's rows gets zeros.
     """
-    w = weight.full()
-    chosen = ttnn.typecast(one_hot(ids, numbers), w.dtype)
-    return recorded(
-        "embedding",
-        ttnn.matmul(chosen, w),
-        [weight],
-        lambda grad: [ttnn.matmul(_rows(chosen), _rows(grad), transpose_a=True)],
-    )
+    table, (_, _, rows, width) = weight.full(), weight.shape()
+    batch, length = ids.shape[0], ids.shape[-1]
+    row, here = ids, None
+    if numbers is not None:
+        first = ttnn.slice(numbers, [0, 0, 0, 0], [1, 1, 1, 1])
+        row = ttnn.subtract(ttnn.typecast(_tiled(ids), numbers.dtype), first)
+        here = ttnn.multiply(ttnn.ge(row, 0.0), ttnn.lt(row, float(rows)))
+        row = ttnn.typecast(ttnn.multiply(row, here), ttnn.uint32)
+        here = ttnn.typecast(ttnn.reshape(here, (batch, 1, length, 1)), table.dtype)
+    count = batch * length
+    index = ttnn.expand(ttnn.reshape(_tiled(row), (1, 1, count, 1)), [1, 1, count, width])
+    if table.dtype == ttnn.bfloat16:
+        flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
+        found = ttnn.embedding(flat, table, layout=ttnn.TILE_LAYOUT)
+    else:
+        found = ttnn.gather(table, 2, index)
+    found = ttnn.reshape(found, (batch, 1, length, width))
+
+    def backward(grad: Value) -> list[Value]:
+        given = grad if here is None else ttnn.multiply(grad, here)
+        flat = (ttnn.zeros_like(table), index, _rows(given))
+        zeros, at, rows = (ttnn.to_layout(each, ttnn.ROW_MAJOR_LAYOUT) for each in flat)
+        return [ttnn.to_layout(ttnn.scatter_add(zeros, 2, at, rows), ttnn.TILE_LAYOUT)]
+
+    value = found if here is None else ttnn.multiply(found, here)
+    return recorded("embedding", value, [weight], backward)
+
+
+def _tiled(value: Value) -> Value:
+    return ttnn.to_layout(value, ttnn.TILE_LAYOUT)
 
 
 def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tensor:

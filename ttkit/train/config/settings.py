@@ -168,7 +168,10 @@ class TransformerConfig(Section):
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
-    # With 0 the MLP is dense. ttml does not have this key and the three below.
+    # ttml does not have this key and the four below. "flash" computes scores again in backward,
+    # "stored" keeps them.
+    attention: Literal["flash", "stored"] = "flash"
+    # With 0 the MLP is dense.
     num_experts: Natural = 0
     experts_per_token: Count = 2
     capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.

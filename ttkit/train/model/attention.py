@@ -98,8 +98,7 @@ class Attention(Module):
         self.key = ColumnParallelLinear(width, inner, has_bias, layout=layout)
         self.value = ColumnParallelLinear(width, inner, has_bias, layout=layout)
         self.out = RowParallelLinear(width, width, has_bias, layout=layout)
-        self.rotary = rotary
-        self._masks: dict[int, Value] = {}
+        self.rotary, self.keeps_scores = rotary, config.attention == "stored"
 
     def forward(self, x: Tensor, cache: Any = None) -> Tensor:
         """[B, 1, S, E] -> the same shape.
@@ -119,18 +118,13 @@ class Attention(Module):
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        if layout.cp > 1 and not cache:
+        if cache:
+            y = ops.scaled_dot_product_attention(q, k, v, cache.unseen)
+        elif layout.cp > 1:
             y = ring_attention_sdpa(q, k, v, layout)
-        else:
-            mask = cache.unseen if cache else self._mask(q.shape()[2])
+        elif self.keeps_scores:
+            mask = ops.later_keys(q.shape()[2], self.heads // self.groups, layout)
             y = ops.scaled_dot_product_attention(q, k, v, mask)
+        else:
+            y = ops.causal_attention(q, k, v, layout)
         return self.out(ops.heads_fusion(y))
-
-    def _mask(self, length: int) -> Value:
-        """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys
-        up to its own position.
-        """
-        layout = self.query.layout
-        if length not in self._masks:
-            self._masks = {length: ops.later_keys(length, self.heads // self.groups, layout)}
-        return self._masks[length]

@@ -78,7 +78,8 @@ class Vocabulary(Module):
 
     def embed(self, ids: Value) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
-        return leave(ops.embedding(ids, self.table, self.numbers), self.layout)
+        numbers = self.numbers if self.layout.tp > 1 else None
+        return leave(ops.embedding(ids, self.table, numbers), self.layout)
 
     def logits(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> [B, 1, S, V on this device]."""

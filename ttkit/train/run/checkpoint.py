@@ -32,6 +32,7 @@ META = "meta"  # This entry of a file's header holds `meta`.
 SHOWN = 3  # A message lists at most so many names.
 # A resumed run may change these settings of the model, or the shapes of tensors show the change.
 FREE = {
+    "attention",
     "balance_loss",
     "capacity_factor",
     "dropout_prob",

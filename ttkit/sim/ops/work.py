@@ -1,0 +1,73 @@
+"""What a call does on one chip: its floating-point operations, and its traffic with DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ttkit.sim.ops.operation import Operation
+from ttkit.sim.tape import Event, stored_bytes
+
+
+class Work(NamedTuple):
+    """The work of a call on each of its chips.
+
+    Attributes:
+        flops: those of the values.
+        flops_of_tiles: those of whole tiles, which take the time.
+        read, written: bytes of DRAM.
+    """
+
+    flops: int
+    flops_of_tiles: int
+    read: int
+    written: int
+
+    @property
+    def moved(self) -> int:
+        """The bytes that are read and written."""
+        return self.read + self.written
+
+
+def work_of(event: Event, operation: Operation) -> Work | None:
+    """Return what a call does, or None if it neither computes nor moves anything."""
+    operands, results = event.operands, event.results
+    socket = operation.given(event).get("mesh_socket")  # A send has a socket and no result.
+    sent = getattr(socket, "shift", None) is not None and not results
+    if not sent and nothing_done(operation, operands, results):
+        return None
+    # An operand that is also a result is written only, so its bytes are not read.
+    outputs = [t for t in operands[1:] if any(is_same(t, r) for r in results)]
+    read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
+    if operation.moves == "part":  # It reads as much of its last operand as it writes.
+        others = operands[:-1] if operation.name == "embedding" else []
+        read = min(read, written + stored_bytes(others))
+    flops = operation.count_flops(event)
+    tiles = operation.count_flops(event, lambda tensor: tensor.padded)
+    return Work(flops, tiles, read, written)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two descriptions are of the same tensor."""
+    return one.tensor is other.tensor  # type: ignore[no-any-return]
+
+
+def nothing_done(operation: Operation, operands: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Return whether a call neither computes nor moves anything."""
+    if operation.moves == "none" or not results:
+        return True
+    if not operands:
+        return False
+    before, after = operands[0], results[0]
+    if is_same(before, after) and not operation.name.endswith(("_", "_in_place")):
+        return True
+    same_layout = before.layout is after.layout
+    return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
+
+
+def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
+    """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
+    old, new = ((1, 1, *sizes) for sizes in (tensor.shard_shape, shape))
+    whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
+    rows_stay = tensor.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
+    return old[-1] == new[-1] and rows_stay
