@@ -4,7 +4,7 @@ import pytest
 
 from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
-from ttkit.hardware.roofline import default_fidelity, roofline
+from ttkit.hardware.roofline import default_fidelity, operation_s, roofline
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
 from ttkit.sim.ops.operation import OPERATIONS, no_flops
 
@@ -64,3 +64,10 @@ def test_the_roof_has_two_sides():
         roofline(WORMHOLE, 0, 288e9, "HiFi4") == (1.0, "memory")
         and roofline(BLACKHOLE, 0, 0, "LoFi").time_s == 0
     )
+
+
+@pytest.mark.parametrize("n, tflops", [(512, 13.45), (4096, 68.4)])
+def test_products_of_two_sizes_are_the_published_ones(n, tflops):
+    chip = SYSTEMS["n150"].chip
+    seconds = operation_s(chip, 2 * n**3, 0, "HiFi2")  # The operands lay in SRAM.
+    assert 2 * n**3 / seconds / 1e12 == pytest.approx(tflops, rel=0.005)

@@ -11,7 +11,7 @@ import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
-from ttkit.layouts.costs import CHIPS, HOSTS, products_s
+from ttkit.layouts.costs import CHIPS, HOSTS, compute_s
 from ttkit.layouts.dry_run import Stage
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.search import parameters_of, plan_layouts
@@ -98,14 +98,14 @@ def test_overlap_hides_communication():
     sent = [each.time_s for each in beside.find("DP8").traffic if each.what == "DDP gradients"]
     stage = Stage(blocks=GPT.num_blocks)
     chip = SYSTEMS["t3000"].chip
-    _, backward = products_s(beside.job, beside.find("DP8").layout, stage, chip)
+    _, backward = compute_s(beside.job, beside.find("DP8").layout, stage, chip)
     assert other.hidden == pytest.approx(min(sum(sent), backward))
 
 
 def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
     beside = plan_layouts(GPT, "t3000", 16, overlap=True)
     found = beside.find("DP8 ZeRO-1")
-    room = products_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["t3000"].chip)
+    room = compute_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["t3000"].chip)
     sent = [
         sum(each.time_s for each in found.traffic if each.what == what)
         for what in ("DDP weights", "DDP gradients")

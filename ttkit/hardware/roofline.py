@@ -16,7 +16,6 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware.chips import CYCLES_PER_TILE, GEMM_REPORT, Chip, Fact
 
-
 # 2 n^3 flops take LAUNCH + 2 n^3 / (share of the peak). Two measured products give both: n = 512 at
 # 13.45 Tflop/s, traced, and n = 4096 at 68.4 Tflop/s, at HiFi2 on an n150 of 147.5 Tflop/s.
 LAUNCH = Fact(16.1e-6, "s", f"{GEMM_REPORT}: 512^3 traced and 4096^3, HiFi2, n150")
@@ -74,9 +73,9 @@ def operation_s(chip: Chip, flops: Any, nbytes: Any, fidelity: str) -> Any:
     Example:
         >>> from ttkit.hardware.chips import WORMHOLE_N150
         >>> n = np.array([512, 4096])
-        >>> seconds = operation_s(WORMHOLE_N150, 2.0 * n**3, 6 * n**2, "HiFi2")
+        >>> seconds = operation_s(WORMHOLE_N150, 2.0 * n**3, 0, "HiFi2")
         >>> (2 * n**3 / seconds / 1e12).round(1)  # Tflop/s
-        array([13.4, 68.4])
+        array([13.4, 68.5])
     """
     working = np.maximum(compute_s(chip, flops, fidelity), moving_s(chip, nbytes))
     return LAUNCH.value + working

@@ -100,6 +100,15 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
     return build(topology, nbytes, axis, **({"algorithm": "line"} if as_line else {}))  # type: ignore[no-any-return]
 
 
+def plan_s(plan: Plan) -> float:
+    """Return the modelled seconds of a collective while all chips send: the time of its links, and
+    the chips' own time for each hop.
+    """
+    links = cost(plan, busy_traffic(plan.topology.link)).time_s
+    hop = HOP_S.get(plan.collective)
+    return links + (plan.group_size - 1) * hop.value if hop else links
+
+
 @functools.lru_cache(maxsize=65536)
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
     """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective,
@@ -108,9 +117,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
-        hops = (topology.shape[axis] - 1) * HOP_S[collective].value if collective in HOP_S else 0.0
-        time_s = cost(plan, busy_traffic(topology.link)).time_s
-        return max(plan.bytes_sent.values()), hops + time_s
+        return max(plan.bytes_sent.values()), plan_s(plan)
     sent, time_s = price(collective, topology, axis, LARGE // 2)
     _, time2_s = price(collective, topology, axis, LARGE)
     more = (nbytes - LARGE) / (LARGE // 2)

@@ -203,8 +203,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[on.lead + axis] = places.astype(np.int64)
     # NumPy adds at places of a flat array ten times as fast as at those of several axes.
-    strides = np.cumprod((1, *out.shape[:0:-1]))[::-1]
-    flat = sum(number * int(stride) for number, stride in zip(at, strides))
+    flat: Array = np.zeros((), np.int64)
+    for number, length in zip(at, out.shape):
+        flat = flat * length + number
     np.add.at(out.reshape(-1), flat.reshape(-1), values[inner].reshape(-1))
     return on.result(out)
 
