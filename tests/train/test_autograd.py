@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import Tensor, no_grad, recorded
+from ttkit.train.autograd import Tensor, no_grad, recorded
 
 
 @pytest.fixture

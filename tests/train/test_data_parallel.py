@@ -12,7 +12,7 @@ from train.runs import Case, Form, backward, different, filled, opened, run, wro
 import ttkit
 from ttkit import ttnn
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model

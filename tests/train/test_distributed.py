@@ -14,7 +14,7 @@ from train.runs import Form, opened, parts
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.plans import recorded
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.layout import Layout
 from ttkit.train.model.parameter import Parameter, constant
 from ttkit.train.parallel import distributed

@@ -16,7 +16,7 @@ from train.tiny import TEXT, tiny, weights
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import Trainer
-from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
     DeviceConfig,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import no_grad
+from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import RopeScaling, TransformerConfig
 from ttkit.train.model.models import create_model

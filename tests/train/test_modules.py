@@ -11,7 +11,7 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model

@@ -12,7 +12,7 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TrainingConfig
 from ttkit.train.model.parameter import Parameter, constant
 from ttkit.train.run.optimizers import (

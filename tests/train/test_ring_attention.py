@@ -8,8 +8,7 @@ from train.tiny import trainer
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.config.settings import DeviceConfig, Settings, TransformerConfig
 from ttkit.train.context import open_layout

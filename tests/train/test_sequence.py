@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, backward, filled, opened, run, wrong_step
+from train.runs import Case, Form, filled, opened, run, wrong_step
 
 import ttkit
-from ttkit.errors import TTKitError
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model import attention, models, modules
-from ttkit.train.parallel import sequence
+from ttkit.train.parallel import distributed as sequence
 from ttkit.train.parallel.distributed import GradOutputType
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -107,13 +106,3 @@ def test_as_much_is_sent_and_less_is_kept():
     hidden = 2 * 128 * 64 * 4  # [B, 1, S, E]
     kept = [(b[1] - a[1]) / 2 for a, b in (plain, sequential)]
     assert kept[0] - kept[1] >= 3 / 4 * 2 * hidden
-
-
-def test_a_sequence_that_does_not_divide_is_refused():
-    case = Case(model(), replace(MEGATRON, sequence_parallel=True), 1, 98)
-    with opened(case.form) as mesh:
-        built = filled(case, mesh)
-        with pytest.raises(
-            TTKitError, match=r"the sequence 98 is not divisible by the TP size .* 4"
-        ):
-            backward(case, built)

@@ -19,7 +19,7 @@ from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.context import recording

@@ -24,7 +24,7 @@ _NAMES = {
     "model.attention": "",
     "model.experts": "",
     "model.modules": "",
-    "autograd.tensor": "Tensor no_grad",
+    "autograd": "Tensor no_grad",
     "config.settings": "Settings",
     "config.files": "read_settings",
     "context": "AutoContext DistributedConfig ParallelismContext",
@@ -34,8 +34,7 @@ _NAMES = {
     "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
     "model.models": "Transformer create_model",
     "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "config.axes": "parallel_axes",
-    "config.layout": "Layout",
+    "config.layout": "Layout parallel_axes",
     "run.pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "

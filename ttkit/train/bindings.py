@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import AutoContext, current_layout
 from ttkit.train.model.models import create_model

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.axes import enabled, parallel_axes
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, enabled, parallel_axes
 from ttkit.train.config.settings import Settings
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
@@ -290,7 +289,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.parallel.mesh_sockets import SocketManager
+        from ttkit.train.parallel.p2p import SocketManager
 
         return SocketManager()
 

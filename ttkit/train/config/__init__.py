@@ -4,8 +4,7 @@ from ttkit.lazy import attach
 
 _NAMES = {
     "files": "read_settings",
-    "axes": "parallel_axes",
-    "layout": "Layout",
+    "layout": "Layout parallel_axes",
     "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
     "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig",
 }

@@ -16,8 +16,7 @@ import numpy as np
 
 from ttkit.backend import constant
 from ttkit.errors import fail
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor, Value, recompute
+from ttkit.train.autograd import Tensor, Value, ops, recompute
 from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import current_layout
@@ -36,9 +35,11 @@ from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,
     cross_entropy_loss,
+    enter,
+    leave,
+    local_part,
     without_padding,
 )
-from ttkit.train.parallel.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):

@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import (
     AutoContext,
@@ -24,9 +23,11 @@ from ttkit.train.model.parameter import Parameter, constant, uniform
 from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,
+    enter,
+    leave,
     scatter,
+    used_on_shards,
 )
-from ttkit.train.parallel.sequence import enter, leave, used_on_shards
 
 
 class Module:

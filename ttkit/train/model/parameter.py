@@ -11,9 +11,9 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Tensor, Value
+from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config.layout import TILE, Layout
-from ttkit.train.parallel.distributed import gathered, local_slice, one_copy, reduce_scatter_mean
+from ttkit.train.parallel.distributed import local_slice, one_copy, reduce_scatter_mean
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
@@ -161,7 +161,7 @@ class Parameter(Tensor):
         """Return the all-gather of the replicas' ZeRO shards."""
         if self.zero_dim is None:
             return value
-        return gathered(value, self.zero_dim, self.layout.dp_axis)
+        return ttnn.all_gather(value, self.zero_dim, cluster_axis=self.layout.dp_axis)
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
@@ -236,7 +236,7 @@ class Parameter(Tensor):
         if shard:
             value = self._gathered(value)
         if self.expert:
-            value = gathered(value, EXPERTS, self.layout.dp_axis)
+            value = ttnn.all_gather(value, EXPERTS, cluster_axis=self.layout.dp_axis)
         if self.shard_dim is not None:
-            value = gathered(value, self.shard_dim, self.layout.tp_axis)
+            value = ttnn.all_gather(value, self.shard_dim, cluster_axis=self.layout.tp_axis)
         return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)

@@ -29,8 +29,8 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import from_numpy
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.autograd.ops import later_keys
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
 from ttkit.train.parallel.distributed import shifted

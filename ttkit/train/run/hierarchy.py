@@ -23,7 +23,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
-from ttkit.train.autograd.tensor import Value
+from ttkit.train.autograd import Value
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.parameter import Parameter

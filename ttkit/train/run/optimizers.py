@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Value
+from ttkit.train.autograd import Value
 from ttkit.train.config.settings import TrainingConfig
 from ttkit.train.model.parameter import Parameter
 from ttkit.train.parallel.distributed import one_copy

@@ -19,7 +19,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
-from ttkit.train.autograd.tensor import Tensor, Value, no_grad
+from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.context import DistributedContext, open_layout

@@ -16,7 +16,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
