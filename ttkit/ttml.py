@@ -24,8 +24,7 @@ autograd                  context                  AutoContext DistributedConfig
 autograd                  context                  ParallelismContext
 autograd                  bindings                 DataType
 core                      bindings                 clip_grad_norm empty_like ones_like zeros_like
-core.distributed          context                  DistributedContext SocketType
-core.distributed          parallel.p2p             SocketManager
+core.distributed          context                  DistributedContext SocketManager SocketType
 core.distributed          bindings                 concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings                 shard_tensor_to_mesh_mapper synchronize_gradients
 core.distributed          bindings                 synchronize_parameters

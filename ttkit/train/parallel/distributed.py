@@ -43,7 +43,7 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.autograd.ops import NEVER, one_hot
 from ttkit.train.config.layout import Layout
-from ttkit.train.context import AutoContext
+from ttkit.train.context import AutoContext, socket_config
 
 EVERY = -1  # With this cluster_axis a collective is over all devices.
 
@@ -170,21 +170,6 @@ def ring_shift(tensor: Tensor, cluster_axis: int | None) -> Tensor:
     """
     back = partial(shifted, backward=True)
     return _collective("ring_shift", tensor, shifted, back, cluster_axis)
-
-
-def socket_config(
-    mesh: Any, memory: Any, to: Callable[[Any], Any] = lambda chip: chip, **ranks: int
-) -> Any:
-    """Return the configuration of sockets from each chip of a mesh to the chip at `to`: unless
-    given, the one at the same coordinate, on the mesh of another rank.
-    """
-
-    def core(chip: Any) -> Any:
-        return ttnn.MeshCoreCoord(chip, ttnn.CoreCoord(0, 0))
-
-    chips = ttnn.MeshCoordinateRange(mesh.shape)
-    joined = [ttnn.SocketConnection(core(chip), core(to(chip))) for chip in chips]
-    return ttnn.SocketConfig(joined, memory, **ranks)
 
 
 def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
