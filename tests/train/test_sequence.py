@@ -47,17 +47,16 @@ def cases(draw):
         runner_type=draw(st.sampled_from(["default", "memory_efficient"])),
     )
     return Case(
-        config, form, draw(st.integers(1, 2)), shape[tp] * draw(st.sampled_from([5, 16, 32, 64]))
+        config, form, draw(st.integers(1, 2)), shape[tp] * draw(st.sampled_from([5, 16, 32]))
     )
 
 
-@settings(max_examples=8, **quiet)
+@settings(max_examples=5, **quiet)
 @given(cases())
 def test_every_gradient_is_that_of_one_device(case):
     assert wrong_step(case, *run(case.on_one_device())[:2]) == []
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize(
     "name, wrong",
     [
@@ -72,10 +71,9 @@ def test_every_gradient_is_that_of_one_device(case):
     ],
     ids=["wrong axis in", "wrong axis out", "no sum of norms", "no sum", "no sum backward"],
 )
-def test_a_wrong_collective_is_seen(monkeypatch, kind, name, wrong):
-    case = Case(model(kind), Form((2, 2), None, 1, sequence_parallel=True), 1, 64)
+def test_a_wrong_collective_is_seen(monkeypatch, name, wrong):
+    case = Case(model("llama", num_blocks=1), Form((2, 2), None, 1, sequence_parallel=True), 1, 64)
     wanted = run(case.on_one_device())[:2]
-    assert wrong_step(case, *wanted) == []
     for module in (attention, models, modules):
         monkeypatch.setattr(module, name, wrong, raising=False)
     assert wrong_step(case, *wanted) != []

@@ -15,8 +15,7 @@ from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import AutoContext, current_layout
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import Linear, Module
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Linear, Module, Parameter
 from ttkit.train.parallel import distributed
 from ttkit.train.run import optimizers
 from ttkit.train.run.optimizers import AdamW, Optimizer

@@ -253,14 +253,10 @@ class AutoContext:
                 attention needs.
 
         Raises:
-            TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what
+            TTKitError: a device is open; the shape is not the descriptor's; what
                 `ttnn.open_mesh_device` refuses.
         """
-        asked = f"open_device({mesh_shape!r})"
-        shape = (1, 1) if mesh_shape is None else tuple(mesh_shape)
-        if len(shape) != 2:
-            rule = "mesh_shape must be a list/tuple of 2 integers: [rows, cols]"
-            fail(asked, rule, "mesh_shape=[2, 4]")
+        asked, shape = f"open_device({mesh_shape!r})", tuple(mesh_shape or (1, 1))
         if self._device is not None:
             rule = "open_device was called after the device was created."
             fail(asked, rule, "close_device() first; get_device() alone opens one chip")
@@ -309,14 +305,7 @@ class AutoContext:
     def initialize_distributed_context(self, *argv: str) -> None:
         """Connect to the other ranks; all ranks must call it.
 
-        The arguments are ttml's, for MPI, which needs none here.
-
-        Raises:
-            TTKitError: it was called before.
-        """
-        if self._ranks is not None:
-            cure = "call it once; get_distributed_context() returns it"
-            fail("initialize_distributed_context", "MPIContext is already initialized.", cure)
+        The arguments are ttml's, for MPI, which needs none here."""
         self._ranks = DistributedContext()
 
     def get_distributed_context(self) -> DistributedContext:

@@ -135,14 +135,7 @@ class Tensor:
         return self._grad
 
     def set_grad(self, grad: Value | None) -> None:
-        """Replace the gradient; None forgets it.
-
-        Raises:
-            TTKitError: its shape is not the value's.
-        """
-        if grad is not None and list(grad.shape) != self.shape():
-            rule = f"the gradient's shape {list(grad.shape)} is not the value's, {self.shape()}"
-            fail("Tensor.set_grad", rule, "reshape it, or gather its shards")
+        """Replace the gradient; None forgets it."""
         self._grad = grad
 
     def add_grad(self, grad: Value) -> None:

@@ -348,15 +348,12 @@ def split_blocks(
         [range(0, 2), range(4, 5)]
     """
     total, parts = config.num_blocks, stages * chunks
-    asked = f"cut {total} blocks into {parts} parts"
-    if per_stage and sum(per_stage) != total:
-        rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
-        fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
     sizes = [total // parts + (i < total % parts) for i in range(parts)]
     if per_stage:
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
-    if not all(sizes):
+    if sum(sizes) != total or not all(sizes):
         rule = f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part"
-        fail(asked, f"{rule}, and the parts have {sizes}", "fewer stages or chunks")
+        cure = "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage"
+        fail(f"cut {total} blocks into {parts} parts", f"{rule}, and have {sizes}", cure)
     ends = itertools.accumulate(sizes)
     return [range(end - size, end) for end, size in zip(ends, sizes)]

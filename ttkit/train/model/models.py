@@ -27,10 +27,12 @@ from ttkit.train.model.modules import (
     Dropout,
     LayerNorm,
     Module,
+    Parameter,
     RMSNorm,
     RowParallelLinear,
+    normal,
+    uniform,
 )
-from ttkit.train.model.parameter import Parameter, normal, uniform
 from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,
@@ -191,7 +193,7 @@ class Transformer(Module):
         blocks: range | None = None,
     ):
         self.config, self.layout = config, layout or current_layout()
-        self.layout.check_experts(config.num_experts, config.experts_per_token)
+        self.layout.check_experts(config.num_experts)
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
@@ -267,8 +269,4 @@ class Transformer(Module):
         return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
 
 
-def create_model(
-    config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
-) -> Transformer:
-    """Construct the model of a transformer_config, without values."""
-    return Transformer(config, layout, blocks)
+create_model = Transformer  # It has the model of a transformer_config, without values.

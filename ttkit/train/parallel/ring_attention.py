@@ -95,8 +95,6 @@ def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
 
 def _chunks(value: Value, count: int) -> list[Value]:
     """Cut [B, heads, n, d] along n."""
-    if count == 1:
-        return [value]
     batch, heads, length, width = value.shape
     step = length // count
     return [

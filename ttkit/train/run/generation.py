@@ -121,13 +121,9 @@ def generate(
         seed: the same seed draws the same text, on every mesh.
 
     Raises:
-        TTKitError: another number of prompts, an empty one, or more tokens than the model has
-            positions for.
+        TTKitError: more tokens than the model has positions for.
     """
     lengths = [len(prompt) for prompt in prompts]
-    if len(prompts) != sampler.batch or not all(lengths):
-        rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"
-        fail("generate", rule, f"{sampler.batch} prompts of one token or more")
     # The last token is never fed, so it needs no slot in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:

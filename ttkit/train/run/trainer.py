@@ -27,12 +27,10 @@ from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
 from ttkit.train.plan import check_memory
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import (
-    FREE,
     History,
     Record,
     RunFolder,
     Saved,
-    check_matches,
 )
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
@@ -91,8 +89,7 @@ class Trainer:
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
-            then = saved.meta["settings"]["training_config"]
-            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
+            saved.check_same(settings)
             self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
@@ -139,6 +136,11 @@ class Trainer:
             fail("Trainer", f"{rule}: {same}", cure)
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
+
+    def _check_multihost(self, settings: Settings) -> None:
+        if not settings.multihost_config.enabled:
+            cure = "multihost_config: {enabled: true, num_workers: ...}"
+            fail(type(self).__name__, "Multihost is not enabled", cure)
 
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
@@ -306,11 +308,7 @@ class Trainer:
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _restore(self, saved: Saved) -> None:
-        now, then = asdict(self.model_config), saved.meta["settings"]["transformer_config"]
-        # The shapes of tensors do not show all settings, such as the number of heads.
-        saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
-        check_matches(self.parameters, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
         state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
