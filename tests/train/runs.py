@@ -5,13 +5,29 @@ those of one device.
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 import ttkit
-from ttkit import ttnn
+from ttkit import TTKitError, ttnn
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
+
+
+def refused(call, *phrases, kind=TTKitError):
+    """The message of the error that a call raises: it has all these phrases, and what to try."""
+    with pytest.raises(kind) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+    return str(error.value)
+
+
+def small(kind="gpt2", **changes):
+    """A small model; these fields differ."""
+    sizes = {"num_heads": 4, "num_groups": 4, "embedding_dim": 32, "dropout_prob": 0.0}
+    sizes |= {"num_blocks": 2, "vocab_size": 70, "max_sequence_length": 16}
+    return TransformerConfig(kind, **(sizes | changes))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import pytest
 from formulas import tolerance
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from train.runs import refused
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.train.autograd import Tensor, no_grad, recorded
 
 
@@ -32,12 +33,6 @@ def number(value):
 
 def grad(tensor):
     return number(tensor.get_grad())
-
-
-def refused(call, *phrases):
-    with pytest.raises(TTKitError) as error:
-        call()
-    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
 
 
 def test_each_use_adds_to_the_gradient(leaf):

@@ -13,9 +13,9 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from train.runs import refused
 from train.tiny import losses, trainer
 
-from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.train import AutoContext
 from ttkit.train.run import checkpoint
@@ -33,12 +33,6 @@ DTYPES = "bool int8 int32 int64 uint8 uint32 float16 float32 float64".split()
 def closed():
     yield
     AutoContext.get_instance().close_device()
-
-
-def refused(call, *phrases):
-    with pytest.raises(TTKitError) as error:
-        call()
-    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
 
 
 def trained(folder, steps=4, **options):
@@ -160,23 +154,6 @@ def test_a_checkpoint_is_as_big_at_the_last_step_as_at_the_first(tmp_path):
 
 
 # ------------------------------------------------------------ which checkpoint
-def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
-    with trainer(checkpoint_dir=str(tmp_path)) as run:
-        run.fit(2, show=False)
-        name, parameter = next(iter(run.parameters.items()))
-        parameter.place(np.full(parameter.global_shape, np.nan, np.float32))
-        run.steps = 3
-        refused(
-            run.save,
-            "save step 3",
-            f"the update of step 3 left numbers in model/{name} that are not finite",
-            "step 2 again: Trainer(..., step=2)",
-        )
-        with np.errstate(all="ignore"):
-            refused(run.step, "step 4: the loss is nan", "ttkit train --step 2")
-    assert list(checkpoint.checkpoints(tmp_path)) == [2]
-
-
 def test_an_earlier_step_is_chosen_by_its_number(tmp_path):
     run = trained(tmp_path, 4)
     newest = checkpoint.latest(tmp_path)

@@ -12,11 +12,7 @@ from ttkit import TTKitError
 from ttkit.cluster import lint_path
 from ttkit.train import read_settings
 from ttkit.train.config.layout import GUIDES_CURE, GUIDES_RULE, Layout
-from ttkit.train.config.settings import (
-    DeviceConfig,
-    RopeScaling,
-    TrainingConfig,
-)
+from ttkit.train.config.settings import DeviceConfig, RopeScaling, TrainingConfig
 
 
 @pytest.fixture
@@ -171,8 +167,7 @@ def test_a_fault_has_its_column_and_all_faults_are_reported(put):
 
 def test_values_given_in_python_are_checked_alike():
     with pytest.raises(
-        TTKitError,
-        match=r"DeviceConfig\(mesh_shape.1\): got 0: .*\n  try: the default is \[1, 1\]",
+        TTKitError, match=r"DeviceConfig\(mesh_shape.1\): got 0: .*\n  try: the default is \[1, 1\]"
     ):
         DeviceConfig((1, 0))
     with pytest.raises(TTKitError, match="did you mean 'learning_rate'"):

@@ -4,7 +4,6 @@ batch is shared.
 """
 
 import hashlib
-import os
 import re
 
 import numpy as np
@@ -19,7 +18,6 @@ from ttkit.train.run.data import (
     Batches,
     TokenDataset,
     builtin_corpus,
-    read_text,
     shuffled,
 )
 
@@ -49,27 +47,6 @@ def test_the_corpus_is_right():
         assert set(re.findall(rf"The {animal} lives by the (\w+)", text)) == {home}
     stories = text.strip("\n").split("\n\nThe ")
     assert len(set(stories)) > 0.95 * STORIES
-
-
-def test_a_folder_in_order(tmp_path):
-    files = {
-        "b.txt": "b",
-        "a/z.md": "az\n",
-        "a/b/c.txt": "abc",
-        "c.txt": "",
-        ".hidden/x": "x",
-        ".DS_Store": "y",
-        "B.txt": "B",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "a" / "round").symlink_to(tmp_path)  # a circle
-    os.mkfifo(tmp_path / "pipe")  # nobody writes: reading it would block
-    assert read_text(tmp_path) == "B\nabc\naz\nb\n"
-    (tmp_path / "a" / "picture.png").write_bytes(b"\x89PNG\r\n")
-    with pytest.raises(TTKitError, match=r"picture\.png: byte 0 is not UTF-8 text"):
-        read_text(tmp_path)
 
 
 def counted(length=1000, sequence_length=8, stride=1):

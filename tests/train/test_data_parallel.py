@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, backward, different, filled, opened, run, wrong_step
+from train.runs import Case, Form, backward, different, filled, opened, run, small, wrong_step
 
 import ttkit
 from ttkit import ttnn
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel import data_parallel
 from ttkit.train.parallel.data_parallel import average_gradients
@@ -24,17 +23,7 @@ quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 def model(kind="gpt2", width=64, **changes):
-    small = TransformerConfig(
-        kind,
-        num_heads=4,
-        num_groups=4,
-        embedding_dim=width,
-        dropout_prob=0.0,
-        num_blocks=2,
-        vocab_size=70,
-        max_sequence_length=32,
-    )
-    return replace(small, **changes)
+    return small(kind, embedding_dim=width, **{"max_sequence_length": 32} | changes)
 
 
 def adamw(parameters):
@@ -165,10 +154,7 @@ def test_what_is_sent_in_a_step(stage, gathers, scatters):
             sent[record.name] = sent.get(record.name, 0) + size
     # the table needs no gradient of its input, so stage 3 does not gather it in the backward
     spared = 2 * 4 * 128 * 128 if stage == 3 else 0
-    assert sent == {
-        "all_gather": gathers * weights - spared,
-        "reduce_scatter": scatters * weights,
-    }
+    assert sent == {"all_gather": gathers * weights - spared, "reduce_scatter": scatters * weights}
 
 
 def test_checkpoints_are_whole():
@@ -182,14 +168,7 @@ def test_checkpoints_are_whole():
     assert all(np.array_equal(again[key], array) for key, array in state["tensors"].items())
 
 
-MODEL = TransformerConfig(
-    num_heads=4,
-    embedding_dim=128,
-    dropout_prob=0.0,
-    num_blocks=2,
-    vocab_size=70,
-    max_sequence_length=33,
-)
+MODEL = small(embedding_dim=128, max_sequence_length=33)
 
 
 def averaged(monkeypatch, form, bucket_mb, config=MODEL):

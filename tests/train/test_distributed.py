@@ -61,60 +61,45 @@ def summed(x, axis):
     return np.broadcast_to(x.sum(axis, keepdims=True), x.shape)
 
 
-def joined(x, axis, dim):
+def joined(x, axis, dim=3):
     whole = np.concatenate(np.split(x, x.shape[axis], axis), 2 + dim)
     return np.repeat(whole, x.shape[axis], axis)
 
 
-def sliced(x, axis, dim):
+def sliced(x, axis, dim=3):
     pieces = np.split(x, x.shape[axis], 2 + dim)
     return np.concatenate([np.take(piece, [i], axis) for i, piece in enumerate(pieces)], axis)
 
 
+def sliced_sum(x, axis, dim=3):
+    return sliced(summed(x, axis), axis, dim)
+
+
+def same(x, axis):
+    return x
+
+
+def of_rows(function):
+    return lambda x, axis: function(x, axis, 2)
+
+
 # name: (ours(tensor, axis), forward, backward) on [1, 1, 12, 24] arrays, which every mesh axis
 # divides
+COPIES = GradOutputType.REPLICATED
 PAIRS = {
     "all_reduce": (lambda t, a: all_reduce(t, cluster_axis=a), summed, summed),
-    "all_reduce of own parts": (
-        lambda t, a: all_reduce(t, noop_backward=True, cluster_axis=a),
-        summed,
-        lambda g, a: g,
-    ),
-    "broadcast": (lambda t, a: broadcast(t, a), lambda x, a: x, summed),
-    "scatter": (
-        lambda t, a: scatter(t, 3, a),
-        lambda x, a: sliced(x, a, 3),
-        lambda g, a: joined(g, a, 3),
-    ),
-    "reduce_scatter": (
-        lambda t, a: reduce_scatter(t, 3, a),
-        lambda x, a: sliced(summed(x, a), a, 3),
-        lambda g, a: joined(g, a, 3),
-    ),
-    "all_gather": (
-        lambda t, a: all_gather(t, 3, a),
-        lambda x, a: joined(x, a, 3),
-        lambda g, a: sliced(summed(g, a), a, 3),
-    ),
-    "all_gather for copies": (
-        lambda t, a: all_gather(t, 3, a, GradOutputType.REPLICATED),
-        lambda x, a: joined(x, a, 3),
-        lambda g, a: sliced(g, a, 3),
-    ),
-    "ring_shift": (
-        lambda t, a: ring_shift(t, a),
-        lambda x, a: np.roll(x, 1, a),
-        lambda g, a: np.roll(g, -1, a),
-    ),
-    "scatter of rows": (
-        lambda t, a: scatter(t, 2, a),
-        lambda x, a: sliced(x, a, 2),
-        lambda g, a: joined(g, a, 2),
-    ),
+    "all_reduce of own parts": (lambda t, a: all_reduce(t, True, a), summed, same),
+    "broadcast": (broadcast, same, summed),
+    "scatter": (lambda t, a: scatter(t, 3, a), sliced, joined),
+    "reduce_scatter": (lambda t, a: reduce_scatter(t, 3, a), sliced_sum, joined),
+    "all_gather": (lambda t, a: all_gather(t, 3, a), joined, sliced_sum),
+    "all_gather for copies": (lambda t, a: all_gather(t, 3, a, COPIES), joined, sliced),
+    "ring_shift": (ring_shift, lambda x, a: np.roll(x, 1, a), lambda g, a: np.roll(g, -1, a)),
+    "scatter of rows": (lambda t, a: scatter(t, 2, a), of_rows(sliced), of_rows(joined)),
     "all_gather of rows": (
         lambda t, a: all_gather(t, 2, a),
-        lambda x, a: joined(x, a, 2),
-        lambda g, a: sliced(summed(g, a), a, 2),
+        of_rows(joined),
+        of_rows(sliced_sum),
     ),
 }
 

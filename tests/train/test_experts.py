@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, backward, different, filled, opened, run, wrong
+from train.runs import Case, Form, backward, different, filled, opened, run, small, wrong
 from train.test_pipeline import differences_between
 from train.tiny import TEXT, tiny, weights
 
@@ -21,7 +21,6 @@ from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
-    TransformerConfig,
 )
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
@@ -29,19 +28,7 @@ from ttkit.train.run import optimizers
 from ttkit.train.run.pipeline import PipelineTrainer
 
 ONE = Form()
-SMALL = TransformerConfig(
-    num_heads=4,
-    num_groups=4,
-    embedding_dim=32,
-    dropout_prob=0.0,
-    num_blocks=2,
-    vocab_size=70,
-    max_sequence_length=16,
-    intermediate_dim=64,
-    num_experts=8,
-    capacity_factor=1.0,
-    balance_loss=0.3,
-)
+SMALL = small(intermediate_dim=64, num_experts=8, capacity_factor=1.0, balance_loss=0.3)
 
 
 def case(kind="gpt2", form=ONE, length=12, **changes):

@@ -2,27 +2,24 @@
 the run goes on from its checkpoint.
 """
 
-import importlib.util
-import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
-from started import TTKIT_RUN
+from started import launched
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import MultihostConfig
-from ttkit.train.run.hierarchy import HierarchicalTrainer, role_of
+from ttkit.train.run.hierarchy import HierarchicalTrainer, name_of_role, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
 SMALL = replace(MODEL, num_blocks=2)
 WITHIN_S = 120
 GUIDE = """
@@ -48,35 +45,8 @@ def write(folder, run, workers, **changes):
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
-def start(tiers, workers, program, environment=None):
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
-    command = [
-        *TTKIT_RUN,
-        "--bare",
-        "-n",
-        str(workers + tiers - 1),
-        sys.executable,
-        "-m",
-        "mpi4py",
-        *map(str, program),
-    ]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, **(environment or {})},
-    )
-
-
 def check_run(folder, tiers, workers, run):
-    done = start(
-        tiers,
-        workers,
-        [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)],
-    )
+    done = launched(workers + tiers - 1, EXAMPLE, "-c", write(folder, run, workers))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
     assert (
@@ -125,14 +95,9 @@ DOOMED = Run(micro_batches=2, batch=8, model=SMALL, steps=16)
 
 def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
     """Run until a rank gets a signal; what was printed. Everyone must be gone in time."""
-    workers = 2
-    path = write(folder, DOOMED, workers, model_save_interval=4)
-    done = start(
-        tiers,
-        workers,
-        [ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds],
-        environment,
-    )
+    path = write(folder, DOOMED, 2, model_save_interval=4)
+    doomed = ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds
+    done = launched(tiers + 1, *doomed, **(environment or {}))
     took = time.time() - float((folder / "when").read_text())
     assert done.returncode != 0 and took < WITHIN_S, (
         f"{took:.1f} s, {done.returncode}: {done.stdout}{done.stderr}"
@@ -141,11 +106,7 @@ def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
 
 
 def check_killed(folder, tiers, rank, seconds):
-    roles = (
-        ["worker", "worker", "aggregator_optimizer"]
-        if tiers == 2
-        else ["worker", "worker", "aggregator", "optimizer"]
-    )
+    roles = [name_of_role(each, tiers + 1, 2) for each in range(tiers + 1)]
     output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
     epitaph = output.partition("ttkit run: ")[2]
     assert (
@@ -153,11 +114,7 @@ def check_killed(folder, tiers, rank, seconds):
         and "signal 9" in epitaph
         and f"{roles[rank]}" in epitaph
     ), output
-    done = start(
-        tiers,
-        2,
-        [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"],
-    )
+    done = launched(tiers + 1, EXAMPLE, "-c", folder / "config.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(DOOMED, saved(folder / "checkpoints")) == []
 

@@ -53,15 +53,7 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
     config = write_config(
         tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0
     )
-    words = [
-        *TTKIT_RUN,
-        "--bare",
-        "-n",
-        ranks,
-        sys.executable,
-        *program,
-        config,
-    ]
+    words = [*TTKIT_RUN, "--bare", "-n", ranks, sys.executable, *program, config]
     with open(tmp_path / "output", "wb") as output:
         process = subprocess.Popen(
             [*map(str, words)], cwd=ROOT, stdout=output, stderr=output, env=os.environ

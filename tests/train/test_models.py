@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from train import runs
 from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
 from ttkit import TTKitError, ttnn
@@ -102,17 +103,7 @@ def test_one_device_has_torchs_gradients(torch, case):
 
 
 def small(kind, form=ONE, **changes):
-    config = TransformerConfig(
-        kind,
-        num_heads=4,
-        num_groups=4,
-        embedding_dim=32,
-        dropout_prob=0.0,
-        num_blocks=2,
-        vocab_size=70,
-        max_sequence_length=16,
-    )
-    return Case(replace(config, **changes), form, batch=2, length=12)
+    return Case(runs.small(kind, **changes), form, batch=2, length=12)
 
 
 @pytest.mark.parametrize(

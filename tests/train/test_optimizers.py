@@ -164,8 +164,7 @@ def test_the_state_goes_on_on_another_mesh(name, there):
 def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
     with pytest.raises(
-        TTKitError,
-        match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: ",
+        TTKitError, match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: "
     ):
         SGD(parameters, SGDConfig.make(0.1)).load_state_dict(
             {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}

@@ -1,18 +1,15 @@
 """Pipeline training: the numbers of one device, for every schedule, cut and layout."""
 
-import importlib.util
 import itertools
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import time
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from started import TTKIT_RUN
+from started import launched
 from train.pipelines import (
     LLAMA,
     MODEL,
@@ -188,20 +185,11 @@ def with_pipeline(settings, **changes):
     )
 
 
-def on_ranks(run, folder, **changes):
+def on_ranks(run, folder):
     """Losses and weights of a run on ranks, from its checkpoint and log."""
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
     run = replace(run, folder=str(folder))
-    program = [
-        sys.executable,
-        "-m",
-        "mpi4py",
-        str(HERE / "ranks" / "pipeline.py"),
-        json.dumps(asdict(run)),
-    ]
-    command = [*TTKIT_RUN, "-n", str(run.stages * run.replicas), *program]
-    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
+    program = HERE / "ranks" / "pipeline.py", json.dumps(asdict(run))
+    done = launched(run.stages * run.replicas, *program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"rank \d+ measured", done.stdout)) == run.stages * run.replicas
     return saved(folder)
@@ -209,38 +197,16 @@ def on_ranks(run, folder, **changes):
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.long)])
 def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
-    if importlib.util.find_spec("mpi4py") is None:
-        pytest.skip("mpi4py is not installed")
-    run = Run(
-        2, 4, model=replace(MODEL, num_blocks=2), steps=16, folder=str(tmp_path / "checkpoints")
-    )
+    kept, example = tmp_path / "checkpoints", "pipeline_parallel_training"
+    run = Run(2, 4, model=replace(MODEL, num_blocks=2), steps=16, folder=str(kept))
     config = write_config(tmp_path, run.settings(), max_steps=run.steps, model_save_interval=4)
-    start = [
-        *TTKIT_RUN,
-        "--bare",
-        "-n",
-        "2",
-        sys.executable,
-        "-m",
-        "mpi4py",
-    ]
-    example = "pipeline_parallel_training"
-    words = [*start, HERE / "ranks" / "hierarchy.py", config, rank, 9, 0.1 * rank, example]
-    done = subprocess.run(
-        list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280
-    )
+    done = launched(2, HERE / "ranks" / "hierarchy.py", config, rank, 9, 0.1 * rank, example)
     took = time.time() - float((tmp_path / "when").read_text())
-    assert (
-        took < 120
-        and f"rank {rank} of 2 on" in done.stderr
-        and f"as stage {rank} of 2" in done.stderr
-    ), f"{took:.1f} s: {done.stdout}{done.stderr}"
-    words = [*start, HERE.parents[1] / "examples" / example / "training.py", "-c", config]
-    done = subprocess.run(
-        list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280
-    )
+    assert took < 120, f"{took:.1f} s: {done.stdout}{done.stderr}"
+    assert f"rank {rank} of 2 on" in done.stderr and f"as stage {rank} of 2" in done.stderr
+    done = launched(2, HERE.parents[1] / "examples" / example / "training.py", "-c", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert differences(run, saved(tmp_path / "checkpoints")) == []
+    assert differences(run, saved(kept)) == []
 
 
 def ranked(run):
@@ -268,18 +234,7 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
         Run(4, 4, "interleaved", chunks=2),
         Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
         Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
-        Run(
-            2,
-            4,
-            "1f1b",
-            sockets="fabric",
-            ddp=2,
-            tp=2,
-            replicas=2,
-            shares=(4, 4),
-            model=LLAMA,
-            clip=0.5,
-        ),
+        Run(2, 4, sockets="fabric", ddp=2, tp=2, replicas=2, shares=(4, 4), model=LLAMA, clip=0.5),
     ],
     ids=ranked,
 )

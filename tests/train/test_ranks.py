@@ -2,7 +2,6 @@
 one mesh.
 """
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -11,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from started import TTKIT_RUN
+from started import launched
 from train.tiny import trainer, weights
 
 import ttkit
@@ -31,52 +30,24 @@ def run(tmp_path):
     """run(ranks, **options): what each rank found; with hosts=(rows, columns), on one mesh that
     they share.
     """
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
 
     def call(ranks, hosts=None, fails=False, **options):
-        place = ["-n", str(ranks)]
+        place = None
         if hosts:
-            (tmp_path / "mesh.textproto").write_text(
-                MESH.format(*options["form"]["mesh_shape"], *hosts)
-            )
-            bindings = [
-                {"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)
-            ]
-            (tmp_path / "bindings.yaml").write_text(
-                json.dumps(
-                    {
-                        "rank_bindings": bindings,
-                        "mesh_graph_desc_path": str(tmp_path / "mesh.textproto"),
-                    }
-                )
-            )
-            place = ["--rank-binding", str(tmp_path / "bindings.yaml")]
-        program = [
-            sys.executable,
-            "-m",
-            "mpi4py",
-            str(HERE / "ranks" / "training.py"),
-            json.dumps(options),
-        ]
-        done = subprocess.run(
-            [*TTKIT_RUN, *place, *program],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+            mesh, bindings = tmp_path / "mesh.textproto", tmp_path / "bindings.yaml"
+            mesh.write_text(MESH.format(*options["form"]["mesh_shape"], *hosts))
+            each = [{"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)]
+            given = {"rank_bindings": each, "mesh_graph_desc_path": str(mesh)}
+            bindings.write_text(json.dumps(given))
+            place = "--rank-binding", bindings
+        program = HERE / "ranks" / "training.py", json.dumps(options)
+        done = launched(ranks, *program, place=place)
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         if fails:
             return done.stdout + done.stderr
-        found = [
-            json.loads(line.partition("found ")[2])
-            for line in done.stdout.splitlines()
-            if "found " in line
-        ]
-        assert sorted(each["rank"] for each in found) == list(range(ranks)), (
-            done.stdout + done.stderr
-        )
+        lines = (line.partition("found ")[2] for line in done.stdout.splitlines())
+        found = [json.loads(line) for line in lines if line]
+        assert sorted(each["rank"] for each in found) == list(range(ranks)), done.stdout
         for each in found[1:]:  # they agree to the last bit
             assert (each["losses"], each["sums"], each["text"]) == (
                 found[0]["losses"],

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from train.runs import Case, Form, different, opened, parts, run, wrong
+from train.runs import Case, Form, different, opened, parts, run, small, wrong
 from train.tiny import trainer
 
 import ttkit
@@ -111,20 +111,9 @@ def test_what_does_not_fit_is_refused():
 
 # ------------------------------------------------------------ models
 def case(kind, form, **changes):
-    config = TransformerConfig(
-        **{
-            "model_type": kind,
-            "num_heads": 8,
-            "num_groups": 4,
-            "embedding_dim": 64,
-            "dropout_prob": 0.0,
-            "num_blocks": 1,
-            "vocab_size": 70,
-            "max_sequence_length": 64 * form.size(form.cp_axis),
-        }
-        | changes
-    )
-    return Case(config, form, length=64 * form.size(form.cp_axis))
+    length = 64 * form.size(form.cp_axis)
+    sizes = {"num_heads": 8, "embedding_dim": 64, "num_blocks": 1, "max_sequence_length": length}
+    return Case(small(kind, **(sizes | changes)), form, length=length)
 
 
 LAID = {

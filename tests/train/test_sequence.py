@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, filled, opened, run, wrong_step
+from train.runs import Case, Form, filled, opened, run, small, wrong_step
 
 import ttkit
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model import attention, models, modules
 from ttkit.train.parallel import distributed as sequence
 from ttkit.train.parallel.distributed import GradOutputType
@@ -20,17 +19,8 @@ MEGATRON = Form((1, 4), None, 1)
 
 
 def model(kind="gpt2", **changes):
-    small = TransformerConfig(
-        kind,
-        num_heads=8,
-        num_groups=8,
-        embedding_dim=64,
-        dropout_prob=0.0,
-        num_blocks=2,
-        vocab_size=70,
-        max_sequence_length=300,
-    )
-    return replace(small, **changes)
+    sizes = {"num_heads": 8, "num_groups": 8, "embedding_dim": 64, "max_sequence_length": 300}
+    return small(kind, **(sizes | changes))
 
 
 @st.composite

@@ -124,9 +124,7 @@ def kill(pid, folder):
     os.kill(pid, signal.SIGKILL)
 
 
-KILLED = {
-    "ZeRO 3 and experts": (DATA_AND_TENSOR, {"zero": 3} | EXPERTS[0], EXPERTS[1]),
-}
+KILLED = {"ZeRO 3 and experts": (DATA_AND_TENSOR, {"zero": 3} | EXPERTS[0], EXPERTS[1])}
 
 
 @pytest.mark.parametrize("name", KILLED)

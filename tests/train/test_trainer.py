@@ -6,23 +6,19 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
-import tempfile
 import types
 
 import numpy as np
 import psutil
 import pytest
+from train.runs import refused
 from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
-from ttkit import TTKitError
 from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DistributedConfig, Trainer
 from ttkit.train.config.settings import DeviceConfig, SchedulerConfig
 from ttkit.train.model.modules import Parameter
 from ttkit.train.run import checkpoint
-from ttkit.train.run.checkpoint import RunFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]
@@ -32,13 +28,6 @@ PARALLEL = [name for name in DEVICES if name != "one"]
 def closed():
     yield
     AutoContext.get_instance().close_device()
-
-
-def refused(call, *phrases, kind=TTKitError):
-    with pytest.raises(kind) as error:
-        call()
-    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
-    return str(error.value)
 
 
 def logged(folder):
@@ -201,68 +190,6 @@ def test_the_second_ctrl_c_interrupts_at_once(tmp_path):
     with trainer(checkpoint_dir=str(tmp_path)) as run, pytest.raises(KeyboardInterrupt):
         run.fit(6, show=False, on_step=stop)
     assert signal.getsignal(signal.SIGINT) is before and not checkpoint.checkpoints(tmp_path)
-
-
-def test_ctrl_c_on_the_command(tmp_path):
-    file = tmp_path / "tiny.yaml"
-    file.write_text(
-        f"training_config: {{batch_size: 4, max_steps: 100000, num_epochs: 1000, tokenizer_type: "
-        f"byte, checkpoint_dir: {tmp_path}/run, eval_every: 3}}\n"
-        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, "
-        "max_sequence_length: 32, dropout: 0.0}\n"
-    )
-    steps = []
-    for _ in range(2):
-        command = [sys.executable, "-m", "ttkit", "train", "--config", str(file)]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if line.startswith("step "):
-                    process.send_signal(signal.SIGINT)
-                    break
-            lines += process.stdout
-        assert process.returncode == 0, "".join(lines)
-        (output,) = [line for line in lines if line.startswith("Stopped after step ")]
-        steps.append(int(output.split()[3].rstrip(".")))
-        assert f"Saved {checkpoint.latest(tmp_path / 'run')}" in output
-    assert (
-        any(line.startswith(f"Going on from step {steps[0]}:") for line in lines)
-        and steps[1] > steps[0]
-    )
-    assert [line["step"] for line in logged(tmp_path / "run")] == list(range(1, steps[1] + 1))
-
-
-@pytest.mark.skipif(
-    not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's"
-)
-def test_a_log_on_a_full_disk(tmp_path):
-    log = tmp_path / "log.jsonl"
-
-    def full(record):
-        if record.step == 2:
-            log.unlink()
-            log.symlink_to("/dev/full")
-
-    with trainer(checkpoint_dir=str(tmp_path)) as run:
-        run.fit(1, show=False)
-        with pytest.raises(OSError, match="No space left on device"):
-            run.fit(2, show=False, on_step=full)
-        run.fit(1, show=False)
-    assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4]
-
-
-def test_a_folder_that_may_not_be_written_is_reported_before_the_first_step(ordinary_user):
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o555)
-        with ordinary_user(), trainer(checkpoint_dir=folder) as run:
-            for where in (folder, f"{folder}/below"):
-                run.run_folder = RunFolder(pathlib.Path(where))
-                with pytest.raises((OSError, TTKitError), match="Permission denied"):
-                    run.fit(2, show=False)
-            assert run.steps == 0
 
 
 def test_a_damaged_checkpoint_is_refused_and_an_earlier_one_goes_on(tmp_path):

@@ -28,7 +28,7 @@ _NAMES = {
     "config.settings": "Settings",
     "config.files": "read_settings",
     "context": "AutoContext DistributedConfig ParallelismContext",
-    "run.data": "Batches TokenDataset builtin_corpus read_text",
+    "run.data": "Batches TokenDataset builtin_corpus",
     "parallel.distributed": "synchronize_gradients",
     "run.generation": "Sampler generate",
     "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",

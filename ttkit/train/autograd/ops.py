@@ -173,11 +173,7 @@ def _centred(value: Value) -> Value:
 
 
 def _norm(
-    name: str,
-    out: Value,
-    inputs: list[Tensor],
-    epsilon: float,
-    centre: Callable[[Value], Value],
+    name: str, out: Value, inputs: list[Tensor], epsilon: float, centre: Callable[[Value], Value]
 ) -> Tensor:
     """Record a norm of x, weight and perhaps a bias: `centre`, then divide by the root of the mean
     square.

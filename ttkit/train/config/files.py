@@ -8,15 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import TTKitError
-from ttkit.files import (
-    Document,
-    Finding,
-    Where,
-    did_you_mean,
-    fail_with,
-    find_file,
-    read_yaml,
-)
+from ttkit.files import Document, Finding, Where, did_you_mean, fail_with, find_file, read_yaml
 from ttkit.train.config.layout import Layout, check_divisible
 from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults, shared_by_tp
 from ttkit.words import counted

@@ -187,10 +187,7 @@ class Transformer(Module):
     """
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        layout: Layout | None = None,
-        blocks: range | None = None,
+        self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
     ):
         self.config, self.layout = config, layout or current_layout()
         self.layout.check_experts(config.num_experts)

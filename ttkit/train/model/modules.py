@@ -18,12 +18,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops
 from ttkit.train.config.layout import TILE, Layout
-from ttkit.train.context import (
-    AutoContext,
-    DistributedConfig,
-    ParallelismContext,
-    current_layout,
-)
+from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext, current_layout
 from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,

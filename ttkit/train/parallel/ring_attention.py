@@ -112,11 +112,7 @@ def _where(mask: Value, yes: Values, no: Values) -> list[Value]:
 
 
 def ring_attention_sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: Layout | None = None,
-    causal: bool = True,
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout | None = None, causal: bool = True
 ) -> Tensor:
     """Attention over a sequence that the chips of the context-parallel axis share.
 

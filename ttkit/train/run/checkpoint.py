@@ -256,11 +256,6 @@ class RunFolder:
         tensors, meta = load(path)
         return Saved(path, tensors, meta, self._history(meta["step"]))
 
-    def earlier(self) -> str:
-        """Say how to go on from the newest checkpoint; "" if there is none."""
-        how = "step {0} again: Trainer(..., step={0}), or ttkit train --step {0}"
-        return next((how.format(step) for step in checkpoints(self.path)), "")
-
     def _history(self, step: int) -> list[Record]:
         """Read the records of the steps up to one; lines that are no records are left out."""
         adapter, records, log = TypeAdapter(Record), dict[int, Record](), self.path / LOG
@@ -287,17 +282,3 @@ class RunFolder:
         """Add a step to the log."""
         with open(self.path / LOG, "ab") as file:
             file.write(record.line())
-
-    def save(self, step: int, tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
-        """Write a checkpoint.
-
-        Raises:
-            TTKitError: a tensor holds numbers that are not finite; it cannot be written.
-        """
-        for name, array in tensors.items():
-            if not np.isfinite(array).all():
-                rule = f"the update of step {step} left numbers in {name} that are not finite"
-                again = self.earlier() or "no checkpoint is there yet"
-                cure = f"a smaller learning rate or use_clip_grad_norm, from {again}"
-                fail(f"save step {step} in {self.path}", f"{rule}, so it is not saved", cure)
-        return save(self.path, step, tensors, meta)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,28 +107,11 @@ def builtin_corpus() -> str:
     return "".join(_story(dice) for _ in range(STORIES))
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a UTF-8 file, or all files in a folder and below in the order of their names.
-
-    Files and folders whose name starts with a dot are left out. Each file of a folder ends with a
-    newline, so that the last word of one does not run into the next.
-
-    Raises:
-        TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
-    """
-    start, texts = Path(path), []
-    below = sorted(file.relative_to(start) for file in start.rglob("*") if file.is_file())
-    seen = [file for file in below if not any(part.startswith(".") for part in file.parts)]
-    for file in [start / each for each in seen] if start.is_dir() else [start]:
-        texts.append(files.read_text(file, "text"))
-    if start.is_dir():
-        texts = [text if text.endswith("\n") else text + "\n" for text in texts if text]
-    return "".join(texts)
-
-
 def training_text(data_path: str | None) -> str:
-    """Return the text of a configuration: that of `data_path`, or the kit's own small corpus."""
-    return read_text(data_path) if data_path else builtin_corpus()
+    """Return the text of a configuration: that of the file `data_path`, or the kit's own small
+    corpus.
+    """
+    return files.read_text(data_path, "text") if data_path else builtin_corpus()
 
 
 class TokenDataset:

@@ -194,10 +194,7 @@ class RemoteOptimizer(Optimizer):
     """
 
     def __init__(
-        self,
-        parameters: Mapping[str, Parameter],
-        aggregator_rank: int,
-        socket_type: str = "mpi",
+        self, parameters: Mapping[str, Parameter], aggregator_rank: int, socket_type: str = "mpi"
     ):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))

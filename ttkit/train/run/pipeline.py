@@ -59,11 +59,7 @@ class Stage:
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
-        self,
-        action: Action,
-        given: Value | None,
-        batch: tuple[np.ndarray, np.ndarray],
-        before: int,
+        self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
     ) -> tuple[Value, float]:
         """Return the output of a chunk, activations [B, 1, S, E] or the loss, and what the chunk
         adds to the loss: the last chunk the loss, others their experts' balance loss.
