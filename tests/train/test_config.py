@@ -11,8 +11,14 @@ import yaml
 from ttkit import TTKitError
 from ttkit.cluster import lint_path
 from ttkit.train import read_settings
-from ttkit.train.config.layout import GUIDES_CURE, GUIDES_RULE, Layout
-from ttkit.train.config.settings import DeviceConfig, RopeScaling, TrainingConfig
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
+    GUIDES_CURE,
+    GUIDES_RULE,
+    DeviceConfig,
+    RopeScaling,
+    TrainingConfig,
+)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ KINDS = {
     },
     "experts": {"num_experts": 4, "capacity_factor": 8.0},
 }
-FORMS = [Form((1, 1)), Form((4, 1), 0), Form((2, 4), 0, 1), Form((2, 2), 1, 0)]
+FORMS = [Form((1, 1)), Form((4, 1), 0), Form((4, 2), 0, 1), Form((2, 2), 1, 0)]
 
 
 def model_on(mesh, form=FORMS[0], kind="gpt2"):

@@ -25,7 +25,7 @@ _NAMES = {
     "model.experts": "",
     "model.modules": "",
     "autograd": "Tensor no_grad",
-    "config.settings": "Settings",
+    "config.settings": "Settings parallel_axes",
     "config.files": "read_settings",
     "context": "AutoContext DistributedConfig ParallelismContext",
     "run.data": "Batches TokenDataset builtin_corpus",
@@ -34,7 +34,7 @@ _NAMES = {
     "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
     "model.models": "Transformer create_model",
     "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "config.layout": "Layout parallel_axes",
+    "config.layout": "Layout",
     "run.pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "

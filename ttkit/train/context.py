@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.layout import Layout, enabled, parallel_axes
-from ttkit.train.config.settings import DeviceConfig, Settings
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import DeviceConfig, Settings, enabled, parallel_axes
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
