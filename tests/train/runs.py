@@ -136,6 +136,12 @@ def expected_parts(parameter, form, whole):
         yield at, part
 
 
+def compared(value, parameter, form, whole):
+    """(device, its array, its part of the whole) of a tensor that lies as the parameter lies."""
+    for have, (at, want) in zip(parts(value), expected_parts(parameter, form, whole), strict=True):
+        yield at, have, want
+
+
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):
     """Whether two arrays are further apart than rounding: a small part of the norm of what was
     wanted, or of the tensor that they are parts of.
@@ -150,10 +156,7 @@ def wrong_gradients(case, model, wanted, **tolerance):
     """(parameter, device) for each gradient of a device that is not its part of the wanted one."""
     wrong = []
     for name, parameter in model.parameters().items():
-        shards = parts(parameter.get_grad())
-        for have, (at, want) in zip(
-            shards, expected_parts(parameter, case.form, wanted[name]), strict=True
-        ):
+        for at, have, want in compared(parameter.get_grad(), parameter, case.form, wanted[name]):
             if have.shape != want.shape or different(have, want, of=wanted[name], **tolerance):
                 wrong.append((name, at))
     return wrong

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from train.runs import Form, different, expected_parts, opened, parts, refused
+from train.runs import Form, compared, different, opened, parts, refused
 
 import ttkit
 from ttkit import ttnn
@@ -53,9 +53,7 @@ def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
         array = random(*shape)
         p.place(array)
         assert np.array_equal(p.gather(), array)
-        for have, (at, want) in zip(
-            parts(p.get_value()), expected_parts(p, form, array), strict=True
-        ):
+        for at, have, want in compared(p.get_value(), p, form, array):
             assert np.array_equal(have, want), at
         grad = random(*shape, seed=1)
         assert np.array_equal(p.gather(p.distribute(grad)), grad)
@@ -81,9 +79,7 @@ def test_first_weights_do_not_depend_on_the_layout(kind):
             model.init_weights(5)
             weights = {name: p.gather() for name, p in model.parameters().items()}
             for name, p in model.parameters().items():
-                for have, (_, want) in zip(
-                    parts(p.get_value()), expected_parts(p, form, weights[name]), strict=True
-                ):
+                for _, have, want in compared(p.get_value(), p, form, weights[name]):
                     assert np.array_equal(have, want)
         first = first or weights
         assert list(weights) == list(first)
@@ -162,9 +158,7 @@ def test_parallel_linear_is_linear(form, kind):
 
         for value, whole, dim in ((out.get_value(), right, out_cut), (tensor.get_grad(), dx, cut)):
             lies = Parameter(whole.shape, constant(0.0), form.layout(mesh), dim)
-            for have, (at, want) in zip(
-                parts(value), expected_parts(lies, form, whole), strict=True
-            ):
+            for at, have, want in compared(value, lies, form, whole):
                 np.testing.assert_allclose(have, want, atol=1e-4, err_msg=str(at))
     assert not different(gradients["weight"][0, 0], dw)
     assert ("bias" in gradients) == bias

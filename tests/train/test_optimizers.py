@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Form, different, expected_parts, opened, parts
+from train.runs import Form, compared, different, opened
 
 import ttkit
 from ttkit import TTKitError, ttnn
@@ -32,36 +32,29 @@ SHAPES = {
     "copied": ((1, 1, 1, 7), None),
 }
 WIDE, TALL, ONE = Form((2, 3), 0, 1), Form((4, 1), None, 0), Form()
-SETTINGS = {
-    "sgd": (SGD, SGDConfig.make(0.1), formulas.sgd, {}),
-    "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), formulas.sgd, {"weight_decay": 0.3}),
-    "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), formulas.sgd, {"momentum": 0.9}),
-    "sgd, dampening": (
-        SGD,
-        SGDConfig.make(0.1, 0.9, 0.4, 0.1),
-        formulas.sgd,
-        {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1},
-    ),
-    "sgd, nesterov": (
-        SGD,
-        SGDConfig.make(0.1, 0.9, 0.0, 0.1, True),
-        formulas.sgd,
-        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
-    ),
-    "adamw": (AdamW, AdamWConfig.make(0.05), formulas.adamw, {"weight_decay": 0.01}),
-    "adamw, no decay": (
-        AdamW,
-        AdamWConfig.make(0.05, weight_decay=0.0),
-        formulas.adamw,
-        {"weight_decay": 0.0},
-    ),
-    "adamw, other betas": (
-        AdamW,
-        AdamWConfig.make(0.05, 0.8, 0.95, 1e-3, 0.2),
-        formulas.adamw,
-        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
-    ),
+
+
+def adamw(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+    return AdamWConfig.make(lr, *betas, eps, weight_decay)
+
+
+# Settings with the formula's names of their fields.
+SGDS = {
+    "sgd": {},
+    "sgd, decay": {"weight_decay": 0.3},
+    "sgd, momentum": {"momentum": 0.9},
+    "sgd, dampening": {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1},
+    "sgd, nesterov": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
 }
+ADAMS = {
+    "adamw": {"weight_decay": 0.01},
+    "adamw, no decay": {"weight_decay": 0.0},
+    "adamw, other betas": {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
+}
+SETTINGS = {
+    name: (SGD, SGDConfig.make(0.1, **how), formulas.sgd, how) for name, how in SGDS.items()
+}
+SETTINGS |= {name: (AdamW, adamw(0.05, **how), formulas.adamw, how) for name, how in ADAMS.items()}
 
 
 def placed(form, mesh, dtype=None):
@@ -98,22 +91,16 @@ def take(optimizer, parameters, steps):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_steps_of_the_formula(name, form):
     ours, config, formula, options = SETTINGS[name]
-    grads, rates = (
-        [gradients(step) for step in range(6)],
-        [0.05 + 0.01 * (step % 3) for step in range(6)],
-    )
+    grads, rates = map(gradients, range(6)), [0.05 + 0.01 * (step % 3) for step in range(6)]
+    grads = [{key: grad.astype(np.float64) for key, grad in each.items()} for each in grads]
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         optimizer = ours(parameters, config)
         take(optimizer, parameters, range(6))
         for i, (key, p) in enumerate(parameters.items()):
             first = values(i, SHAPES[key][0]).astype(np.float64)
-            want = formula(
-                first, [grad[key].astype(np.float64) for grad in grads], rates, **options
-            )
-            for have, (at, part) in zip(
-                parts(p.get_value()), expected_parts(p, form, want), strict=True
-            ):
+            want = formula(first, [grad[key] for grad in grads], rates, **options)
+            for at, have, part in compared(p.get_value(), p, form, want):
                 near = formulas.tolerance(additions=6 * 8)  # a step has some eight operations
                 np.testing.assert_allclose(have, part, **near, err_msg=f"{key} at {at}")
         assert optimizer.steps == 6 and optimizer.get_lr() == rates[-1]
@@ -218,9 +205,7 @@ def test_clipping(form, max_norm):
             p.set_grad(p.distribute(grads[name]))
         assert clip_grad_norm(parameters, max_norm) == pytest.approx(norm, rel=1e-6)
         for (name, p), clipped in zip(parameters.items(), wanted, strict=True):
-            for have, (at, want) in zip(
-                parts(p.get_grad()), expected_parts(p, form, clipped), strict=True
-            ):
+            for at, have, want in compared(p.get_grad(), p, form, clipped):
                 assert not different(have, want), (name, at)
 
 
