@@ -31,13 +31,13 @@ def replicas():
 
 
 def hierarchy():
-    return replace(SMALL.settings(), multihost_config=MultihostConfig(True, 2, "fabric"))
+    return replace(SMALL.settings(), multihost_config=MultihostConfig(True, 1, "fabric"))
 
 
 FORMS = {
     "replicas": (2, replicas, ["-m", "ttkit", "train", "--config"]),
     "tiers": (
-        4,
+        3,
         hierarchy,
         ["-m", "mpi4py", ROOT / "examples/hierarchical_parallel/training.py", "-c"],
     ),

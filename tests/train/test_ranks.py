@@ -104,9 +104,9 @@ def test_a_mesh_each(run, ranks, form, options):
     assert wanted["losses"][0][0] - wanted["losses"][-1][0] > 0.01  # it has learned something
 
 
-def test_the_same_model_trained_three_times_is_refused(run):
+def test_the_same_model_trained_twice_is_refused(run):
     assert "each would train the same model on the same batches" in run(
-        3, fails=True, form="one", batch_size=12
+        2, fails=True, form="one", batch_size=12
     )
 
 
@@ -137,9 +137,6 @@ def test_what_rank_0_cannot_do_stops_all(run, tmp_path):
     options = {"form": "one", "replicas": True, "checkpoint_dir": str(tmp_path / "run")}
     other = run(2, fails=True, **options, tokenizer_type="char")
     assert "its tokenizer_type is byte" in other
-    (tmp_path / "run" / "log.jsonl").unlink()
-    (tmp_path / "run" / "log.jsonl").mkdir()
-    assert "Is a directory" in run(2, fails=True, **options)
 
 
 ALONE = """

@@ -51,7 +51,6 @@ def trained(settings):
 
 DATA_AND_TENSOR = DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)
 WIDE = replace(MODEL, embedding_dim=128, max_sequence_length=128)  # in whole tiles
-BUCKETS = {"bucket_mb": 25}
 EXPERTS = {"expert_parallel": True}, replace(MODEL, num_experts=4)
 LINE = DeviceConfig((1, 4), enable_ddp=True)
 RING = DeviceConfig((2, 4), enable_cp=True, enable_tp=True)
@@ -59,8 +58,7 @@ GROUPS_OF_RINGS = DeviceConfig((2, 4), enable_ddp=True, enable_cp=True)
 LONG = replace(MODEL, max_sequence_length=256)
 LAYOUTS = {
     "t3000_2ranks": {
-        "data and tensor parallel": (DATA_AND_TENSOR, {}, MODEL),
-        "ZeRO 1": (DATA_AND_TENSOR, {"zero": 1}, WIDE),
+        "buckets": (DATA_AND_TENSOR, {"bucket_mb": 25}, MODEL),
         "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3, "sequence_parallel": True}, WIDE),
         "a ring between ranks": (RING, {}, WIDE),
         "a ring on each rank": (GROUPS_OF_RINGS, {}, LONG),
@@ -69,8 +67,6 @@ LAYOUTS = {
     "quietbox_4ranks": {
         "ZeRO 2": (LINE, {"zero": 2}, WIDE),
         "a ring of ranks": (DeviceConfig((1, 4), enable_cp=True), {}, LONG),
-        "buckets": (LINE, BUCKETS, MODEL),
-        "experts": (LINE, *EXPERTS),
     },
 }
 
