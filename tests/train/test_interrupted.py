@@ -18,16 +18,13 @@ from ttkit.train.config.settings import Distributed, MultihostConfig
 from ttkit.train.run import checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
 SMALL = Run(micro_batches=2, batch=8)
 
 
 def replicas():
-    settings = SMALL.settings()
-    return replace(
-        settings,
-        multihost_config=MultihostConfig(),
-        distributed=Distributed(enabled=True, hosts=str(ROOT / "configs/3nodes/hosts.json")),
-    )
+    hosts = Distributed(enabled=True, hosts=str(ROOT / "configs/3nodes/hosts.json"))
+    return replace(SMALL.settings(), multihost_config=MultihostConfig(), distributed=hosts)
 
 
 def hierarchy():
@@ -36,11 +33,7 @@ def hierarchy():
 
 FORMS = {
     "replicas": (2, replicas, ["-m", "ttkit", "train", "--config"]),
-    "tiers": (
-        3,
-        hierarchy,
-        ["-m", "mpi4py", ROOT / "examples/hierarchical_parallel/training.py", "-c"],
-    ),
+    "tiers": (3, hierarchy, ["-m", "mpi4py", EXAMPLE, "-c"]),
 }
 
 
@@ -50,9 +43,8 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
         pytest.skip("mpi4py is not installed")
     ranks, make, program = FORMS[form]
     kept = tmp_path / "checkpoints"
-    config = write_config(
-        tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0
-    )
+    forever = {"max_steps": 10**6, "num_epochs": 10**6, "model_save_interval": 0}
+    config = write_config(tmp_path, make(), **forever)
     words = [*TTKIT_RUN, "--bare", "-n", ranks, sys.executable, *program, config]
     with open(tmp_path / "output", "wb") as output:
         process = subprocess.Popen(

@@ -301,17 +301,6 @@ def test_tensors_between_ranks(tmp_path):
     assert "rank 1 [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0]" in done.stdout
 
 
-def test_sums_over_all_axes_unless_one_is_named():
-    context = ttml.autograd.AutoContext.get_instance()
-    ttml.core.distributed.enable_fabric(8)
-    context.open_device([2, 4], [])
-    composer = ttml.core.distributed.concat_mesh_to_tensor_composer(context.get_device(), 0)
-    ones = place(np.ones((1, 1, 1, 32), np.float32))
-    for how, total in (({}, 8), ({"cluster_axis": 0}, 2), ({"cluster_axis": 1}, 4)):
-        summed = ttml.ops.distributed.all_reduce(ones, **how).to_numpy(composer=composer)
-        np.testing.assert_array_equal(summed, np.full((8, 1, 1, 32), total))
-
-
 def test_gradients_of_all_devices_without_a_context():
     context = ttml.autograd.AutoContext.get_instance()
     ttml.core.distributed.enable_fabric(8)
