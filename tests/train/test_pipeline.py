@@ -100,6 +100,8 @@ def test_meshes_of_different_shapes():
         trainer = PipelineTrainer(replace(settings, device_config=device), meshes=meshes, text=TEXT)
         found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
         table, held_out = trainer.timetable(), trainer.validate()
+        with pytest.raises(TTKitError, match="a Trainer with the same checkpoint_dir"):
+            trainer.sample("a")
     assert differences(run, found) == []
     assert [[slot.action for slot in row] for row in table.slots] == [
         list(row) for row in one_f_one_b(3, 2).actions
