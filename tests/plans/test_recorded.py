@@ -112,7 +112,7 @@ def by_numpy(name, group, number, sender, dim):
     return np.split(total, len(group), dim)[number] if name == "reduce_scatter" else total
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(collectives())
 def test_a_plan_gives_what_ttnn_gives(case):
     system, shape, axis, name, dtype, layout, dim, links, places, fabric = case

@@ -245,8 +245,8 @@ def test_a_plan_written_by_hand():
         (lambda: Plan("gather", N300, [], 10), "the collectives are all_gather"),
         (lambda: Plan("all_gather", N300, [], 10, links=3), "joined by 2"),
         (
-            lambda: Plan("broadcast", N300, [], 10),
-            "root=None must be the sender's number in its group, 0 to 1",
+            lambda: Plan("broadcast", N300, [], 10, root=2),
+            "root=2 must be the sender's number in its group, 0 to 1",
         ),
         (lambda: Plan("all_gather", N300, [], 0), "shard_bytes=0 must be a whole number"),
     ],

@@ -34,16 +34,16 @@ def plan_of(what: Record) -> Plan:
     """Return the plan of a recorded collective."""
     there = topology(what.mesh)
     ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
-    if what.collective == "point_to_point":
-        return collectives.point_to_point(there, what.shard_bytes, *ends, links=what.links)
+    how: dict[str, Any] = {"links": what.links, "axis": what.axis, "algorithm": what.algorithm}
     if what.collective == "shift":
-        how: dict[str, Any] = {"links": what.links, "backwards": what.backwards}
-        return collectives.shift(there, what.shard_bytes, what.axis, **how)
-    how = {"algorithm": what.algorithm, "links": what.links}
-    if what.collective == "broadcast":
+        how["backwards"] = what.backwards
+        del how["algorithm"]
+    elif what.collective == "broadcast":
         how["root"] = there.place[ends[0]] if what.axis is None else what.ends[0][what.axis]
+    elif what.collective == "point_to_point":
+        how = {"links": what.links, "source": ends[0], "destination": ends[1]}
     build: Callable[..., Plan] = getattr(collectives, what.collective)
-    return build(there, what.shard_bytes, axis=what.axis, **how)
+    return build(there, what.shard_bytes, **how)
 
 
 def last_plan() -> Plan:
