@@ -44,10 +44,9 @@ def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: in
         cure = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
         fail(None, f"Inputs to {name} must be tilized", cure)
     if tensor.dtype not in types:
-        rule = (
-            f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
-        )
-        fail(None, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+        known = ", ".join(t.name for t in types)
+        rule = f"Unsupported data type: Input tensor must be {known}, got {tensor.dtype}"
+        fail(None, rule, "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
         fail(None, rule, f"a head size that is a multiple of {size}")
@@ -67,49 +66,26 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
-def _masked(
-    tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
+def scale_mask_softmax_in_place(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch.
+    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
 
     Args:
-        shared: the mask also serves all batches.
+        mask: [b or 1, 1, s or 1, n].
     """
-    on = Operands(tensor, mask)
-    check_tiles("softmax", tensor, FLOATS[:3])
-    if mask is None:
-        rule = "Scale value must not be set when mask is not present"
-        check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
-        return on.result(softmax_of(on.arrays[0]), output=tensor)
-    ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
-    fits = theirs == (1 if shared else ours[0], 1, theirs[-2], ours[-1])
-    rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
-    cure = f"{rule} {list(theirs)}; head-uniform masks are required"
-    check((not fits, cure, "[batch, 1, s, n]"))
-    values, added = on.broadcast()
-    scores = (values if scale is None else values * F(scale)) + added
-    scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
-    return on.result(softmax_of(scores), output=tensor)
+    check_tiles("softmax", input_tensor, FLOATS[:3])
+    on = Operands(input_tensor, mask)
+    values, *added = on.broadcast() if mask is not None else on.arrays[:1]
+    if scale is not None:
+        values = values * F(scale)
+    for one in added:
+        values = (values + one).reshape((*values.shape[: on.lead], *input_tensor.shard_shape))
+    return on.result(softmax_of(values), output=input_tensor)
 
 
-def _enter(name: str, shared: bool, shape: str) -> None:
-    """Enter a softmax that writes into its input."""
-
-    def call(
-        input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        return _masked(input_tensor, scale, mask, shared)
-
-    call.__doc__ = f"""Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
-
-    Args:
-        mask: {shape}.
-    """
-    operation(name, flops=each_element(7))(call)
-
-
-_enter("scale_mask_softmax_in_place", False, "[b, 1, s or 1, n]")
-_enter("scale_causal_mask_hw_dims_softmax_in_place", True, "[1, 1, s, n], of all batches and heads")
+for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
+    operation(_name, flops=each_element(7))(scale_mask_softmax_in_place)
 
 
 @operation("transformer.attention_softmax_", flops=each_element(7))
@@ -122,7 +98,7 @@ def attention_softmax_(
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return _masked(tensor, scale, attention_mask)
+    return scale_mask_softmax_in_place(tensor, scale, attention_mask)
 
 
 # ---------------------------------------------------------------- attention
@@ -160,7 +136,7 @@ def scaled_dot_product_attention(
             around the query.
 
     Raises:
-        TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
+        TTKitError: sizes or head counts that do not fit; row-major; float32 in the strict
             dialect, as on a card; a mask with `is_causal`.
     """
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
@@ -178,9 +154,6 @@ def _grouped(x: Array, n: int) -> Array:
 
 def _check_attention(tensors: list[Tensor], is_causal: bool) -> None:
     for tensor in tensors[:3]:
-        rank = len(tensor.shard_shape)
-        rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
-        check((rank != 4, rule, "[batch, heads, sequence, head size]"))
         check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
     q, k, v, *masks = (list(tensor.shard_shape) for tensor in tensors)
     lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
@@ -228,15 +201,12 @@ def attend(
     *_, many, queries, size = q.shape
     shared, keys = many // k.shape[-3], k.shape[-2]
     factor = F(1 / math.sqrt(size) if scale is None else scale)
+    given = [_grouped(q, shared), _grouped(k, 1), _grouped(v, 1)]
     if mask is not None:
-        mask = _grouped(mask, shared if mask.shape[-3] == many else 1)
-    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
-    batch = np.broadcast_shapes(
-        q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
-    )
+        given.append(_grouped(mask, shared if mask.shape[-3] == many else 1))
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in given))
+    q, k, v, *masks = (np.broadcast_to(x, batch + x.shape[-2:]) for x in given)
     out = blocks.empty(batch + (queries, v.shape[-1]))
-    q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
-    mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
     pays = out.size * keys >= THREADS_PAY_FROM
     split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(pays)]
     heads = [(*place, ...) for place in np.ndindex(split)]
@@ -245,8 +215,8 @@ def attend(
         """Write the attention of queries to keys; `unseen` masks the keys from `seen` on."""
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
-        if mask is not None:
-            scores += mask[(*head, rows, columns)]
+        for added in masks:
+            scores += added[(*head, rows, columns)]
         if unseen is not None:
             np.copyto(scores[..., seen:], NEVER, where=unseen)
         scores -= np.maximum.reduce(scores, -1, keepdims=True)

@@ -49,8 +49,6 @@ def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
 def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
     on = Operands(cache, *others)
-    fewer = on.like.grid is not cache.grid
-    check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
     return on
 
@@ -184,12 +182,9 @@ def paged_update_cache(
         table = pages.reshape((1,) * on.lead + (-1, 1))
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
-    batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     check(
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
-        (batch_offset, "batch_offset must be 0"),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
-        (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
 
     pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]

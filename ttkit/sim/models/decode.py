@@ -237,13 +237,10 @@ def manual_seed(
     user_ids: int | Tensor | None = None,
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
-    tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
+    given: Any = [np.arange(32) if user_ids is None else user_ids, seeds]
+    tensors = [x for x in given if isinstance(x, Tensor)]
     mesh: Any = on_mesh(*tensors) if tensors else device
-    chosen: list[Any] = [
-        next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
-    ]
-    users, values = map(np.ravel, chosen)
-    users = np.arange(32) if user_ids is None else users
+    users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
     values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
@@ -252,8 +249,7 @@ def manual_seed(
     )
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
-        if value != 2**32 - 1:  # This seed leaves a user's stream as it is.
-            streams[user] = np.random.default_rng([value, user])
+        streams[user] = np.random.default_rng([value, user])
     return tensor_from(np.zeros(1, np.uint32), device=mesh)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -179,15 +178,12 @@ def moe_expert_token_remap(
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
     """
     on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
-    (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
-    tokens, grid, own = batch * length, on.like.grid, experts // chips
-    rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
-    check((tokens % reduction_size, rule))
+    experts, chips = expert_mapping_tensor.shard_shape[-2:]
+    grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
-    has = np.take_along_axis(mapping, chip, -1).swapaxes(
-        -1, -2
-    )  # It is [*chips, 1, 1, 1, experts].
+    # It is [*chips, 1, 1, 1, experts].
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)
     # The stable sort puts the experts of this chip first, in their order.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]
     taken = (chosen[..., None] == here[..., None, :]).any(-2)
@@ -258,12 +254,6 @@ def sparse_matmul(
     a, b, mask = on.arrays
     if not is_input_a_sparse:
         a, front = a[..., None, None, :, :], [*front, 1, experts]
-    many = math.prod(front)
-    dense = not (is_input_a_sparse or is_input_b_sparse)
-    check(
-        (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
-        ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
-    )
     values = product(a, b, on.lead)
     values = values.reshape((*values.shape[: on.lead], *front, m, n))
     values = values * (mask.reshape((*mask.shape[: on.lead], *front, 1, 1)) != 0)

@@ -34,18 +34,14 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
 
 
 def _split(
-    tensors: tuple[Tensor, Tensor | None], rank: int, heads: int, groups: int, transpose: bool
+    tensors: tuple[Tensor, Tensor | None], heads: int, groups: int | None, transpose: bool
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on = Operands(*tensors)
-    shape = on.tensors[0].shard_shape
-    flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
-    rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
-    check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
+    on, groups = Operands(*tensors), groups or heads
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
-    many, width = heads + 2 * groups, x.shape[-1]
+    shape, many, width = on.tensors[0].shard_shape, heads + 2 * groups, x.shape[-1]
     rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
     rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
     check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
@@ -67,8 +63,7 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    groups = num_kv_heads or num_heads
-    return _split((input_tensor, kv_input_tensor), 3, num_heads, groups, transpose_key)
+    return _split((input_tensor, kv_input_tensor), num_heads, num_kv_heads, transpose_key)
 
 
 @operation("experimental.nlp_create_qkv_heads", "arrange")
@@ -84,8 +79,7 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    groups = num_kv_heads or num_heads
-    return _split((input, input_kv), 4, num_heads, groups, transpose_k_heads)
+    return _split((input, input_kv), num_heads, num_kv_heads, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
@@ -146,37 +140,32 @@ def nlp_concat_heads_decode(
     return made
 
 
-def _enter_join(name: str, *one: int) -> None:
-    def call(input_tensor: Tensor) -> Tensor:
-        on, shape = Operands(input_tensor), list(input_tensor.shard_shape)
-        rule = f"Input tensor must have rank 4. Shape: {shape}"
-        check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
-        x = on.arrays[0].swapaxes(-3, -2)
-        return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
-
-    shape = ["batch", *map(str, one), "s", "heads * size"]
-    call.__doc__ = f"Return [batch, heads, s, size] as [{', '.join(shape)}]."
-    operation(name, "arrange")(call)
+def _joined(tensor: Tensor, *one: int) -> Tensor:
+    on, (_, heads, length, size) = Operands(tensor), tensor.shard_shape
+    x = on.arrays[0].swapaxes(-3, -2)
+    return on.result(x.reshape((*x.shape[:-3], *one, length, heads * size)))
 
 
-_enter_join("transformer.concatenate_heads")
-_enter_join("experimental.nlp_concat_heads", 1)
+@operation("transformer.concatenate_heads", "arrange")
+def concatenate_heads(input_tensor: Tensor) -> Tensor:
+    """Return [batch, heads, s, size] as [batch, s, heads * size]."""
+    return _joined(input_tensor)
+
+
+@operation("experimental.nlp_concat_heads", "arrange")
+def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
+    """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
+    return _joined(input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
 def _check_caches(on: Operands, rows: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
     x, cos, sin = (t.shard_shape for t in on.tensors[:3])
-    width = x[-1]
-    beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
-    short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
-    check(
-        (
-            cos != sin or cos[-1] != width,
-            f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",
-        ),
-        (cos[-2] < rows, short, "longer caches, or the sequence sharded"),
-    )
+    rule = f"Cosine and Sine cache dimensions must match, and cover the input: {rows} positions of"
+    bad = cos != sin or cos[-1] != x[-1] or cos[-2] < rows
+    cure = "longer caches, or the sequence sharded"
+    check((bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure))
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))

@@ -96,9 +96,7 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
             values = _added_up(tensor, axes, _communicator(group.hosts))
             if name == "summed":
                 return values
-            sizes = [grid.mesh_shape[a] for a in axes]
-            scattered = ccl_numpy.scattered(values, len(chips.shape), axes, sizes, *how)
-            return _own(scattered, chips, grid)
+            return _own(ccl_numpy.scattered(values, chips.shape, axes, *how), chips, grid)
         values = _along(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
