@@ -1,7 +1,5 @@
 """Normalisations and embedding against their formulas on each chip; parameters of modules."""
 
-import sys
-
 import hypothesis
 import numpy as np
 import pytest
@@ -113,7 +111,7 @@ MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
 
 
 @hypothesis.settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
@@ -155,10 +153,6 @@ def test_embedding_of_higher_ranks(mesh, put, check, shape):
 
 ROWS = ttnn.ROW_MAJOR_LAYOUT
 REFUSED = {
-    "rms rows": (
-        lambda p: ttnn.rms_norm(p((32, 64), layout=ROWS)),
-        r"ttnn::rms_norm does not support this ROW_MAJOR input: W \(64\). Use TILE layout",
-    ),
     "norm rows": (
         lambda p: ttnn.layer_norm(p((32, 50), layout=ROWS)),
         r"does not support this ROW_MAJOR input: W \(50\)",
@@ -174,12 +168,6 @@ REFUSED = {
     "table type": (
         lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32))),
         "Weights tensor must have BFLOAT16 dtype",
-    ),
-    "index": (
-        lambda p: ttnn.embedding(
-            p((1, 32), dtype=ttnn.uint32, low=999), p((2, 32), dtype=ttnn.bfloat16)
-        ),
-        "outside of a table of 2 rows",
     ),
 }
 
@@ -249,11 +237,6 @@ def test_values(model, torch):
         assert ttnn.to_torch(ours).equal(theirs.detach().bfloat16())
 
 
-def test_parameters_of_a_single_module(torch):
-    assert seen(make(torch.nn.Linear(4, 3)).weight) == ([4, 3], TILE, ttnn.bfloat16)
-    assert make(torch.nn.ReLU()) == {}
-
-
 def test_missing_name(model):
     made = make(model)
     assert not hasattr(made.layers[0], "bias")
@@ -265,17 +248,6 @@ def test_on_the_device(wide, model):
     made = make(model, device=wide)
     assert made.steps[0].weight.device() is wide and made.layers[0].weight.device() is wide
     assert len(ttnn.get_device_tensors(made.scale)) == 8
-
-
-def test_distributed_by_a_mapper(wide, torch):
-    linear = torch.nn.Linear(32, 128, bias=False)
-    with ttnn.distribute(ttnn.ShardTensor2dMesh(wide, (2, 4), (None, 1))):
-        weight = make(linear, device=wide).weight
-    assert list(weight.shape) == [32, 32]
-    for chip, part in enumerate(ttnn.get_device_tensors(weight)):
-        assert ttnn.to_torch(part).equal(
-            linear.weight.T[:, chip % 4 * 32 :][:, :32].detach().bfloat16()
-        )
 
 
 def test_distributed_along_the_width(wide, torch):
@@ -294,18 +266,6 @@ def test_distributed_along_the_width(wide, torch):
             assert ttnn.to_torch(part).equal(wanted)
 
 
-def test_linear_on_a_mesh_with_its_parameters(wide, torch, put, check):
-    linear = torch.nn.Linear(64, 96)
-    made, x = make(linear, device=wide), put(wide, (32, 64), "S0R", ttnn.bfloat16)
-    check(
-        ttnn.linear(x, made.weight, bias=made.bias),
-        lambda x, w, b: x @ w + b,
-        x,
-        made.weight,
-        made.bias,
-    )
-
-
 def test_subclass_counts_as_its_parent(torch):
     class Column(torch.nn.Linear):
         pass
@@ -318,12 +278,6 @@ def test_subclass_counts_as_its_parent(torch):
             self.more = torch.nn.Parameter(torch.zeros(2))
 
     assert seen(make(More()).more) == ([2], ROWS, ttnn.bfloat16)
-
-
-def test_torch_is_needed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)  # an import of it fails
-    with pytest.raises(TTKitError, match="Torch is not installed"):
-        PRE.preprocess_model_parameters(initialize_model=lambda: None)
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])

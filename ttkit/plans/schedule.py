@@ -350,18 +350,16 @@ def _play(
     while moved:
         moved = False
         for stage, row in enumerate(slots):
-            while len(row) < len(tasks[stage]):
-                action, receive, send = tasks[stage][len(row)]
+            for action, receive, send in tasks[stage][len(row) :]:
                 if (receive and receive not in arrives) or (
                     action.after and (stage, action.after) not in done
                 ):
                     break
                 start = max(row[-1].end_s if row else 0, arrives[receive] if receive else 0)
-                end = start + duration(stage, action)
-                row.append(Slot(action, start, end))
+                row.append(Slot(action, start, start + duration(stage, action)))
                 done.add((stage, action))
                 if send is not None:
-                    arrives[send] = end
+                    arrives[send] = row[-1].end_s
                 moved = True
     return tuple(map(tuple, slots))
 

@@ -47,13 +47,6 @@ class Topology:
         """The place of each chip in the mesh, row by row: {id: place}."""
         return {chip: i for i, chip in enumerate(self.chips)}
 
-    @functools.cached_property
-    def pairs(self) -> frozenset[tuple[int, int]]:
-        """Every (chip, chip) that a cable joins, in both orders."""
-        return frozenset(
-            (a, b) for a, ends in zip(self.chips, self.cables, strict=True) for b in ends
-        )
-
     def coordinate(self, chip: int) -> tuple[int, int]:
         """Return row and column of a chip."""
         return divmod(self.place[chip], self.shape[1])
@@ -64,7 +57,7 @@ class Topology:
 
     def joined(self, a: int, b: int) -> bool:
         """Return True where a cable joins two chips."""
-        return (a, b) in self.pairs
+        return b in self.neighbours(a)
 
     def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
         """Return the lines of chips along a mesh axis: 0 for each column, 1 for each row, None for

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ttkit.errors import fail, is_strict, older_form
-from ttkit.plans import recorded
+from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
@@ -240,8 +242,16 @@ IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
 def _sent(call: Call) -> Any:
-    way = ccl_numpy if call.tensor.grid.local else ccl_mpi
-    return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
+    """Return the values of the output, but at the receiver those of the sender."""
+    tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
+    grid, shard = tensor.grid, tensor.shard_shape
+    values, chips = (tensor.full_array(), grid) if grid.local else ccl_mpi.collected(tensor)
+    every = np.array((call.output or tensor).full_array(), order="C")
+    if receiver in grid.coords:
+        own = every.reshape((grid.size, *shard))
+        shards = values.reshape((chips.size, *shard))
+        own[grid.coords.index(receiver)] = shards[chips.coords.index(sender)]
+    return every
 
 
 COLLECTIVES: dict[str, Collective] = {
@@ -295,7 +305,7 @@ def run(call: Call) -> Any:
         wanted = call.topology or call.mesh.fabric
         nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
-        recorded.latest.append(recorded.Record(spec.plan, call.mesh, nbytes, *how))
+        latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
             mpi.agree(grid, call.asked)
     values = spec.moves(call)

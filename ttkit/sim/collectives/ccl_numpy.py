@@ -161,10 +161,3 @@ def places(grid: Grid, axes: Chips) -> Array:
     if len(grid.shape) != len(grid.mesh_shape):
         return numbers
     return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]
-
-
-def sent(tensor: Tensor, base: Tensor, sender: Chips, receiver: Chips) -> Array:
-    """Return the values of `base`, but at `receiver` those that `tensor` has at `sender`."""
-    values = np.array(base.full_array())
-    values[receiver] = tensor.full_array()[sender]
-    return values

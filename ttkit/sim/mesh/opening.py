@@ -11,7 +11,7 @@ from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import asleep, outside_fabric
-from ttkit.plans import recorded
+from ttkit.plans.collectives import latest
 from ttkit.sim import ranks
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.ops.operation import checked
@@ -181,11 +181,7 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
     mesh_device.close()
 
 
-@contextmanager
-def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
-    """Open a mesh for a `with` block."""
-    with open_mesh_device(*args, **kwargs) as mesh:
-        yield mesh
+create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
 
 
 @checked("open_device")
@@ -410,13 +406,13 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         (Shape([4194304, 1048576]), 10995116277760)
     """
     mesh = MeshWithoutValues(shape)
-    others, collectives = running[:], list(recorded.latest)
+    others, collectives = running[:], list(latest)
     calls = TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls
     finally:
         running[:] = others
-        recorded.latest.clear()
-        recorded.latest.extend(collectives)
+        latest.clear()
+        latest.extend(collectives)
         mesh.is_open = False

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.models import shaped
 from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
@@ -35,7 +36,7 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
         table: [*chips, users, pages of a user]; a negative entry reads page 0.
     """
     taken = looked_up(cache, lead, np.maximum(table, 0)).swapaxes(-4, -3)
-    return taken.reshape((*taken.shape[:-3], -1, taken.shape[-1]))
+    return shaped(taken, -3, -1, taken.shape[-1])
 
 
 def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
@@ -240,8 +241,8 @@ def paged_fill_cache(
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
     pages = np.where(chosen[..., None] < 0, -1, pages)
-    pages = pages.reshape((*pages.shape[: on.lead], -1))
+    pages = shaped(pages, on.lead, -1)
     values = values.swapaxes(-3, -2)
-    values = values.reshape((*values.shape[: on.lead], -1, heads, width))
+    values = shaped(values, on.lead, -1, heads, width)
     inside = numbers(None, np.tile(position % rows, many), on.lead)
     return _write(on, values, pages, inside, mesh_coords)

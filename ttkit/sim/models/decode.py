@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.models.attention import NEVER, F, attend, hidden, softmax_of
+from ttkit.sim.models import NEVER, F, attend, hidden, shaped, softmax_of
 from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
 from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
@@ -100,7 +100,7 @@ def _decode(
         (is_causal and mask is not None, both),
         (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
     )
-    query = on.arrays[0] = query.reshape((*query.shape[:lead], users, heads, 1, -1))
+    query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
         at = at[..., :users, None]
         rule = "cur_pos must be <= K sequence dim: {1}, {0}"
@@ -112,9 +112,9 @@ def _decode(
             wanted, got = [heads, keys], list(mask.shape[-2:])
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
             check((got != wanted, rule))
-            mask = mask.reshape((*mask.shape[:lead], users, heads, 1, keys))
+            mask = shaped(mask, lead, users, heads, 1, keys)
         values = attend(query, key, value, mask, scale)
-    values = values.reshape((*values.shape[:lead], *qkv[0].shard_shape))
+    values = shaped(values, lead, *qkv[0].shard_shape)
     return on.result(values)
 
 
@@ -214,9 +214,9 @@ def group_attn_matmul(
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
     check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
-    x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
+    x = shaped(x, -4, groups, heads // groups, users, size)
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
-    values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
+    values = shaped(values, -4, 1, heads, users, -1)
     return on.result(values, dtype, output=optional_output_tensor or output_tensor)
 
 

@@ -17,7 +17,7 @@ from ttkit.sim.collectives.ccl import (
     run,
 )
 from ttkit.sim.collectives.ccl_numpy import places, reduced
-from ttkit.sim.models.attention import softmax_of
+from ttkit.sim.models import shaped, softmax_of
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, operation
@@ -38,7 +38,7 @@ def _experts(call: Call) -> Array:
 def _dispatched(call: Call) -> Array:
     """Return tokens [1, B n, S, H]; on each chip those that chose none of its experts are zero."""
     tokens, chosen = (joined(call, t, call.dim) for t in (call.tensor, call.others[0]))
-    chips = np.arange(call.mesh.get_num_devices()).reshape(*call.mesh._shape, 1, 1, 1, 1)
+    chips = places(call.mesh.grid, (0, 1))[..., None, None, None, None]
     sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
     return np.where(sent, tokens, 0)
 
@@ -220,7 +220,7 @@ def moe_routing_remap(
         (like.mesh.shape[axis] != size, whole),
         (count % size, many),
     )
-    chip = np.reshape([c[axis] for c in like.grid.coords], (*like.grid.shape, 1, 1))
+    chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
     own = number // (count // size) == chip
     return on.result(array * own, output=optional_output_tensor)
@@ -255,6 +255,6 @@ def sparse_matmul(
     if not is_input_a_sparse:
         a, front = a[..., None, None, :, :], [*front, 1, experts]
     values = product(a, b, on.lead)
-    values = values.reshape((*values.shape[: on.lead], *front, m, n))
-    values = values * (mask.reshape((*mask.shape[: on.lead], *front, 1, 1)) != 0)
+    values = shaped(values, on.lead, *front, m, n)
+    values = values * (shaped(mask, on.lead, *front, 1, 1) != 0)
     return on.result(values, dtype, output=optional_output_tensor)

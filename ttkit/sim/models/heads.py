@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
+from ttkit.sim.models import shaped
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
@@ -24,7 +25,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 # ---------------------------------------------------------------- heads
 def _parts(x: Array, heads: int, groups: int) -> list[Array]:
     """Return [..., (heads + 2 * groups) * size] as query, keys and values [..., n, size]."""
-    x = x.reshape((*x.shape[:-1], heads + 2 * groups, -1))
+    x = shaped(x, -1, heads + 2 * groups, -1)
     return np.split(x, (heads, heads + groups), -2)
 
 
@@ -45,7 +46,7 @@ def _split(
     rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
     rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
     check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
-    x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
+    x = shaped(x, on.lead, shape[0], shape[-2], width)
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
@@ -135,7 +136,7 @@ def nlp_concat_heads_decode(
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
+    made = on.result(shaped(joined, -2, -1), output=output_tensor)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 
@@ -143,7 +144,7 @@ def nlp_concat_heads_decode(
 def _joined(tensor: Tensor, *one: int) -> Tensor:
     on, (_, heads, length, size) = Operands(tensor), tensor.shard_shape
     x = on.arrays[0].swapaxes(-3, -2)
-    return on.result(x.reshape((*x.shape[:-3], *one, length, heads * size)))
+    return on.result(shaped(x, -3, *one, length, heads * size))
 
 
 @operation("transformer.concatenate_heads", "arrange")
@@ -228,7 +229,7 @@ def _turned(
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
     check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
-    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
+    tiles, one = shaped(x, -1, -1, 32), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
     made.plain_memory_config = tensor.plain_memory_config
     return made

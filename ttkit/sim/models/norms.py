@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
+from ttkit.sim.models import shaped
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, each_element, operation
@@ -32,7 +33,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         if not whole:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
         ones = (1,) * (normal.ndim - on.lead - 1)
-        array = array.reshape((*array.shape[: on.lead], *ones, width))
+        array = shaped(array, on.lead, *ones, width)
         longer = np.broadcast_shapes(array.shape, normal.shape) != normal.shape
         normal = apply(normal, array, out=None if longer else normal)
     return normal
@@ -162,7 +163,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
-        means = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
+        means = shaped(statistics, -1, chips, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / width
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
