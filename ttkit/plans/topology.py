@@ -47,6 +47,11 @@ class Topology:
         """The place of each chip in the mesh, row by row: {id: place}."""
         return {chip: i for i, chip in enumerate(self.chips)}
 
+    @functools.cached_property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """Every (chip, chip) that a cable joins, in both orders."""
+        return frozenset((a, b) for a in self.chips for b in self.neighbours(a))
+
     def coordinate(self, chip: int) -> tuple[int, int]:
         """Return row and column of a chip."""
         return divmod(self.place[chip], self.shape[1])

@@ -48,29 +48,20 @@ def shared_mesh(mesh_id: int, host_rank: int) -> Any:
     """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
 
     Raises:
-        TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
+        TTKitError: no such file, mesh or host rank.
     """
     descriptor = _descriptor()
     mesh = None if descriptor is None else descriptor.mesh(mesh_id)
     if mesh is None or mesh.num_hosts == 1:
         return None
-    if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
-        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
-        rule += " single host systems."
-        fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
     return mesh
 
 
 def _descriptor() -> Any:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    if not path:
-        return None
-    try:
-        changed = os.stat(path).st_mtime_ns
-    except OSError:
-        changed = 0  # The reader reports a file that is missing.
-    return _read(path, changed)
+    # The reader reports a file that is missing.
+    return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
 
 
 @functools.lru_cache(maxsize=16)
