@@ -159,7 +159,9 @@ def _windows(call: Call) -> Array:
 
 
 def _exchanged(call: Call) -> Any:
-    into, cut = (dim % call.rank for dim in call.others)
+    into, cut = call.others
+    if min(into, cut) < 0:
+        fail(call.asked, f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
     if call.tensor.shard_shape[cut] % call.chips:
         rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
         fail(call.asked, f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")

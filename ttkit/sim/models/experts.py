@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,9 @@ def moe_expert_token_remap(
     """
     on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
     experts, chips = expert_mapping_tensor.shard_shape[-2:]
+    tokens = math.prod(expert_metadata_tensor.shard_shape[1:3])
+    rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
+    check((tokens % reduction_size, rule))
     grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
