@@ -93,9 +93,51 @@ class _Channel:
             call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
             mpi.compare(call[: mpi.TEXT], self.everyone)
 
-    def to(self, rank: int) -> tuple[Any, int, int]:
-        """The communicator of all ranks at the socket, a rank's number in it, and the tag."""
-        return mpi.world().group(self.everyone), self.everyone.index(rank), self.tag
+    def _to(self, rank: int) -> tuple[Any, int]:
+        """The communicator of all ranks at the socket, and a rank's number in it."""
+        return mpi.world().group(self.everyone), self.everyone.index(rank)
+
+    def send(self, rank: int, about: str, values: np.ndarray) -> None:
+        """Start to send values and, before them, their description."""
+        if rank == mpi.me():
+            self.queue.append((about, values))
+            return
+        here, (comm, to) = mpi.world(), self._to(rank)
+        here.in_step("send_async")
+        header = mpi.encoded(f"{about}|{values.nbytes}")
+        if not _pending:
+            atexit.register(flush)
+        _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
+        sends = [comm.Isend(header, to, self.tag), comm.Isend(values, to, self.tag + 1)]
+        _pending.append((sends, (header, values)))
+
+    def receive(self, rank: int, asked: object) -> tuple[str, np.ndarray]:
+        """Receive a description and values, even if they do not fit, so that a sender can go on."""
+        if rank == mpi.me():
+            if not self.queue:
+                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
+                fail(asked, rule, "send_async on the other end first")
+            return self.queue.popleft()
+        here, (comm, source) = mpi.world(), self._to(rank)
+        here.in_step(asked)
+        header = np.empty(mpi.TEXT, np.uint8)
+        here.wait([comm.Irecv(header, source, self.tag)], [rank], asked, (), header)
+        about, nbytes = mpi.decoded(header).split("|")
+        raw = np.empty(int(nbytes), np.uint8)
+        here.wait([comm.Irecv(raw, source, self.tag + 1)], [rank], asked, (), raw)
+        return about, raw
+
+
+# Messages on their way are kept here with their memory, which MPI still reads.
+_pending: list[tuple[list[Any], Any]] = []
+
+
+def flush() -> None:
+    """Wait until all that was sent has been received."""
+    asked = "the end of the program: tensors that were sent and not received"
+    while _pending:
+        requests, kept = _pending.pop()
+        mpi.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
 class MeshSocket:
@@ -252,35 +294,8 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         # A replicated tensor is sent once to each rank.
         places = [grid.coords.index(sender) for sender in senders]
         values = np.ascontiguousarray(chips if replicated else chips[places])
-        if rank == mpi.me():
-            channel.queue.append((about, values))
-        else:
-            _post(f"{about}|{len(values)}|{values.nbytes}", values, *channel.to(rank))
+        channel.send(rank, about, values)
     return []
-
-
-# Messages on their way are kept here with their memory, which MPI still reads.
-_pending: list[tuple[list[Any], Any]] = []
-
-
-def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None:
-    """Start to send values and, before them, their description."""
-    here = mpi.world()
-    here.in_step("send_async")
-    header = mpi.encoded(text)
-    if not _pending:
-        atexit.register(flush)
-    _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
-    sends = [comm.Isend(header, rank, tag), comm.Isend(values, rank, tag + 1)]
-    _pending.append((sends, (header, values)))
-
-
-def flush() -> None:
-    """Wait until all that was sent has been received."""
-    asked = "the end of the program: tensors that were sent and not received"
-    while _pending:
-        requests, kept = _pending.pop()
-        mpi.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
 @operation("experimental.recv_async", "collective")
@@ -296,18 +311,18 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
     channel, arrived = mesh_socket._channel, []
     for rank, receivers in mesh_socket._chips.items():
-        if rank == mpi.me():
-            if not channel.queue:
-                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
-                fail(asked, rule, "send_async on the other end first")
-            about, values = channel.queue.popleft()
-            _check(asked, about, output_tensor)
-            if channel.shift and grid.local:
-                output_tensor.rebind(values)
-                return [output_tensor]
-        else:
-            values = _received(asked, output_tensor, rank, *channel.to(rank))
-        arrived.append(([grid.coords.index(r) for r in receivers], values))
+        about, values = channel.receive(rank, asked)
+        if about != _about(output_tensor):
+            rule = f"the sender sent {about}, the output tensor is {_about(output_tensor)}"
+            cure = "tensors of one shape, dtype and layout at both ends"
+            fail(asked, rule, cure, CollectiveMismatch)
+        if channel.shift and grid.local:
+            output_tensor.rebind(values)
+            return [output_tensor]
+        if rank != mpi.me():  # From another rank plain bytes arrive.
+            values = values.view(output_tensor.array.dtype)
+        places = [grid.coords.index(chip) for chip in receivers]
+        arrived.append((places, values.reshape((-1, *output_tensor.shard_shape))))
     if arrived:
         output_tensor.rebind(_placed(arrived, output_tensor))
     return [output_tensor]
@@ -324,23 +339,3 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
         for places, values in arrived:
             first[places] = values
     return first.reshape(grid.shape + tensor.shard_shape)
-
-
-def _check(asked: object, about: str, tensor: Tensor) -> None:
-    if about != _about(tensor):
-        rule = f"the sender sent {about}, the output tensor is {_about(tensor)}"
-        fail(asked, rule, "tensors of one shape, dtype and layout at both ends", CollectiveMismatch)
-
-
-def _received(
-    asked: object, tensor: Tensor, rank: int, comm: Any, source: int, tag: int
-) -> np.ndarray:
-    """Receive a description and values, even if they do not fit, so that the sender can go on."""
-    here, header = mpi.world(), np.empty(mpi.TEXT, np.uint8)
-    here.in_step(asked)
-    here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)
-    about, copies, nbytes = mpi.decoded(header).split("|")
-    raw = np.empty(int(nbytes), np.uint8)
-    here.wait([comm.Irecv(raw, source, tag + 1)], [rank], asked, (), raw)
-    _check(asked, about, tensor)
-    return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)
