@@ -205,7 +205,7 @@ def check_against_torch(p, m):
         schedules._simulate_comms_compute(with_messages, lambda part, p=p: part % p, parts)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.tuples(st.integers(2, 8), st.integers(1, 24)))
 @example((4, 8))
 def test_torch_has_the_same_actions_in_the_same_order(torch, shape):
@@ -227,7 +227,7 @@ NAMED = {name: build for name, build in SCHEDULES.items() if name != "interleave
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.sampled_from(sorted(NAMED)), st.integers(2, 8), st.integers(1, 12))
 def test_messages_are_taken_in_the_order_in_which_they_are_sent(name, p, m):
     """So that a queue for each source and kind will do; and each message has one sender and one

@@ -98,7 +98,7 @@ def collective(name, x, dim, axis, links, here, there):
     return shards_of(getattr(ttnn, name)(x, *where, cluster_axis=axis, num_links=links))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(collectives())
 def test_a_plan_gives_what_ttnn_gives(case):
     system, shape, axis, name, dtype, layout, dim, links, places, fabric = case
