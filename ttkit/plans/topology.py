@@ -62,7 +62,7 @@ class Topology:
 
     def joined(self, a: int, b: int) -> bool:
         """Return True where a cable joins two chips."""
-        return b in self.neighbours(a)
+        return (a, b) in self.pairs
 
     def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
         """Return the lines of chips along a mesh axis: 0 for each column, 1 for each row, None for
