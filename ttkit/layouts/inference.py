@@ -27,7 +27,7 @@ from ttkit.plans.cost import busy_traffic
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
-from ttkit.train.model.parameter import tiled
+from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
 
 # Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.
