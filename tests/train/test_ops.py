@@ -178,9 +178,10 @@ def columns(mesh, count):
 
 
 @pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("length", [5, 32])
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
-def test_embedding(one, dtype, sharded):
-    mine, numbers = ids(one, 300)
+def test_embedding(one, dtype, length, sharded):
+    mine, numbers = ids(one, 300, (2, 1, 1, length))
     compare(
         one,
         lambda w: ops.embedding(mine, w, columns(one, 300) if sharded else None),

@@ -12,6 +12,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import check
+from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import (
     Operands,
     each_element,
@@ -23,7 +24,7 @@ from ttkit.sim.ops.operation import (
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.enums import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -198,16 +199,45 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         (wide, rule, "ttnn.to_layout(tensor, ttnn.ROW_MAJOR_LAYOUT) before"),
     )
     x, places, values = spread(on.arrays, on.lead)
-    out = x.copy()
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
+    return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
+
+
+@operation("embedding_bw", flops=each_element(1))
+def embedding_bw(input_tensor: Tensor, weight: Tensor, output_gradient_tensor: Tensor) -> Tensor:
+    """Return the gradient of the table of `embedding`, [1, 1, vocabulary, n], in tiles.
+
+    Args:
+        input_tensor: the indices [b, s], s in whole tiles.
+        weight: the table; only its shape counts.
+        output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
+    """
+    on = Operands(output_gradient_tensor, input_tensor, weight)
+    kind, length = output_gradient_tensor.dtype, input_tensor.shard_shape[-1]
+    small = kind in (DataType.BFLOAT16, DataType.BFLOAT8_B)
+    whole = f"the {length} indices of a row must be whole tiles of {TILE_SIZE}"
+    check(
+        (not small, "Output gradient tensor must be BFLOAT16 or BFLOAT8_B", "ttnn.typecast"),
+        (length % TILE_SIZE, whole, "ttnn.scatter_add"),
+    )
+    values, indices, _ = spread(on.arrays, on.lead)
+    lead = values.shape[: on.lead]
+    places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)
+    out = blocks.empty((*lead, 1, 1, *weight.shard_shape[-2:]))
+    out[...] = 0
+    return on.result(_add_at(out, on.lead + 2, places, values), layout=Layout.TILE)
+
+
+def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
+    """Add each value at its place along an axis, in the array itself, and return it."""
     at: list[Array] = list(np.indices(places.shape, sparse=True))
-    at[on.lead + axis] = places.astype(np.int64)
+    at[axis] = places.astype(np.int64)
     # NumPy adds at places of a flat array ten times as fast as at those of several axes.
     flat: Array = np.zeros((), np.int64)
-    for number, length in zip(at, out.shape):
+    for number, length in zip(at, into.shape):
         flat = flat * length + number
-    np.add.at(out.reshape(-1), flat.reshape(-1), values[inner].reshape(-1))
-    return on.result(out)
+    np.add.at(into.reshape(-1), flat.reshape(-1), values.reshape(-1))
+    return into
 
 
 def _place_of(input: Tensor, dim: int, index: Tensor) -> int:

@@ -366,7 +366,8 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tensor:
     """Return the table's row of each token, [B, 1, S, E].
 
-    ttnn.embedding has tables in bfloat16 only; ttnn.gather takes a float32 one.
+    ttnn.embedding and its backward have tables in bfloat16 only; ttnn.gather and ttnn.scatter_add
+    take a float32 one.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
@@ -384,19 +385,29 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
         row = ttnn.typecast(ttnn.multiply(row, here), ttnn.uint32)
         here = ttnn.typecast(ttnn.reshape(here, (batch, 1, length, 1)), table.dtype)
     count = batch * length
-    index = ttnn.expand(ttnn.reshape(_tiled(row), (1, 1, count, 1)), [1, 1, count, width])
-    if table.dtype == ttnn.bfloat16:
-        flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
+    flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
+    is_small = table.dtype == ttnn.bfloat16
+
+    def index() -> Value:
+        """Return the row of each element of the result, for operations that want it so."""
+        column = ttnn.reshape(_tiled(flat), (1, 1, count, 1))
+        return ttnn.expand(column, [1, 1, count, width])
+
+    if is_small:
         found = ttnn.embedding(flat, table, layout=ttnn.TILE_LAYOUT)
     else:
-        found = ttnn.gather(table, 2, index)
+        found = ttnn.gather(table, 2, index())
     found = ttnn.reshape(found, (batch, 1, length, width))
 
     def backward(grad: Value) -> list[Value]:
-        given = grad if here is None else ttnn.multiply(grad, here)
-        flat = (ttnn.zeros_like(table), index, _rows(given))
-        zeros, at, rows = (ttnn.to_layout(each, ttnn.ROW_MAJOR_LAYOUT) for each in flat)
-        return [ttnn.to_layout(ttnn.scatter_add(zeros, 2, at, rows), ttnn.TILE_LAYOUT)]
+        given = _rows(grad if here is None else ttnn.multiply(grad, here))
+        if is_small and count % ttnn.TILE_SIZE == 0:
+            return [ttnn.embedding_bw(flat, table, given)]
+        # ttnn adds up float32 in row-major layout only.
+        plain = ttnn.ROW_MAJOR_LAYOUT
+        at, rows = (ttnn.to_layout(each, plain) for each in (index(), given))
+        zeros = ttnn.zeros(weight.shape(), dtype=table.dtype, layout=plain, device=table.device())
+        return [_tiled(ttnn.scatter_add(zeros, 2, at, rows))]
 
     value = found if here is None else ttnn.multiply(found, here)
     return recorded("embedding", value, [weight], backward)
