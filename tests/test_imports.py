@@ -160,7 +160,7 @@ def test_no_modules_import_each_other_in_a_circle():
         ("sim/mesh/__init__.py", "if True:\n    import ttkit.visualize", "visualize"),
         ("visualize/mesh.py", "from ..sim import mesh", "sim"),
         ("plans/cost.py", "from .. import backend", "backend"),
-        ("cluster/launch/mpirun.py", "from ttkit import ttnn", "backend"),
+        ("cluster/launch/command.py", "from ttkit import ttnn", "backend"),
     ],
 )
 def test_the_rule_sees(where, source, target):

@@ -17,9 +17,9 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "ttkit"
 # Module of version 0.1 -> its name now.
 MODULES = {
     "channel": "train/p2p",
-    "cluster/cells": "cluster/engines/magics",
-    "cluster/keeper": "cluster/supervisor",
-    "cluster/lease": "cluster/supervisor",
+    "cluster/cells": "cluster/engines/results",
+    "cluster/keeper": "cluster/processes",
+    "cluster/lease": "cluster/processes",
     "cluster/waiting": "cluster/engines/results",
     "sim/across": "sim/ranks/ccl_mpi",
     "sim/board": "sim/ops/blocks",

@@ -5,7 +5,7 @@ files written whole or not at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -151,16 +151,14 @@ def _note(document: Document, node: Any, where: Where) -> None:
             _note(document, child, (*where, index))
 
 
-def did_you_mean(
-    name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None
-) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for an unknown name, or "" where no known name is near.
 
     Example:
         >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
         "did you mean 'mesh_id'?"
     """
-    close = (renamed or {}).get(str(name)) or nearest(name, known)
+    close = nearest(name, known)
     return f"did you mean '{close}'?" if close else ""
 
 

@@ -64,8 +64,8 @@ DEFECTS = {
     ),
     "host rank left out": (
         ("    mesh_host_rank: 1\n", ""),
-        "6: error: rank 1: mesh 0 has several ranks, so each needs a mesh_host_rank",
-        "mesh_host_rank: 0, 1",
+        "6: error: ranks 0 and 1 both claim mesh_id 0, mesh_host_rank 0",
+        "another mesh_host_rank",
     ),
     "no quotes, one number": (
         ('"2,3"', "2"),
@@ -104,9 +104,12 @@ DEFECTS = {
         "/dev/tenstorrent",
     ),
     "devices for all": (
-        ("mesh_graph", 'global_env: {TT_VISIBLE_DEVICES: "0"}\nmesh_graph'),
-        "10: error: all ranks get the same TT_VISIBLE_DEVICES",
-        "move it to env_overrides",
+        (
+            '    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n',
+            'global_env: {TT_VISIBLE_DEVICES: "0"}\n',
+        ),
+        "6: error: ranks 0 and 1 both see device 0 on localhost",
+        "devices of its own",
     ),
     "key twice": (
         ("    mesh_host_rank: 1\n", "    mesh_host_rank: 0\n    mesh_host_rank: 1\n"),
@@ -148,11 +151,11 @@ def test_each_defect_is_found(folder, name):
     "hosts, said",
     [
         ("localhost slots=1\n", "1: error: 2 ranks, but hosts.txt has 1 slot"),
-        ("a slots=2\nb slots=1\n", "1: warning: 2 ranks, but hosts.txt has 3 slots: 1 stay empty"),
+        ("a slots=2\nb slots=1\n", "1: warning: 2 ranks, but hosts.txt has 3 slots"),
         (
             "localhost slts=2\n",
-            "1: error: read configs/t3000_2ranks/hosts.txt:1: 'slts' is not known after a "
-            "host's name",
+            "1: error: read configs/t3000_2ranks/hosts.txt:1: 'localhost slts=2' is not a line of "
+            "a hosts file",
         ),
         ("# none\n", "1: error: read configs/t3000_2ranks/hosts.txt: it names no host"),
     ],
@@ -272,20 +275,6 @@ def test_a_config_that_is_none(tmp_path):
         find_config(ROOT / "configs/t300")
     with pytest.raises(TTKitError, match=r"it has neither rank_bindings\.yaml nor hosts\.txt"):
         find_config(tmp_path)
-
-
-def test_nothing_in_a_file_is_run(tmp_path):
-    """Tags that a careless loader obeys are refused."""
-    target = tmp_path / "made"
-    for tag in (
-        f"!!python/object/apply:os.system ['touch {target}']",
-        f"!!python/object/new:subprocess.Popen [[touch, {target}]]",
-    ):
-        path = tmp_path / "rb.yaml"
-        path.write_text(f"rank_bindings: {tag}\n")
-        with pytest.raises(TTKitError, match="malformed YAML: could not determine a constructor"):
-            read_bindings(path)
-        assert not target.exists()
 
 
 def test_tables_are_plain_text_in_jupyter_too(monkeypatch):

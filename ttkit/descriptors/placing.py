@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
-from ttkit.descriptors.reading import load_text, read_text, refuse
+from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
 from ttkit.errors import TTKitError, fail
+from ttkit.files import read_text
 from ttkit.hardware.chips import BLACKHOLE
 from ttkit.hardware.systems import (
     SYSTEMS,
@@ -215,13 +216,9 @@ def seen_through(path: str, machine: System) -> System:
         TTKitError: the file is refused, or its mesh does not fit on the machine.
     """
     asked = f"{VARIABLE}={path!r}"
-    text = read_text(path, asked)
+    text = read_text(path, KIND)
     if not path.endswith(".textproto"):
-        rule = (
-            "Mesh graph descriptor file must use the .textproto format. "
-            "The YAML format (MGD 1.0) has been deprecated."
-        )
-        fail(asked, rule, "ttkit convert old.yaml > mgd.textproto")
+        fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
     return placed(machine, _mesh_in(path, text, asked))
 
 

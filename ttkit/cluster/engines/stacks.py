@@ -10,11 +10,9 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
-
-from ttkit.words import numbered
 
 # This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
@@ -93,17 +91,3 @@ def is_library(file: str) -> bool:
     own = {os.path.realpath(folder) for folder in (str(Path(__file__).parents[2]), *standard)}
     path = Path(os.path.realpath(file))
     return not INSTALLED.isdisjoint(path.parts) or not own.isdisjoint(map(str, path.parents))
-
-
-def at_lines(lines: Mapping[str, list[int]], were: bool) -> list[str]:
-    """Describe which ranks are, or were, at which line.
-
-    Example:
-        >>> at_lines({"line 2: comm.Barrier()": [0, 1], "line 1: x = 0": [2]}, were=True)
-        ['ranks 0 and 1 were at line 2: comm.Barrier()', 'rank 2 was at line 1: x = 0']
-    """
-    found = []
-    for text, ranks in lines.items():
-        one, several = ("was", "were") if were else ("is", "are")
-        found.append(f"{numbered('rank', ranks)} {several if ranks[1:] else one} at {text}")
-    return found

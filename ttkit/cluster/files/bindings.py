@@ -30,6 +30,9 @@ from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yam
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows so many characters of a value.
+# A message names these lines for a key that is missing, or for a value of another form.
+MISSING = {"rank_bindings": "[{rank: 0, mesh_id: 0}]", "mesh_graph_desc_path": "PATH.textproto"}
+EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.textproto"
 
 
 def _file(what: str) -> AfterValidator:
@@ -41,16 +44,10 @@ def _file(what: str) -> AfterValidator:
         try:
             return find_file(path, what, info.context["document"].path.parent)
         except TTKitError as error:
-            rule, _, cure = str(error).partition("\n  try: ")
-            details = {"rule": rule.partition(": ")[2], "cure": cure}
+            details = {"rule": error.rule, "cure": error.cure}
             raise PydanticCustomError("file", "{rule}", details) from None
 
     return AfterValidator(found)
-
-
-def _nothing(path: Any) -> Any:
-    """tt-run takes an empty path of a rank for none."""
-    return path or None
 
 
 Environment = dict[StrictStr, StrictStr]
@@ -61,12 +58,15 @@ OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 class RankBinding(BaseModel):
     """One rank: an MPI process, the mesh it belongs to and its place among that mesh's hosts."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")  # The linter reports unknown keys.
     rank: int = Field(ge=0)
     mesh_id: int | None = Field(ge=0)  # It is None only for plain MPI ranks, which have no mesh.
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
-    mesh_graph_desc_path: Annotated[OwnDescriptor | None, BeforeValidator(_nothing)] = None
+    # tt-run takes an empty path of a rank for none.
+    mesh_graph_desc_path: Annotated[
+        OwnDescriptor | None, BeforeValidator(lambda path: path or None)
+    ] = None
     subcontext_id: int | None = Field(default=None, ge=0)
     subcontext_size: int | None = Field(default=None, ge=1)
 
@@ -81,7 +81,7 @@ class RankBinding(BaseModel):
 class Bindings(BaseModel):
     """All ranks of a launch, in rank order, and what they share."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
     rank_bindings: tuple[RankBinding, ...]
     mesh_graph_desc_path: Descriptor | None = None
     global_env: Environment = Field(default_factory=dict)
@@ -109,41 +109,19 @@ class TTRunConfig(Bindings):
     def _numbered(cls, bindings: list[RankBinding], info: ValidationInfo) -> list[RankBinding]:
         """Check that the ranks are 0, 1, ... each once, and put them in order."""
         ranks = [binding.rank for binding in bindings]
+        cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
         for index, rank in enumerate(ranks):
-            if rank in ranks[:index]:
+            if (before := ranks.index(rank)) < index:
                 at = info.context["document"].at  # type: ignore[index]
-                first, second = (
-                    at("rank_bindings", each, "rank") for each in (ranks.index(rank), index)
-                )
-                rule = (
-                    f"Duplicate ranks found in bindings: rank {rank} on lines {first} and {second}"
-                )
-                cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
+                lines = [str(at("rank_bindings", each, "rank")) for each in (before, index)]
+                rule = f"Duplicate ranks found in bindings: rank {rank} on lines "
+                rule += " and ".join(lines)
                 details = {"rule": rule, "cure": cure, "where": (index, "rank")}
                 raise PydanticCustomError("ranks", "{rule}", details)
         if sorted(ranks) != list(range(len(ranks))):
             rule = f"Ranks must be contiguous from 0. Got: {sorted(ranks)}"
-            cure = f"number the {len(ranks)} ranks 0 to {len(ranks) - 1}"
             raise PydanticCustomError("ranks", "{rule}", {"rule": rule, "cure": cure})
         return sorted(bindings, key=lambda binding: binding.rank)
-
-
-# The keys are the first words of pydantic's error types, the values what to do about them.
-CURES = {
-    "int": "write a whole number, such as 0",
-    "greater": "count ranks and meshes from 0, sizes from 1",
-    "list": "start each rank's lines with '- rank: N'",
-    "too": "add one '- rank: 0' with its 'mesh_id:' for each rank",
-    "dict": "write one line 'NAME: \"value\"' for each entry, or leave the key out",
-    "path": "give the path of a .textproto",
-}
-MISSING = {
-    "rank_bindings": "add 'rank_bindings:' and below it one '- rank: 0' with its 'mesh_id:' for "
-    "each rank",
-    "mesh_graph_desc_path": "add a line 'mesh_graph_desc_path: PATH' that names the .textproto",
-    "RankBinding": "write 'rank: N' and 'mesh_id: M' below each other",
-    "TTRunConfig": "start with the line 'rank_bindings:'",
-}
 
 
 def check_bindings(document: Document) -> tuple[Bindings | None, list[Finding]]:
@@ -168,10 +146,10 @@ def _finding(document: Document, fault: Any) -> Finding:
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
-    elif kind in ("missing", "model_type"):
-        cure = MISSING.get(context.get("class_name", key), f"add '{key}: 0' to this rank's lines")
+    elif kind == "missing":
+        cure = f"add a line '{key}: {MISSING.get(key, 0)}'"
     else:
-        rule, cure = f"{rule}: {shown}", CURES.get(kind.partition("_")[0], "correct it")
+        rule, cure = f"{rule}: {shown}", f"write it as here:\n{EXAMPLE}"
     name = ".".join(map(str, where))
     return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 
