@@ -462,7 +462,7 @@ if __name__ == "__main__":
         cluster.run(lambda: 1 / 0)
     except RuntimeError as error:
         print(error)
-    print(cluster.folder, flush=True)
+    print(cluster._processes.folder, flush=True)
     time.sleep(600)
 """
 

@@ -203,16 +203,6 @@ def test_bindings_in_another_order_are_sorted(run):
     assert run(args, {"rb.yaml": turned})[2] == run(args, {"rb.yaml": cases.TWO})[2]
 
 
-def test_what_the_linter_calls_an_error_is_said_and_the_launch_goes_on(run, workshop):
-    code, said, words = run(
-        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"],
-        {"rb.yaml": cases.TWO.replace("mesh_id: 1", "mesh_id: 0, mesh_host_rnk: 1")},
-    )
-    assert code == 0 and words is not None
-    assert "rb.yaml:3:27: error: unknown key 'mesh_host_rnk': tt-run ignores it" in said
-    assert not run(["--mpirun", "mpirun", "--config", "configs/2loudboxes", "echo"], {})[1]
-
-
 def test_plain_mpi_from_hosts_json(run):
     code, said, words = run(["--mpirun", "mpirun", "--config", "configs/3nodes", "echo"], {})
     assert code == 0, said

@@ -10,7 +10,7 @@ import pytest
 
 from ttkit import __main__ as cli
 from ttkit.cluster.launch import probe, remote
-from ttkit.cluster.launch.doctor import Examined, lines
+from ttkit.cluster.launch.doctor import Examined, doctors_table, lines
 
 ANSWER = {
     "folder": "/project",
@@ -87,6 +87,16 @@ def test_a_host_that_does_not_answer(said, words, cure):
     (line,) = [line for line in lines(examined, ANSWER) if line.hosts == ("b",)]
     assert (line.check, line.state) == ("ssh", "red"), line
     assert words in line.finding and cure in line.cure, line
+
+
+def test_the_table_is_plain_text_in_jupyter_too(monkeypatch):
+    """There rich would show the table by itself and leave the text empty, and its kernels ask
+    for colours.
+    """
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    table = doctors_table(lines({"a": Examined(True, ANSWER)}, ANSWER), 1)
+    assert "4 PCIe devices" in table and "0 red" in table and "\x1b" not in table
 
 
 def test_this_host_alone(capsys):

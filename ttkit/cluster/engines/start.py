@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ttkit.cluster.engines.engine import FOLDER
 from ttkit.cluster.files import find_config
-from ttkit.cluster.files.bindings import Bindings, RankBinding
+from ttkit.cluster.files.bindings import Bindings, plain_ranks
 from ttkit.cluster.launch.command import (
     LOCAL_FOLDER,
     blas_threads,
@@ -80,12 +80,7 @@ def equal_cards(number: int) -> Bindings:
         rule += "takes whole cards in PCIe order that are cabled into a mesh"
         could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if _share(cards, n)]
         fail(f"Cluster({number})", rule, f"{', '.join(could)}, or a folder with rank bindings")
-    return Bindings(
-        rank_bindings=tuple(
-            RankBinding(rank=rank, mesh_id=None, env_overrides={"TT_VISIBLE_DEVICES": own})
-            for rank, own in enumerate(shared)
-        )
-    )
+    return plain_ranks(number, shared)
 
 
 def _cards() -> tuple[list[str], str]:

@@ -64,10 +64,7 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
     path = Path(folder).expanduser()
     asked = f"open the configuration {folder}"
     if not path.is_dir():
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        near = sorted(each.name for each in beside if each.is_dir())[:12]
-        cure = f"one of {', '.join(near)}" if near else "check the path"
-        fail(asked, "there is no such folder", cure)
+        fail(asked, "there is no such folder", "check the path")
     config = files_in(path)
     if not (config.bindings or config.hosts):
         rule = f"it has neither {BINDINGS} nor hosts.txt or hosts.json"

@@ -9,6 +9,7 @@ are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_ov
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
 from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yaml
@@ -36,13 +37,11 @@ EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.te
 
 
 def _file(what: str) -> AfterValidator:
-    """Find the file that a value names; in Python code, where no document is given, keep it."""
+    """Find the file that a value names."""
 
     def found(path: Path, info: ValidationInfo) -> Path:
-        if not info.context:
-            return path
         try:
-            return find_file(path, what, info.context["document"].path.parent)
+            return find_file(path, what, info.context["document"].path.parent)  # type: ignore[index]
         except TTKitError as error:
             details = {"rule": error.rule, "cure": error.cure}
             raise PydanticCustomError("file", "{rule}", details) from None
@@ -60,7 +59,7 @@ class RankBinding(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")  # The linter reports unknown keys.
     rank: int = Field(ge=0)
-    mesh_id: int | None = Field(ge=0)  # It is None only for plain MPI ranks, which have no mesh.
+    mesh_id: int = Field(ge=0)
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
     # tt-run takes an empty path of a rank for none.
@@ -70,20 +69,13 @@ class RankBinding(BaseModel):
     subcontext_id: int | None = Field(default=None, ge=0)
     subcontext_size: int | None = Field(default=None, ge=1)
 
-    @field_validator("mesh_id", mode="before")
-    @classmethod
-    def _given(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is None and info.context:
-            raise PydanticKnownError("int_type")
-        return value
 
-
-class Bindings(BaseModel):
+class TTRunConfig(BaseModel):
     """All ranks of a launch, in rank order, and what they share."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    rank_bindings: tuple[RankBinding, ...]
-    mesh_graph_desc_path: Descriptor | None = None
+    rank_bindings: list[RankBinding] = Field(min_length=1)
+    mesh_graph_desc_path: Descriptor
     global_env: Environment = Field(default_factory=dict)
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
@@ -96,13 +88,6 @@ class Bindings(BaseModel):
         """Return a rank's TT_VISIBLE_DEVICES; "" where its binding does not set it."""
         given = {**self.global_env, **binding.env_overrides}
         return given.get("TT_VISIBLE_DEVICES", "")
-
-
-class TTRunConfig(Bindings):
-    """What tt-run demands of a file beyond what Python code may leave out."""
-
-    rank_bindings: list[RankBinding] = Field(min_length=1)  # type: ignore[assignment]
-    mesh_graph_desc_path: Descriptor  # type: ignore[assignment]
 
     @field_validator("rank_bindings")
     @classmethod
@@ -124,7 +109,7 @@ class TTRunConfig(Bindings):
         return sorted(bindings, key=lambda binding: binding.rank)
 
 
-def check_bindings(document: Document) -> tuple[Bindings | None, list[Finding]]:
+def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding]]:
     """Return the bindings of a file, None where tt-run would refuse it, and why it would."""
     try:
         return TTRunConfig.model_validate(document.value, context={"document": document}), []
@@ -154,8 +139,11 @@ def _finding(document: Document, fault: Any) -> Finding:
     return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 
 
-def plain_ranks(number: int) -> Bindings:
-    """Return `number` ranks of plain MPI, with no mesh.
+Bindings = TTRunConfig  # Messages have tt-run's name for it.
+
+
+def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
+    """Return `number` ranks of plain MPI, with no mesh, and maybe with cards of their own.
 
     Example:
         >>> [binding.rank for binding in plain_ranks(3).rank_bindings]
@@ -163,8 +151,12 @@ def plain_ranks(number: int) -> Bindings:
     """
     if number < 1:
         fail(f"start {number} ranks", "there must be at least one", "-n 2")
-    ranks = (RankBinding(rank=rank, mesh_id=None) for rank in range(number))
-    return Bindings(rank_bindings=tuple(ranks))
+    ranks = []
+    for rank in range(number):
+        own = {"TT_VISIBLE_DEVICES": cards[rank]} if cards else {}
+        # Only a file must name meshes, so nothing is checked here.
+        ranks.append(RankBinding.model_construct(rank=rank, mesh_id=None, env_overrides=own))
+    return Bindings.model_construct(rank_bindings=ranks, mesh_graph_desc_path=None)
 
 
 def read_bindings(path: str | os.PathLike[str]) -> Bindings:

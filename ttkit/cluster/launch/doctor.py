@@ -7,6 +7,7 @@ All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import socket
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.files.lint import text_table
 from ttkit.cluster.launch import probe, remote
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.errors import TTKitError, fail
@@ -194,12 +194,22 @@ def _verdicts(
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:
-    """Return the lines as a table, in their order, as wide as the terminal, and a count."""
-    rows = []
+    """Return the lines as a table, in their order, as wide as the terminal, and a count.
+
+    The table is plain text, in Jupyter too, where rich would show it itself, and in colours.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("check", "host", "state", "finding")
     for line in found:
         names = f"all {hosts} hosts" if len(line.hosts) == hosts > 1 else ", ".join(line.hosts)
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
-        rows.append((line.check, names, line.state, text))
+        row = (line.check, names, line.state, text)
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    page = io.StringIO()
+    width = max(100, min(160, int(os.environ.get("COLUMNS") or 120)))
+    Console(file=page, force_jupyter=False, force_terminal=False, width=width).print(table)
     count = Counter(line.state for line in found)
-    counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
-    return text_table(("check", "host", "state", "finding"), rows) + counts
+    return page.getvalue() + ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))

@@ -39,6 +39,9 @@ CURES = {
     "Could not resolve hostname": "fix the name in the hosts file, or give its address in "
     "/etc/hosts or ~/.ssh/config",
     "Connection refused": "start sshd there: apt install openssh-server, systemctl start ssh",
+    "rsync: No such file": "apt install rsync, on every host",
+    "rsync: command not found": "apt install rsync, on every host",
+    "rsync: not found": "apt install rsync, on every host",
     "ssh: ": "is it switched on, and in the same network? ping {host}",
 }
 
@@ -179,7 +182,7 @@ def cure(host: str, output: str) -> str:
         'ssh-copy-id a, so that it lets you in without a password'
     """
     found = (text for words, text in CURES.items() if words in output)
-    return next(found, CURES["ssh: "]).format(host=host)
+    return next(found, "ttkit doctor, which checks {host}").format(host=host)
 
 
 def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterator[T]:
@@ -284,7 +287,10 @@ def sync(
     def one(host: str) -> Synced:
         done = call(rsync_command(path, host, apply, delete))
         if done.returncode:
-            return Synced(host, wrong=_why(host, done))
+            said = (
+                complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
+            )
+            return Synced(host, wrong=f"{said}\n  try: {cure(host, done.stderr)}")
         changes = tuple(_changes(done.stdout))
         if not (install and apply):
             return Synced(host, changes)
@@ -311,14 +317,3 @@ def _changes(output: str) -> Iterator[tuple[str, str]]:
         # Only files and links count. A folder comes with its files; '.' marks a change of times.
         elif flags[1:2] in ("f", "L") and flags[0] in "<c":
             yield "new" if "+++" in flags else "changed", name
-
-
-def _why(host: str, done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode == 127:
-        where = "this" if done.stderr.startswith("rsync") else "that"
-        return f"there is no rsync on {where} host\n  try: apt install rsync, on every host"
-    if said := complaint(done.stderr):
-        return f"{said}\n  try: {cure(host, done.stderr)}"
-    last = (done.stderr.strip().splitlines() or ["it gave no reason"])[0]
-    rule = f"rsync ended with code {done.returncode}: {last}"
-    return f"{rule}\n  try: ttkit doctor, which checks that host"
