@@ -94,8 +94,6 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fail(asked, f"byte {error.start} is not UTF-8 text", "save it as plain text")
-    except OSError as error:
-        fail(asked, f"it cannot be opened: {error.strerror}", "check its permissions")
 
 
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
@@ -116,20 +114,18 @@ def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
     import yaml  # It is imported late, so that `from ttkit import ttnn` stays light.
 
     document = Document(Path(path))
-    asked, cure = f"read {what} {path}", "put quotes around values that are text"
+    asked = f"read {what} {path}"
     try:
         loader = yaml.SafeLoader(text)
         if node := loader.get_single_node():
             _note(document, node, ())  # The loader then merges `<<` keys in.
             document.value = loader.construct_document(node)
         return document
-    except yaml.MarkedYAMLError as error:
-        if mark := error.problem_mark or error.context_mark:
+    except (yaml.YAMLError, ValueError) as error:
+        if mark := getattr(error, "problem_mark", None):
             asked += f":{mark.line + 1}"
         cure = "look at that line and the one above it: indentation, colons, quotes"
-        fail(asked, f"malformed YAML: {error.problem or error.context}", cure)
-    except (yaml.YAMLError, ValueError) as error:
-        fail(asked, f"malformed YAML: {error}", cure)
+        fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
 
 
 def _note(document: Document, node: Any, where: Where) -> None:
