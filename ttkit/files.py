@@ -175,10 +175,6 @@ def find_file(
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     wanted = Path(path).expanduser()
-    if wanted.is_absolute():
-        if wanted.is_file():
-            return wanted.resolve()
-        fail(asked, f"{what} not found: {wanted.resolve()}", "check the path")
     home = os.environ.get("TT_METAL_HOME")
     folders = [*([Path(home).expanduser()] if home else []), Path.cwd().resolve()]
     searched = [str(folder) for folder in folders]

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 import ttkit
-from ttkit.cluster.engines.engine import own_ports
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -387,19 +386,6 @@ def test_a_controller_that_ends_before_it_answers(monkeypatch):
     with takes(20), pytest.raises(TTKitError, match="controller was killed by signal 9"):
         two.start()
     assert two.state == "stopped"
-
-
-def test_a_controller_has_ports_of_its_own(monkeypatch):
-    found = []
-    for pid in (4194303, 4194304, 70):
-        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
-        ports = own_ports()
-        with socket.socket() as taken:
-            taken.bind(("", ports[3]))
-            assert own_ports() == ports[:3] + ports[4:]
-        found += ports
-    assert len(set(found)) == len(found) >= 3 * 20
-    assert 1024 < min(found) and max(found) < 32_768
 
 
 # What cannot start, and a program that starts engines.

@@ -25,9 +25,12 @@ ANSWER = {
 }
 
 
-def judged(**changes):
+def judged(wrong=(), **changes):
     """{check: line} for host b, which has what a has but for some changes."""
-    examined = {"a": Examined(True, ANSWER), "b": Examined(False, ANSWER | changes)}
+    answer = {**ANSWER, **changes, "wrong": dict(wrong)}
+    for check in dict(wrong):
+        del answer[check]
+    examined = {"a": Examined(True, ANSWER), "b": Examined(False, answer)}
     return {line.check: line for line in lines(examined, ANSWER) if "b" in line.hosts}
 
 

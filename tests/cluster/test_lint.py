@@ -188,7 +188,7 @@ def test_the_output_and_the_exit_code(folder, capsys):
     folder(GOOD.replace("host_rank: 1", "host_rank: 0"))
     assert cli.main(["lint", "configs/t3000_2ranks"]) == 1
     out = capsys.readouterr().out
-    assert "configs/t3000_2ranks/rank_bindings.yaml:6" in out and "1 error, 1 warning" in out
+    assert "configs/t3000_2ranks/rank_bindings.yaml:6:5: error: ranks 0 and 1 both claim" in out
     assert cli.main(["lint", "configs/nowhere"]) == 1
     assert "configs/nowhere:1" in capsys.readouterr().out
 

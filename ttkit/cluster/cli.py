@@ -22,7 +22,6 @@ from ttkit.cluster.files.hosts import (
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
 from ttkit.files import find_file
-from ttkit.words import counted
 
 # An option, the name of its value ("" for a switch), and its help.
 Options = tuple[tuple[str, str, str], ...]
@@ -124,14 +123,14 @@ def sync(words: Sequence[str]) -> int:
     asked = _parser("sync", about, SYNC).parse_args(words)
     names = [host.name for host in _config(asked).named_hosts()]
     done = []
-    for host in synced(names, asked.apply, asked.delete, asked.install):
-        done.append(host)
-        print("\n".join(host.lines(asked.apply)), flush=True)
+    for text, failed in synced(names, asked.apply, asked.delete, asked.install):
+        done.append(failed)
+        print(text, flush=True)
     if not done:
         print("no other host than this one: name others with --hostfile")
     elif not asked.apply:
         print("dry run: nothing was changed; --apply does it")
-    return int(any(host.wrong for host in done))
+    return int(any(done))
 
 
 def doctor(words: Sequence[str]) -> int:
@@ -158,11 +157,8 @@ def lint(words: Sequence[str]) -> int:
     parser = _parser("lint", about)
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
-    findings.sort(key=lambda finding: finding.severity != "error")
-    errors = sum(finding.severity == "error" for finding in findings)
-    total = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-    print(*findings, total if findings else "no findings", sep="\n")
-    return int(errors > 0)
+    print("\n".join(map(str, findings)) or "no findings")
+    return int(any(finding.severity == "error" for finding in findings))
 
 
 def convert(words: Sequence[str]) -> int:

@@ -134,29 +134,26 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
 def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
     """Return the descriptor of a message that passed the rules."""
     templates = {template.name: template for template in message.mesh_descriptors}
-    nodes = [mesh for _, mesh in rules.instances(message)]
-    meshes = [_instance(node.mesh_id, templates[node.mesh_descriptor]) for node in nodes]
+    meshes = []
+    for _, node in rules.instances(message):
+        template = templates[node.mesh_descriptor]
+        dims, types = template.device_topology.dims, [*template.device_topology.dim_types, 0, 0]
+        mesh = MeshInstance(
+            node.mesh_id,
+            template.name,
+            rules.ARCHITECTURES[template.arch],
+            (dims[0], dims[1]),
+            ("RING" if types[0] == 2 else "LINE", "RING" if types[1] == 2 else "LINE"),
+            tuple(template.host_topology.dims),
+            *_links(template.channels),
+        )
+        meshes.append(mesh)
     connections = [] if message.top_level_instance.HasField("mesh") else _connections(message)
     return MeshGraphDescriptor(tuple(meshes), tuple(connections), name)
 
 
-def _instance(mesh_id: int, template: Any) -> MeshInstance:
-    topology, channels = template.device_topology, template.channels
-    types = ["RING" if kind == 2 else "LINE" for kind in topology.dim_types] + ["LINE", "LINE"]
-    return MeshInstance(
-        mesh_id,
-        template.name,
-        rules.ARCHITECTURES[template.arch],
-        tuple(topology.dims),
-        (types[0], types[1]),
-        tuple(template.host_topology.dims),
-        channels.count,
-        _policy(channels),
-    )
-
-
-def _policy(channels: Any) -> str:
-    return "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
+def _links(channels: Any) -> tuple[int, str]:
+    return channels.count, "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
 
 
 def _connections(message: Any) -> Iterator[Connection]:
@@ -170,12 +167,12 @@ def _connections(message: Any) -> Iterator[Connection]:
     elif graph.HasField("graph_topology"):  # Two meshes have one pair.
         pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
     for pair in pairs:
-        yield Connection(pair, topology.channels.count, _policy(topology.channels))
+        yield Connection(pair, *_links(topology.channels))
     for connection in graph.connections:
         a, b = (node.mesh for node in connection.nodes)
         chips = [end.device_id if end.HasField("device_id") else None for end in (a, b)]
-        channels, ends = connection.channels, (a.mesh_id, b.mesh_id)
-        yield Connection(ends, channels.count, _policy(channels), (chips[0], chips[1]))
+        ends = a.mesh_id, b.mesh_id
+        yield Connection(ends, *_links(connection.channels), (chips[0], chips[1]))
 
 
 # ---------------------------------------------------------------- to text

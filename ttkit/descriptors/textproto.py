@@ -120,11 +120,7 @@ def parse(text: str) -> Any:
 
 
 def _cure(what: str) -> str:
-    enum = re.search(r'Enum type "([\w.]+)" has no value (?:named|with number) (\w+)', what)
-    if enum:
+    if enum := re.search(r'Enum type "([\w.]+)" has no value', what):
         values = _pool().FindEnumTypeByName(PACKAGE + enum[1]).values_by_name
-        valid = [value for value in values if not value.startswith("INVALID")]
-        return f"write {nearest(enum[2].upper(), valid) or ' or '.join(valid)}"
-    if "multiple times" in what or "already" in what:
-        return "keep one of the two"
+        return f"write {' or '.join(name for name in values if not name.startswith('INVALID'))}"
     return "look for a missing quote, colon or brace on this line or the one above"

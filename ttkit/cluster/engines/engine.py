@@ -176,32 +176,17 @@ def plain_traceback(kind: type, error: BaseException, *_: Any, **__: Any) -> lis
     return "".join(traceback.format_exception(error)).splitlines()
 
 
-def own_ports() -> list[int]:
-    """Return free ports for a controller, which binds them a little later.
-
-    Meanwhile no other controller may take them: each has its own, by its process id. Nor may a
-    connection: they lie below those that systems give to connections (on Linux from 32,768 on).
-    """
-    first, free = 16_000 + os.getpid() % 512 * PORTS, []
-    for port in range(first, first + PORTS):
-        with contextlib.suppress(OSError), socket.socket() as held:
-            held.bind(("", port))
-            free.append(port)
-    return free
-
-
 def controller() -> None:
     """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
     from ipyparallel.controller import app
 
-    ports = iter(own_ports())
+    # A controller binds its ports late. Meanwhile no other may take them: each has its own, by its
+    # process id. Nor may a connection: they lie below those that systems give to connections (on
+    # Linux from 32,768 on).
+    first = 16_000 + os.getpid() % 512 * PORTS
 
     class IPController(app.IPController):
         def to_work_dir(self) -> None:
             """Stay where we are: ipyparallel would put this folder first on sys.path."""
 
-        def next_port(self, pool_name: str = "common") -> int:
-            """Return a port that no other process takes before it is bound."""
-            return next(ports, 0) or super().next_port(pool_name)
-
-    IPController.launch_instance(sys.argv[1:])
+    IPController.launch_instance([*sys.argv[1:], f"--ports={first}-{first + PORTS - 1}"])

@@ -10,7 +10,6 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,17 +35,16 @@ class Frame(NamedTuple):
 
 
 def raised_at(traceback: str) -> str:
-    """Return the user's innermost line in a traceback that an engine sent.
+    """Return the user's innermost line in a traceback that an engine sent; "" without one.
 
     Example:
         >>> raised_at('  File "/a.py", line 5, in <module>\\n    1 / x\\nZeroDivisionError: ...')
         'line 5: 1 / x'
     """
-    frames = [
-        Frame(file, int(number), function, text.strip())
-        for file, number, function, text in FRAME.findall(traceback)
-    ]
-    return users_line(reversed(frames))
+    for file, number, function, text in reversed(FRAME.findall(traceback)):
+        if not is_library(file):
+            return str(Frame(file, int(number), function, text.strip()))
+    return ""
 
 
 def running_line() -> Frame | None:
@@ -61,11 +59,6 @@ def running_line() -> Frame | None:
             text = linecache.getline(file, number).strip()
             return Frame(file, number, frame.f_code.co_name, text)
     return None
-
-
-def users_line(frames: Iterable[Frame]) -> str:
-    """Describe the first frame, innermost first, that is not a library's; "" where all are."""
-    return next((str(frame) for frame in frames if not is_library(frame.file)), "")
 
 
 @functools.cache

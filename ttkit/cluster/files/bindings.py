@@ -31,8 +31,7 @@ from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yam
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows so many characters of a value.
-# A message names these lines for a key that is missing, or for a value of another form.
-MISSING = {"rank_bindings": "[{rank: 0, mesh_id: 0}]", "mesh_graph_desc_path": "PATH.textproto"}
+# A message shows these lines for a key that is missing, or for a value of another form.
 EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.textproto"
 
 
@@ -131,10 +130,9 @@ def _finding(document: Document, fault: Any) -> Finding:
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
-    elif kind == "missing":
-        cure = f"add a line '{key}: {MISSING.get(key, 0)}'"
     else:
-        rule, cure = f"{rule}: {shown}", f"write it as here:\n{EXAMPLE}"
+        rule = rule if kind == "missing" else f"{rule}: {shown}"
+        cure = f"write it as here:\n{EXAMPLE}"
     name = ".".join(map(str, where))
     return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 

@@ -37,7 +37,7 @@ SAME = {
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
 
 Answer = Mapping[str, Any]  # It is what the probe prints; empty where there is none.
-Verdict = tuple[str, str, str]  # It is (state, finding, cure).
+Verdict = tuple[str, str, str, str]  # It is (check, state, finding, cure).
 
 
 @dataclass(frozen=True)
@@ -120,77 +120,73 @@ def lines(examined: Mapping[str, Examined], own: Answer) -> list[Line]:
     """
     answers = {host: each.answer for host, each in examined.items() if each.answer}
     between = not all(each.here for each in examined.values())
-    verdicts: list[tuple[str, str, Verdict]] = []
+    hosts_of: dict[Verdict, list[str]] = {}  # Hosts with one verdict share a line.
     for host, found in examined.items():
-        if between:
-            verdicts.append(("ssh", host, _ssh(host, found)))
-        for check, verdict in _verdicts(host, answers, own) if found.answer else ():
-            if between or check not in BETWEEN_HOSTS:
-                verdicts.append((check, host, verdict))
-    same: dict[tuple[str, Verdict], list[str]] = {}  # Hosts with one verdict share a line.
-    for check, host, verdict in verdicts:
-        same.setdefault((check, verdict), []).append(host)
-    lines = [Line(check, tuple(hosts), *verdict) for (check, verdict), hosts in same.items()]
+        verdicts = [_ssh(host, found), *(_verdicts(host, answers, own) if found.answer else ())]
+        for verdict in verdicts:
+            if between or verdict[0] not in BETWEEN_HOSTS:
+                hosts_of.setdefault(verdict, []).append(host)
+    lines = [Line(check, tuple(hosts), *rest) for (check, *rest), hosts in hosts_of.items()]
     return sorted(lines, key=lambda line: CHECKS.index(line.check))
 
 
 # ---------------------------------------------------------------- the checks
 CHECKS = ("ssh", "network", "folder", "Python", "ttkit", "code", "MPI", "devices")
-BETWEEN_HOSTS = ("network", "folder", "code")  # One host alone needs no check of these.
+BETWEEN_HOSTS = ("ssh", "network", "folder", "code")  # One host alone needs no check of these.
 
 
 def _ssh(host: str, found: Examined) -> Verdict:
     output = found.output.strip()
     if found.here or found.answer:
-        return "ok", "is this host" if found.here else "lets you in without a password", ""
+        return "ssh", "ok", "is this host" if found.here else "lets you in without a password", ""
     if "python3: " in output and "not found" in output:
-        return "red", "lets you in, but has no Python", "apt install python3 python3-venv, there"
+        cure = "apt install python3 python3-venv, there"
+        return "ssh", "red", "lets you in, but has no Python", cure
     if "Traceback" not in output and (said := remote.complaint(output)):
-        return "red", said, remote.cure(host, output)
+        return "ssh", "red", said, remote.cure(host, output)
     last = (output.splitlines() or ["no answer in time"])[-1]
-    return "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
+    return "ssh", "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
 
 
-def _verdicts(
-    host: str, answers: Mapping[str, Answer], own: Answer
-) -> Iterator[tuple[str, Verdict]]:
+def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator[Verdict]:
     """Yield the checks of a host that has answered."""
     answer = answers[host]
     # The check of ssh reports a host that does not answer, so it is left out here.
     if lost := [other for other in answer.get("lost", ()) if other in answers]:
-        rule = f"cannot open a TCP connection to {', '.join(lost)}"
         cure = "let every host open every TCP port of the others (firewall), "
         cure += "or ttkit run --tcp-interface NAME for another network"
-        yield "network", ("red", rule, cure)
+        yield "network", "red", f"cannot open a TCP connection to {', '.join(lost)}", cure
     elif len(answers) > 1:
-        yield "network", ("ok", "reaches the others by TCP", "")
+        yield "network", "ok", "reaches the others by TCP", ""
     for check, cure in SAME.items():
-        if wrong := answer.get("wrong", {}).get(check):
-            yield check, ("red", wrong, cure)
-        elif answer[check] != own.get(check):
-            yield check, ("red", f"{answer[check]}, here {own.get(check, 'none')}", cure)
+        found, here = answer.get(check), own.get(check, "none")
+        if found is None:
+            yield check, "red", answer["wrong"][check], cure
+        elif found != here:
+            yield check, "red", f"{found}, here {here}", cure
         else:
-            yield check, ("ok", answer[check], "")
+            yield check, "ok", found, ""
     code = own["code"]
     if differ := [file for file in code if answer["code"].get(file) != code[file]]:
         more = f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else ""
-        yield "code", ("red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC)
+        yield "code", "red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC
     else:
-        yield "code", ("ok", f"{len(code)} files, the same as here", "")
-    number = answer["devices"]
+        yield "code", "ok", f"{len(code)} files, the same as here", ""
+    number, system = answer["devices"], current_system()
     most = max(answers, key=lambda each: answers[each]["devices"])
-    devices: Verdict = "ok", counted(number, "PCIe device"), ""
-    if number and not answer["ttnn"]:
+    if number and answer["ttnn"]:
+        yield "devices", "ok", counted(number, "PCIe device"), ""
+    elif number:
         cure = "pip install ttnn==0.81.1 into the environment, or set TTKIT_BACKEND=sim"
-        devices = "warn", f"{devices[1]}, but no ttnn: it will simulate", cure
-    elif not number and answers[most]["devices"]:
-        rule = f"no /dev/tenstorrent device, {most} has {answers[most]['devices']}"
+        found = f"{counted(number, 'PCIe device')}, but no ttnn: it will simulate"
+        yield "devices", "warn", found, cure
+    elif answers[most]["devices"]:
+        found = f"no /dev/tenstorrent device, {most} has {answers[most]['devices']}"
         cure = f"install the driver (tt-kmd) there; if it is installed: {RESET}"
-        devices = "red", rule, cure
-    elif not number:
-        system = current_system()
-        devices = "ok", f"no device: simulates a {system.name}, {system.num_devices} chips", ""
-    yield "devices", devices
+        yield "devices", "red", found, cure
+    else:
+        found = f"no device: simulates a {system.name}, {system.num_devices} chips"
+        yield "devices", "ok", found, ""
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -214,42 +213,6 @@ INSTALLATION = (
 )
 
 
-@dataclass(frozen=True)
-class Synced:
-    """What was, or would be, copied to one host.
-
-    Args:
-        changes: ("new" | "changed" | "delete", file), in rsync's order.
-        wrong: why it failed; "" where it did not.
-        installed: whether the environment was set up too.
-    """
-
-    host: str
-    changes: tuple[tuple[str, str], ...] = ()
-    wrong: str = ""
-    installed: bool = False
-
-    def lines(self, applied: bool) -> list[str]:
-        """Return what to print about it.
-
-        Example:
-            >>> host = Synced("a", (("new", "x.py"), ("changed", "y.py")))
-            >>> print(*host.lines(applied=False), sep="\\n")
-            a: 2 files to update
-              new      x.py
-              changed  y.py
-        """
-        if self.wrong:
-            return f"{self.host}: FAILED: {self.wrong}".splitlines()
-        done = "updated" if applied else "to update"
-        files = f"{counted(len(self.changes), 'file')} {done}" if self.changes else "up to date"
-        lines = [f"{self.host}: {files}" + ("; environment set up" if self.installed else "")]
-        lines += [f"  {what:<7}  {file}" for what, file in self.changes[:SHOWN]]
-        if len(self.changes) > SHOWN:
-            lines.append(f"  ... and {len(self.changes) - SHOWN} more")
-        return lines
-
-
 def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = False) -> list[str]:
     """Return the rsync that copies a folder to a host; without `apply` it only lists changes.
 
@@ -266,10 +229,11 @@ def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = F
 
 def sync(
     hosts: Iterable[str], apply: bool = False, delete: bool = False, install: bool = False
-) -> Iterator[Synced]:
+) -> Iterator[tuple[str, bool]]:
     """Copy the current folder to the same path on all hosts but this one, all at once.
 
-    The results come in the order of the hosts.
+    Yields:
+        for each host, in their order, what was or would be done, and whether it has failed.
 
     Args:
         apply: do it; otherwise only list what would be done.
@@ -284,36 +248,42 @@ def sync(
     if path in (Path("/"), Path.home()):
         fail(f"ttkit sync of {path}", "it is not the folder of a project", "cd into the project")
 
-    def one(host: str) -> Synced:
+    def one(host: str) -> tuple[str, bool]:
         done = call(rsync_command(path, host, apply, delete))
         if done.returncode:
             said = (
                 complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
             )
-            return Synced(host, wrong=f"{said}\n  try: {cure(host, done.stderr)}")
-        changes = tuple(_changes(done.stdout))
-        if not (install and apply):
-            return Synced(host, changes)
-        for step in INSTALLATION:
+            return f"{host}: FAILED: {said}\n  try: {cure(host, done.stderr)}", True
+        files = list(_changes(done.stdout))
+        what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"
+        text = f"{host}: {what if files else 'up to date'}"
+        for step in INSTALLATION if install and apply else ():
             done = call(command(host, step.split(), path))
             if done.returncode:
                 last = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-                wrong = f"{step} ended with code {done.returncode}\n    {last}"
-                return Synced(host, changes, wrong)
-        return Synced(host, changes, installed=True)
+                return f"{text}; FAILED: {step}\n    {last}", True
+        if install and apply:
+            text += "; environment set up"
+        more = [f"  ... and {len(files) - SHOWN} more"] if len(files) > SHOWN else []
+        return "\n".join([text, *files[:SHOWN], *more]), False
 
     return for_all(one, [name for name, this in here(hosts).items() if not this])
 
 
-def _changes(output: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of rsync's itemized list.
+def _changes(output: str) -> Iterator[str]:
+    """Yield the files of rsync's itemized list, with what happens to them.
 
     `<f+++++++++ new.py`, `<f.st...... old.py`, `*deleting   gone.py`.
+
+    Example:
+        >>> print(*_changes("<f+++++++++ x.py\\n<f.st...... y.py"), sep="\\n")
+          new      x.py
+          changed  y.py
     """
     for line in output.splitlines():
         flags, _, name = line.partition(" ")
-        if flags == "*deleting":
-            yield "delete", name.strip()
         # Only files and links count. A folder comes with its files; '.' marks a change of times.
-        elif flags[1:2] in ("f", "L") and flags[0] in "<c":
-            yield "new" if "+++" in flags else "changed", name
+        if flags == "*deleting" or (flags[1:2] in ("f", "L") and flags[0] in "<c"):
+            what = "delete" if flags[0] == "*" else "new" if "+++" in flags else "changed"
+            yield f"  {what:<7}  {name.strip()}"
