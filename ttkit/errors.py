@@ -31,14 +31,15 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
 
     lines = []
     for frame, number in traceback.walk_tb(trace):
-        name = frame.f_code.co_filename
-        text = linecache.getline(name, number).strip()
-        # IPython turns a magic into such lines.
-        if frame.f_globals.get("__name__") == "__main__" and not text.startswith(
-            "get_ipython().run_"
-        ):
-            file = os.path.basename(name) if os.path.exists(name) else "your cell"
-            lines.append((f"line {number} of {file}", text))
+        if frame.f_globals.get("__name__") == "__main__":
+            name = frame.f_code.co_filename
+            place = (
+                f"line {number} of "
+                f"{os.path.basename(name) if os.path.exists(name) else 'your cell'}"
+            )
+            text = linecache.getline(name, number).strip()
+            if not text.startswith("get_ipython().run_"):  # IPython turns a magic into such lines.
+                lines.append((place, text))
     return lines
 
 
