@@ -40,7 +40,8 @@ def _file(what: str) -> AfterValidator:
 
     def found(path: Path, info: ValidationInfo) -> Path:
         try:
-            return find_file(path, what, info.context["document"].path.parent)  # type: ignore[index]
+            document: Document = info.context["document"]  # type: ignore[index]
+            return find_file(path, what, document.path.parent)
         except TTKitError as error:
             details = {"rule": error.rule, "cure": error.cure}
             raise PydanticCustomError("file", "{rule}", details) from None

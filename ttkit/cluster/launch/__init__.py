@@ -239,8 +239,8 @@ class Output:
             rule = "does not answer any more; the ranks on the other hosts were stopped"
             return f"host {self.lost}{ranks} {rule}{DOCTOR}"
         found, how = self.failure(code)
-        if not found and (said := remote.complaint("\n".join(self.others))):
-            return f"a host cannot be reached by ssh: {said}{DOCTOR}"
+        if not found and (reason := remote.complaint("\n".join(self.others))):
+            return f"a host cannot be reached by ssh: {reason}{DOCTOR}"
         # mpirun does not always report a rank that raised after MPI's end.
         raised = (rank for rank, last in enumerate(self.last) if TRACEBACK in last)
         rank = int(found["rank"]) if found else next(raised, None) if ended is None else ended

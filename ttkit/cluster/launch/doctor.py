@@ -142,8 +142,8 @@ def _ssh(host: str, found: Examined) -> Verdict:
     if "python3: " in output and "not found" in output:
         cure = "apt install python3 python3-venv, there"
         return "ssh", "red", "lets you in, but has no Python", cure
-    if "Traceback" not in output and (said := remote.complaint(output)):
-        return "ssh", "red", said, remote.cure(host, output)
+    if "Traceback" not in output and (reason := remote.complaint(output)):
+        return "ssh", "red", reason, remote.cure(host, output)
     last = (output.splitlines() or ["no answer in time"])[-1]
     return "ssh", "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
 

@@ -139,9 +139,9 @@ def call(
 
     Where it takes longer than so many seconds, or cannot be started, its code is 255 or 127.
     """
-    how = {"capture_output": True, "text": True, "errors": "replace"}
+    how: Any = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        return subprocess.run(words, input=text, timeout=seconds, **how)  # type: ignore[call-overload, no-any-return]
+        return subprocess.run(words, input=text, timeout=seconds, **how)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 255, "", "")
     except OSError as error:
@@ -251,10 +251,10 @@ def sync(
     def one(host: str) -> tuple[str, bool]:
         done = call(rsync_command(path, host, apply, delete))
         if done.returncode:
-            said = (
+            reason = (
                 complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
             )
-            return f"{host}: FAILED: {said}\n  try: {cure(host, done.stderr)}", True
+            return f"{host}: FAILED: {reason}\n  try: {cure(host, done.stderr)}", True
         files = list(_changes(done.stdout))
         what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"
         text = f"{host}: {what if files else 'up to date'}"
