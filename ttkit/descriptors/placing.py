@@ -216,7 +216,7 @@ def seen_through(path: str, machine: System) -> System:
         TTKitError: the file is refused, or its mesh does not fit on the machine.
     """
     asked = f"{VARIABLE}={path!r}"
-    text = read_text(path, KIND)
+    text = read_text(path, KIND, asked)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
     return placed(machine, _mesh_in(path, text, asked))
