@@ -80,13 +80,13 @@ class Document:
         return Finding(severity, str(self.path), line, rule, cure, column)
 
 
-def read_text(path: str | os.PathLike[str], what: str, asked: str = "") -> str:
-    """Read the text of a UTF-8 file; `asked` is the call, for the message.
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """Read the text of a UTF-8 file.
 
     Raises:
         TTKitError: not there, not a file, or not text.
     """
-    asked = asked or f"read {what} {path}"
+    asked = f"read {what} {path}"
     if not os.path.isfile(path):
         cure = "check the path; relative paths start at the current folder"
         fail(asked, f"{what} not found: {path}", cure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
@@ -216,7 +217,15 @@ def seen_through(path: str, machine: System) -> System:
         TTKitError: the file is refused, or its mesh does not fit on the machine.
     """
     asked = f"{VARIABLE}={path!r}"
-    text = read_text(path, KIND, asked)
+    if not os.path.isfile(path):
+        home = (
+            "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for its start"
+        )
+        cure = (
+            f"an existing file{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        )
+        fail(asked, f"{KIND} not found: {path}", cure)
+    text = read_text(path, KIND)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
     return placed(machine, _mesh_in(path, text, asked))
