@@ -35,7 +35,7 @@ from ttkit.visualize.drawing import (
 )
 from ttkit.visualize.lanes.schedule import LOOKS, schedule_picture, shade
 from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_grid
-from ttkit.visualize.plan import draw_plan, draw_step, step_cells, step_pictures
+from ttkit.visualize.plan import StepCells, draw_plan, draw_step, step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -173,7 +173,7 @@ def test_plans(plan):
     pictures = step_pictures(plan)
     for picture in pictures[:: max(1, len(pictures) // 3)]:
         for small in (False, True):
-            _, chips = check_layout(step_cells(picture, small))
+            _, chips = check_layout(StepCells(picture, small))
             assert len(chips) == len(plan.topology.chips)
     html = draw_plan(plan)._repr_html_()
     assert html.count('class="ttkit-panel"') == html.count("<svg")

@@ -154,4 +154,4 @@ class MeshGraphDescriptor:
             f"{self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
         )
 
-    _repr_html_ = drawn_by("machines.draw_descriptor")
+    _repr_html_ = drawn_by("mesh.draw_descriptor")

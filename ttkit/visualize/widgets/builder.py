@@ -9,9 +9,8 @@ from typing import Any
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Step, Topology, Transfer
-from ttkit.visualize.cells import Cells
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.plan import StepPicture, problem_of, step_cells, step_pictures, way
+from ttkit.visualize.plan import StepCells, StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, in_notebook
 
@@ -165,7 +164,7 @@ class PlanBuilder:
         """
         collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = step_cells(step, glides=self._new if clickable else None)
+        drawing = StepCells(step, glides=self._new if clickable else None)
         if clickable:
             _buttons(drawing, step)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
@@ -214,14 +213,16 @@ def _button(act: str, text: str, pressed: bool = False) -> str:
     return f'<span {state} tabindex="0" data-act="{act}">{escape(text)}</span>'
 
 
-def _buttons(drawing: Cells, step: StepPicture) -> None:
+def _buttons(drawing: StepCells, step: StepPicture) -> None:
     """Lay something to click over each way of each cable, with an arrow where none is drawn."""
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
-        course = way(drawing, step, source, destination)
+        course = drawing.way(source, destination)
         if (source, destination) not in used:
             drawing.arrow(*course, colour="var(--edge)", width=1.5)
         name = f"send from {step.name(source)} to {step.name(destination)}"
         look: dict[str, Any] = {"role": "button", "tabindex": 0, "aria_label": name}
         look |= {"hover": name, "data_act": f"send {source} {destination}"}
-        drawing.line(*course, colour="transparent", width=HIT, style="cursor:pointer", **look)
+        drawing.line(
+            *course, stroke="transparent", stroke_width=HIT, style="cursor:pointer", **look
+        )
