@@ -79,7 +79,7 @@ def arrows_drawn(*drawings):
     return sum(len(list(root.iter(SVG + "polygon"))) for root in roots)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(plans(), st.data())
 def test_what_is_drawn_is_what_the_plan_does(plan, data):
     pictures = step_pictures(plan)
@@ -108,7 +108,7 @@ def test_what_is_drawn_is_what_the_plan_does(plan, data):
     assert arrows_drawn(*drawn) == sum(len(pictures[number].arrows) for number in shown)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(plans().filter(lambda plan: plan.steps), st.data())
 def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
     """One transfer goes elsewhere, brings something else or comes from elsewhere; chips and
@@ -276,29 +276,19 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     )
 
 
-def test_the_stepper_goes_on():
-    pytest.importorskip("ipywidgets")
-    plan = all_gather(T3000, 4096, axis=1)
-    controls, figure = stepper(plan).children
-    onward, slider, label = controls.children
-    assert label.value == "sent so far: 0 B of 96 KiB"
-    for number in (1, 2, 3):
-        slider.value += 1
-        assert slider.value == number
-        assert figure.value == draw_step(plan, number)._repr_html_()
-    assert label.value == "sent so far: 96 KiB of 96 KiB"
-    onward.click()  # after the last step comes the start
-    assert slider.value == 0
-
-
 def test_plans_side_by_side_share_one_slider():
     pytest.importorskip("ipywidgets")
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
     tree = all_reduce(T3000, 1 << 20, algorithm="tree")
     controls, figure = stepper(*plans, tree).children
-    slider, label = controls.children[1:]
+    (slider,) = controls.children
     assert slider.max == len(tree.steps) == 6
-    slider.value = 5
-    shown = [draw_step(plan, step) for plan, step in zip((*plans, tree), (4, 4, 5))]
-    assert figure.value == "".join(picture._repr_html_() for picture in shown)
-    assert label.value == "sent so far: 56 MiB of 56 MiB, 56 MiB of 56 MiB, 10 MiB of 14 MiB"
+    for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
+        slider.value = step
+        page, at = figure.value, 0
+        for plan, number in zip((*plans, tree), (others, others, step)):
+            shown = draw_step(plan, number)._repr_html_()
+            assert page.index(shown) >= at
+            at = page.index(shown) + len(shown)
+        assert f"Sent so far: {sent} of 56 MiB." in page
+    assert "Sent so far: 10 MiB of 14 MiB." in figure.value
