@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ttkit.hardware.roofline import default_fidelity, known_fidelity, roofline
+from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.plans import cost
 from ttkit.plans.collectives import plan_of
 from ttkit.sim.ops.operation import OPERATIONS, Operation
@@ -68,14 +68,10 @@ class Record:
 
 # ---------------------------------------------------------------- reading a tape
 class Reader:
-    """Reads the events of a tape as records; events that come later are read later.
+    """Reads the events of a tape as records; events that come later are read later."""
 
-    Args:
-        fidelity: of calls without a compute_kernel_config; by default that of the element types.
-    """
-
-    def __init__(self, tape: Tape, fidelity: str | None = None):
-        self.tape, self.fidelity = tape, fidelity
+    def __init__(self, tape: Tape):
+        self.tape = tape
         self.meshes: list[Any] = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
         self._seen = 0  # So many events have been read.
@@ -100,11 +96,11 @@ class Reader:
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
-        configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
-        known = asked is not None and asked.name != "Invalid"
-        fidelity = known_fidelity(asked, event.name) if known else self.fidelity
-        dtypes = [t.dtype.name for t in operands]
-        fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
+        fidelity = "Invalid" if asked is None else asked.name
+        if fidelity == "Invalid":
+            configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
+            dtypes = [t.dtype.name for t in operands]
+            fidelity = default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, time_s, bound_by = 0, 0, 0, 0, 0.0, ""
         socket = given.get("mesh_socket")  # A send has a socket and no result.
         sent = getattr(socket, "shift", None) is not None and not results
