@@ -12,8 +12,7 @@ from formulas import attention, gradients, tolerance
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.attention import Attention

@@ -14,7 +14,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.parallel.mesh_sockets import sockets
+from ttkit.train.context import sockets
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
