@@ -139,7 +139,7 @@ def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatc
     display = pytest.importorskip("IPython.display")
     pytest.importorskip("anywidget")
     shown = []
-    monkeypatch.setattr(ttkit.visualize.widgets.builder, "in_notebook", lambda: True)
+    monkeypatch.setattr(ttkit.visualize.widgets, "in_notebook", lambda: True)
     monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
     square().show()
     widget, still = shown

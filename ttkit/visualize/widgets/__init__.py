@@ -13,6 +13,7 @@ from typing import Any
 from ttkit.plans import Plan
 from ttkit.visualize.drawing import on_page, size_text
 from ttkit.visualize.plan import step_figure, step_pictures
+from ttkit.words import in_notebook
 
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
 # ipywidgets would cut both. A list stands beside its question, not at the far end of the row.
@@ -150,6 +151,20 @@ def moving(draw: Callable[[dict[str, Any]], str], controls: dict[str, Any]) -> A
     return widgets.VBox(
         [widgets.HBox([*controls.values()], layout={"flex_flow": "row wrap"}), page]
     )
+
+
+class Touched:
+    """What a reader changes by touching its page; it has `page()`, `act(text)` and `figure()`."""
+
+    hint = ""  # A saved page says this in the widget's place.
+
+    def show(self) -> None:
+        """Show it in a notebook, for mouse and keyboard; print it elsewhere."""
+        if in_notebook():
+            this: Any = self
+            live(touchable(this.page(), this.act), self.hint, this.figure())
+        else:
+            print(self)
 
 
 def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:

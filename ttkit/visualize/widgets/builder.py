@@ -12,7 +12,8 @@ from ttkit.plans import Plan, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.plan import StepCells, StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
-from ttkit.words import counted, in_notebook
+from ttkit.visualize.widgets import Touched
+from ttkit.words import counted
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
 ACTS = {"next": "Next step", "undo": "Undo", "anew": "Start anew"}
@@ -20,7 +21,7 @@ BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}
 HIT = 18  # A click within a band of so many px around an arrow hits it.
 
 
-class PlanBuilder:
+class PlanBuilder(Touched):
     """A plan in the making, by clicks on a picture or by calls.
 
     Args:
@@ -39,6 +40,8 @@ class PlanBuilder:
         >>> builder.complete, builder.plan.steps == builder.best.steps
         (True, True)
     """
+
+    hint = "Run this cell to build a plan."
 
     def __init__(
         self,
@@ -182,15 +185,6 @@ class PlanBuilder:
         except TTKitError as error:
             return self.page(str(error).replace("\n  try:", "; try:"))
         return self.page()
-
-    def show(self) -> None:
-        """Show the picture: click a cable, or go there with Tab and press Enter."""
-        from ttkit.visualize.widgets import live, touchable
-
-        if in_notebook():
-            live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())
-        else:
-            print(self)
 
 
 def _buttons(drawing: StepCells, step: StepPicture) -> None:
