@@ -149,23 +149,6 @@ def test_a_pass_frees_what_it_went_through(leaf):
     assert gone() is None
 
 
-def test_setting_a_value_keeps_what_was_recorded_before(leaf):
-    a = leaf(3.0)
-    y = a * a
-    a.set_value(leaf(100.0).get_value())
-    y.backward()
-    assert grad(a) == 6
-
-
-def test_arrays_and_types(one):
-    t = Tensor.from_numpy(np.float32([[1, 2]]), new_type=ttnn.bfloat16, device=one)
-    assert t.get_value().dtype == ttnn.bfloat16 and t.shape() == [1, 2]
-    assert t.to_numpy(ttnn.float32).tolist() == [[1, 2]]
-    t = Tensor.from_numpy(np.uint32([[1, 2]]), ttnn.ROW_MAJOR_LAYOUT, device=one)
-    assert t.get_value().layout == ttnn.ROW_MAJOR_LAYOUT
-    assert "shape=[1, 2]" in repr(t) and "gradient none" in repr(t)
-
-
 def test_shards_go_in_and_come_out(mesh):
     array = np.arange(64, dtype=np.float32).reshape(8, 8)
     t = Tensor.from_numpy(array, mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh)

@@ -76,19 +76,6 @@ def test_places_in_the_order_of_tokens(data):
     assert (place == queue - 1)[found.sum(-1) > 0].all()
 
 
-@given(
-    st.integers(1, 64),
-    st.integers(1, 64),
-    st.sampled_from([0.5, 1.0, 1.25, 2.0]),
-    st.integers(1, 4),
-)
-def test_capacity_is_the_even_share_times_the_factor(count, length, factor, k):
-    config = replace(SMALL, num_experts=count, capacity_factor=factor, experts_per_token=k)
-    found = experts.capacity(config, length)
-    assert 1 <= found <= length
-    assert found == length or found - 1 < factor * k * length / count <= found
-
-
 def test_no_token_depends_on_a_later_one():
     given = case(experts_per_token=2, capacity_factor=0.5)
     ids = given.tokens()[0].reshape(-1, 1, 1, given.length)

@@ -153,7 +153,7 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self.gradients()
         if not np.isfinite(loss):  # The weights are still those of the step before.
-            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint: step=N"
+            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
             fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
@@ -177,7 +177,7 @@ class Trainer:
             dropout.calls = self.steps * 2 * parts
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
-            total += mean_over_groups(loss, self.layout) / parts
+            total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
         average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
         return self.everywhere(total)
@@ -189,6 +189,10 @@ class Trainer:
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
         return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
+
+    def number(self, loss: Tensor) -> float:
+        """Return a loss as a number: its mean over the groups of the mesh."""
+        return mean_over_groups(loss, self.layout)
 
     def clip(self, max_norm: float) -> None:
         """Scale all gradients down if their norm is above `max_norm`."""
@@ -206,10 +210,7 @@ class Trainer:
         self.model.eval()
         count = min(len(self.validation), VALIDATION_BATCHES)
         with no_grad():
-            losses = [
-                mean_over_groups(self.forward(*self.validation.batch(i)), self.layout)
-                for i in range(count)
-            ]
+            losses = [self.number(self.forward(*self.validation.batch(i))) for i in range(count)]
         self.model.train()
         return self.everywhere(sum(losses) / count)
 
