@@ -214,7 +214,7 @@ def test_protobuf_is_imported_by_descriptors_only():
 @pytest.mark.parametrize(
     "modules",
     [
-        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.machines",
+        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.mesh",
         "ttkit.train.run.trainer, ttkit.train.config.files",
     ],
 )
