@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.hardware.chips import CYCLES_PER_TILE, GEMM_REPORT, Chip, Fact
+from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 
 # 2 n^3 flops take LAUNCH + 2 n^3 / (share of the peak). Two measured products give both: n = 512 at
 # 13.45 Tflop/s, traced, and n = 4096 at 68.4 Tflop/s, at HiFi2 on an n150 of 147.5 Tflop/s.
@@ -104,19 +103,3 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
     if two == {"FLOAT32"}:
         return "HiFi3" if chip.arch == "WORMHOLE_B0" else "HiFi4"
     return "LoFi" if configured or (two and two <= {"BFLOAT8_B", "BFLOAT4_B"}) else "HiFi2"
-
-
-def known_fidelity(fidelity: Any, asked: str) -> str:
-    """Return the name of a fidelity given as "HiFi2" or `ttnn.MathFidelity.HiFi2`.
-
-    Raises:
-        TTKitError: there is no such fidelity.
-    """
-    name = fidelity if isinstance(fidelity, str) else getattr(fidelity, "name", repr(fidelity))
-    if name not in CYCLES_PER_TILE:
-        fail(
-            f"{asked}(fidelity={fidelity!r})",
-            f"the matrix engine knows {', '.join(CYCLES_PER_TILE)}",
-            'fidelity="HiFi2"',
-        )
-    return name
