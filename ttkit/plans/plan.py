@@ -384,8 +384,9 @@ def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> Non
         near = ", ".join(map(str, topology.neighbours(t.source)))
         rule = f"{_sends(t, t.chunk)}, but no cable joins them"
         _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
-    if missing := set(t.chunks) - held[t.source].keys():
-        rule = f"{_sends(t, min(missing))}, but does not hold it yet"
+    if not held[t.source].keys() >= set(t.chunks):
+        missing = next(c for c in t.chunks if c not in held[t.source])
+        rule = f"{_sends(t, missing)}, but does not hold it yet"
         _wrong(plan, number, rule, "send it in an earlier step to this chip first")
     if t.reduce and not plan.adds:
         rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
