@@ -32,7 +32,7 @@ from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
 from ttkit.train.config.layout import Layout  # noqa: E402
 from ttkit.train.config.settings import TransformerConfig  # noqa: E402
 from ttkit.train.model.models import create_model  # noqa: E402
-from ttkit.train.model.parameter import tiled  # noqa: E402
+from ttkit.train.model.modules import tiled  # noqa: E402
 
 DATA = yaml.safe_load((DOCS / "published.yaml").read_text(encoding="utf-8"))
 GEMM = DATA["sources"]["gemm"]

@@ -15,8 +15,8 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.backend import from_numpy
 from ttkit.train import SGD, AutoContext, DistributedConfig, SGDConfig, synchronize_gradients
+from ttkit.train.autograd import Tensor
 from ttkit.train.autograd.ops import mse_loss
-from ttkit.train.autograd.tensor import Tensor
 from ttkit.train.model.modules import ColumnParallelLinear, RowParallelLinear
 from ttkit.train.parallel.distributed import one_copy
 

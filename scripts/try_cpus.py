@@ -35,7 +35,6 @@ TESTS = (
     "tests/course/test_notebooks_numbers.py",
     "tests/lessons",
     "--ignore=tests/train/test_interrupted.py",
-    "--ignore=tests/train/test_survives.py",
 )
 NOTEBOOKS = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout=300", "notebooks")
 PARTS = {"tests": TESTS, "notebooks": NOTEBOOKS}

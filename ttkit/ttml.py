@@ -19,13 +19,12 @@ from ttkit.lazy import attach
 # A line has a module of ttml, the module of ttkit.train behind it, and its names. `bindings` holds
 # what ttml has in another form.
 _NAMES = """
-autograd                  autograd.tensor          Tensor
+autograd                  autograd                 Tensor
 autograd                  context                  AutoContext DistributedConfig GradMode
 autograd                  context                  ParallelismContext
 autograd                  bindings                 DataType
 core                      bindings                 clip_grad_norm empty_like ones_like zeros_like
-core.distributed          context                  DistributedContext SocketType
-core.distributed          parallel.mesh_sockets    SocketManager
+core.distributed          context                  DistributedContext SocketManager SocketType
 core.distributed          bindings                 concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings                 shard_tensor_to_mesh_mapper synchronize_gradients
 core.distributed          bindings                 synchronize_parameters

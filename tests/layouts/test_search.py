@@ -58,17 +58,13 @@ def test_what_fits_has_room_and_what_does_not_a_reason(llama):
             assert each.memory.total > room
 
 
-def test_headroom_is_a_condition():
-    config = read_settings(LLAMA8B).transformer_config
-    all_of_it = plan_layouts(config, "galaxy", batch=32, headroom=0.0)
-    assert any(12e9 >= each.memory.total > 12e9 * 0.9 for each in all_of_it.fitting)
-
-
-def test_shapes_that_may_hang_are_a_condition(llama):
+def test_headroom_and_shapes_that_may_hang_are_conditions(llama):
     shapes = {each.place.shape for each in llama.fitting}
     assert (4, 8) not in shapes and any("may find no route" in e.refused for e in llama.refused)
-    more = plan_layouts(LLAMA8B, "galaxy", batch=32, may_hang=True)
+    config = read_settings(LLAMA8B).transformer_config
+    more = plan_layouts(config, "galaxy", batch=32, headroom=0.0, may_hang=True)
     assert (4, 8) in {each.place.shape for each in more.fitting}
+    assert any(12e9 >= each.memory.total > 12e9 * 0.9 for each in more.fitting)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +124,7 @@ def test_hosts_have_a_slower_link():
 
 
 def test_the_yaml_runs_that_layout(gpt, tmp_path):
-    for each in gpt.fitting[:8]:
+    for each in gpt.fitting[:4]:
         file = tmp_path / "run.yaml"
         file.write_text(gpt.yaml(each))
         settings = read_settings(file)
@@ -216,8 +212,8 @@ def asked():
     models = sorted(path.stem for path in (ROOT / "configs/models").glob("*.yaml"))
     sizes = [("n300", 1), ("n300", 4), ("t3000", 1), ("t3000", 4), ("galaxy", 1), ("galaxy", 4)]
     for model, (system, hosts), mode in itertools.product(models, sizes, ["training", "inference"]):
-        many = mode == "training" and (system, hosts) not in sizes[:3]
-        quick = not many or (model, system, hosts) == ("nanogpt", "galaxy", 1)
+        many = mode == "training" and (system, hosts) not in sizes[:2]
+        quick = not many or (model, system, hosts) == ("nanogpt", "t3000", 1)
         marks = () if quick else pytest.mark.long
         yield pytest.param(model, system, hosts, mode, marks=marks)
 
@@ -238,8 +234,6 @@ def test_every_model_has_an_answer(model, system, hosts, mode, capsys):
     "option, value, rule",
     [
         ("--batch", "0", "batch=0 must be a whole number of at least 1"),
-        ("--hosts", "0", "hosts=0 must be a whole number of at least 1"),
-        ("--sequence", "0", "sequence=0 must be a whole number of at least 1"),
         ("--headroom", "2", "headroom=2.0 must be below 1"),
         ("--network", "0", "network=0.0 GB/s must be above 0"),
         ("--headroom", "nan", "headroom=nan must be below 1"),
@@ -290,7 +284,7 @@ def test_the_published_layout_is_listed_with_its_warning():
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_planned_pipeline_is_planned_alike_by_train(hosts, tmp_path, capsys):
     found = plan_layouts(GPT, "t3000", batch=16, hosts=hosts)
-    pipelines = [each for each in found.fitting if each.layout.pp > 1][:: 4 * hosts]
+    pipelines = [each for each in found.fitting if each.layout.pp > 1][:: 8 * hosts]
     assert max(each.place.replicas for each in pipelines) == hosts
     for each in pipelines:
         file = tmp_path / "run.yaml"

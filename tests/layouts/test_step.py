@@ -25,7 +25,7 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.model.parameter import tiled
+from ttkit.train.model.modules import tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
@@ -54,9 +54,7 @@ def executed(settings):
     ttkit.use_system("galaxy")
     with Trainer(settings, text="a little text, " * 3000) as trainer:
         trainer.step()  # the first one makes the optimizer's state
-        with tape() as calls:
-            trainer.step()
-        with ttkit.profile() as profile:
+        with tape() as calls, ttkit.profile() as profile:
             trainer.step()
         sent = Counter()
         for record in profile.records:
@@ -104,15 +102,12 @@ RUNS = {
     ),
     "buckets": run(["ddp"], (4, 1), layout={"bucket_mb": 0.5}),
     "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, {"zero": 1}, BF16 | PARTS, **LLAMA),
-    "ZeRO-2": run(["ddp", "tp"], (2, 2), 8, {"zero": 2}, PARTS, max_sequence_length=160),
     "ZeRO-3 and SP": run(
         ["ddp", "tp"], (2, 2), 4, {"zero": 3, "sequence_parallel": True}, num_blocks=4, **AGAIN
     ),
-    "CP": run(["cp"], (1, 4), 2, max_sequence_length=256),
     "CP, TP and SP": run(
         ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
     ),
-    "experts": run(["ddp"], (4, 1), 8, {"expert_parallel": True}, **MOE),
     "positions that ZeRO-3 cuts": run(
         ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
     ),
@@ -130,8 +125,7 @@ def test_a_step_is_as_planned(settings):
 @pytest.mark.parametrize(
     "schedule, stages, parts, on, shape, layout",
     [
-        ("1f1b", 2, 4, ["tp"], (1, 2), {}),
-        ("1f1b", 4, 8, [], (1, 1), {}),
+        ("1f1b", 4, 6, [], (1, 1), {}),
         ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}),  # the first backward is the highest
         ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}),
         ("gpipe", 2, 4, [], (1, 1), {}),
@@ -186,7 +180,7 @@ def drawn(seed):
             return settings
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_random_layouts(seed):
     check(drawn(seed))
 

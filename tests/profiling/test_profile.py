@@ -18,7 +18,7 @@ from ttkit.plans import all_gather, all_reduce, cost, topology
 from ttkit.profiling.profile import Profile
 from ttkit.sim.tape import running
 from ttkit.sim.tensor.memory import bytes_in_use
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.parallel.distributed import ring_shift
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
 

@@ -87,6 +87,16 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300,
     return process
 
 
+def launched(ranks, program, *arguments, place=None, seconds=280, **more):
+    """The finished `ttkit run` of a Python program on ranks; `more` goes into the environment."""
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    words = *(place or ("-n", ranks)), sys.executable, "-m", "mpi4py", program, *arguments
+    command, env = [*TTKIT_RUN, "--bare", *map(str, words)], os.environ | more
+    how = {"capture_output": True, "text": True, "timeout": seconds}
+    return subprocess.run(command, cwd=TESTS.parent, env=env, **how)
+
+
 def passed(process, count, word="passed"):
     """It ended well, and the word came so many times."""
     assert process.returncode == 0, process.out + process.errors[-4000:]

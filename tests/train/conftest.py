@@ -2,9 +2,6 @@
 no mesh is left open.
 """
 
-import contextlib
-import os
-
 import pytest
 from machine import strict_with_fabric
 
@@ -29,21 +26,3 @@ def one():
     """One chip."""
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
         yield mesh
-
-
-@contextlib.contextmanager
-def _ordinary_user():
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-@pytest.fixture
-def ordinary_user():
-    """A with-block without root's rights: root may open and write everything."""
-    return _ordinary_user

@@ -5,13 +5,29 @@ those of one device.
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 import ttkit
-from ttkit import ttnn
+from ttkit import TTKitError, ttnn
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
+
+
+def refused(call, *phrases, kind=TTKitError):
+    """The message of the error that a call raises: it has all these phrases, and what to try."""
+    with pytest.raises(kind) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+    return str(error.value)
+
+
+def small(kind="gpt2", **changes):
+    """A small model; these fields differ."""
+    sizes = {"num_heads": 4, "num_groups": 4, "embedding_dim": 32, "dropout_prob": 0.0}
+    sizes |= {"num_blocks": 2, "vocab_size": 70, "max_sequence_length": 16}
+    return TransformerConfig(kind, **(sizes | changes))
 
 
 @dataclass(frozen=True)
@@ -120,6 +136,12 @@ def expected_parts(parameter, form, whole):
         yield at, part
 
 
+def compared(value, parameter, form, whole):
+    """(device, its array, its part of the whole) of a tensor that lies as the parameter lies."""
+    for have, (at, want) in zip(parts(value), expected_parts(parameter, form, whole), strict=True):
+        yield at, have, want
+
+
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):
     """Whether two arrays are further apart than rounding: a small part of the norm of what was
     wanted, or of the tensor that they are parts of.
@@ -134,10 +156,7 @@ def wrong_gradients(case, model, wanted, **tolerance):
     """(parameter, device) for each gradient of a device that is not its part of the wanted one."""
     wrong = []
     for name, parameter in model.parameters().items():
-        shards = parts(parameter.get_grad())
-        for have, (at, want) in zip(
-            shards, expected_parts(parameter, case.form, wanted[name]), strict=True
-        ):
+        for at, have, want in compared(parameter.get_grad(), parameter, case.form, wanted[name]):
             if have.shape != want.shape or different(have, want, of=wanted[name], **tolerance):
                 wrong.append((name, at))
     return wrong

@@ -12,10 +12,11 @@ import pytest
 from formulas import tolerance
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from train.runs import refused
 
 import ttkit
-from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import Tensor, no_grad, recorded
+from ttkit import ttnn
+from ttkit.train.autograd import Tensor, no_grad, recorded
 
 
 @pytest.fixture
@@ -34,22 +35,12 @@ def grad(tensor):
     return number(tensor.get_grad())
 
 
-def refused(call, *phrases):
-    with pytest.raises(TTKitError) as error:
-        call()
-    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
-
-
 def test_each_use_adds_to_the_gradient(leaf):
     a, b = leaf(3.0), leaf(5.0)
-    (a * b + a * a - b).backward()
-    assert (grad(a), grad(b)) == (5 + 6, 3 - 1)
-
-
-def test_numbers_take_part(leaf):
-    a = leaf(3.0)
-    (2 * a * 4 + 1 - 7.5).backward()
-    assert grad(a) == 8
+    (2 * (a * b) + a * a - b * 4 + 1).backward()
+    assert (grad(a), grad(b)) == (2 * 5 + 6, 2 * 3 - 4)
+    (a * a).backward()
+    assert grad(a) == 16 + 6  # passes add up until the gradient is forgotten
 
 
 def test_a_shared_part_passes_its_gradient_on_once(leaf):
@@ -64,17 +55,6 @@ def test_a_shared_part_passes_its_gradient_on_once(leaf):
     (shared * 3 + shared * shared).backward()
     assert passes == [3 + 2 * 4]
     assert grad(a) == 11 * 4
-
-
-def test_passes_add_up_until_the_gradient_is_forgotten(leaf):
-    a = leaf(3.0)
-    for expected in (6, 12):
-        (a * a).backward()
-        assert grad(a) == expected
-    a.set_grad(None)
-    assert not a.is_grad_initialized()
-    (a * a).backward()
-    assert grad(a) == 6
 
 
 def test_a_second_pass_needs_retain_graph(leaf):
@@ -145,7 +125,6 @@ def test_a_gradient_given_before_is_where_the_pass_starts(leaf):
 def test_a_gradient_has_the_shape_of_its_tensor(one, leaf):
     a = leaf(3.0)
     wide = Tensor.from_numpy(np.ones((2, 3), np.float32), device=one)
-    refused(lambda: a.set_grad(wide.get_value()), "[2, 3]", "[1, 1]")
     (wide * a).backward()
     assert grad(a) == 6
     assert wide.get_grad().shape == (2, 3)
@@ -168,23 +147,6 @@ def test_a_pass_frees_what_it_went_through(leaf):
     y.backward()
     gc.collect()
     assert gone() is None
-
-
-def test_setting_a_value_keeps_what_was_recorded_before(leaf):
-    a = leaf(3.0)
-    y = a * a
-    a.set_value(leaf(100.0).get_value())
-    y.backward()
-    assert grad(a) == 6
-
-
-def test_arrays_and_types(one):
-    t = Tensor.from_numpy(np.float32([[1, 2]]), new_type=ttnn.bfloat16, device=one)
-    assert t.get_value().dtype == ttnn.bfloat16 and t.shape() == [1, 2]
-    assert t.to_numpy(ttnn.float32).tolist() == [[1, 2]]
-    t = Tensor.from_numpy(np.uint32([[1, 2]]), ttnn.ROW_MAJOR_LAYOUT, device=one)
-    assert t.get_value().layout == ttnn.ROW_MAJOR_LAYOUT
-    assert "shape=[1, 2]" in repr(t) and "gradient none" in repr(t)
 
 
 def test_shards_go_in_and_come_out(mesh):

@@ -1,10 +1,8 @@
 """The folder of a run: a log that grows with the run, checkpoints that are whole or not there, the
 one to go on from, and what a notebook shows of them."""
 
-import copy
 import json
 import os
-import pickle
 import resource
 import tempfile
 from pathlib import Path
@@ -12,17 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from train.runs import refused
 from train.tiny import losses, trainer
 
-from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.train import AutoContext
-from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
-from ttkit.train.model.models import create_model
 from ttkit.train.run import checkpoint
 from ttkit.train.run.checkpoint import LOG, History, Record, latest, load, save
 from ttkit.train.run.tokenizers import BPETokenizer
@@ -38,12 +33,6 @@ DTYPES = "bool int8 int32 int64 uint8 uint32 float16 float32 float64".split()
 def closed():
     yield
     AutoContext.get_instance().close_device()
-
-
-def refused(call, *phrases):
-    with pytest.raises(TTKitError) as error:
-        call()
-    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
 
 
 def trained(folder, steps=4, **options):
@@ -64,6 +53,7 @@ arrays = st.sampled_from(sorted(DTYPES)).flatmap(
 )
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(
         st.text(st.characters(blacklist_categories=["Cs"])).filter(
@@ -86,11 +76,6 @@ def test_what_was_saved_comes_back(tensors, word):
             and found[name].tobytes() == array.tobytes()
         )
         assert found[name].flags.writeable
-
-
-def test_any_safetensors_program_reads_it(tmp_path):
-    found = safetensors.numpy.load_file(save(tmp_path, 1, TENSORS, {"a": 1}))
-    assert all((found[name] == array).all() for name, array in TENSORS.items())
 
 
 def test_the_newest_stay(tmp_path):
@@ -129,11 +114,11 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     good = save(tmp_path, 1, TENSORS, {"a": 1})
     bad = tmp_path / "step_00000002.safetensors"
     whole = good.read_bytes()
-    for content in [whole[:size] for size in range(len(whole))] + [b"PK\x03\x04 a zip", bytes(99)]:
-        bad.write_bytes(content)
+    for size in (0, 7, 8, 40, len(whole) - 1):
+        bad.write_bytes(whole[:size])
         refused(lambda: load(bad), "step_00000002.safetensors: it was cut short or", "step=N")
     safetensors.numpy.save_file(TENSORS, bad)
-    refused(lambda: load(bad), "it is a safetensors file, but no checkpoint of ttkit")
+    refused(lambda: load(bad), "or is no checkpoint of ttkit")
     refused(lambda: load(tmp_path / "no"), "No such file or directory")
     refused(lambda: latest(tmp_path / "no"), "it holds no step_NNNNNNNN.safetensors")
 
@@ -148,71 +133,27 @@ def test_a_save_that_fails_leaves_the_others(tmp_path, monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert names(tmp_path) == [good.name] and latest(tmp_path) == good
-    (tmp_path / "file").write_text("")
-    refused(lambda: save(tmp_path / "file", 1, TENSORS, {}), "save step 1", "File exists")
-
-
-def test_tensors_of_another_model():
-    config = TransformerConfig(num_heads=1, embedding_dim=32, num_blocks=1, vocab_size=32)
-    model = create_model(config, Layout()).parameters()
-    there = {name: np.zeros(parameter.global_shape) for name, parameter in model.items()}
-    checkpoint.check_matches(model, there)
-    there["norm.bias"] = np.zeros((1, 1, 1, 8))
-    there["other"] = there.pop("position")
-    with pytest.raises(TTKitError) as caught:
-        checkpoint.check_matches(model, there)
-    assert str(caught.value).splitlines() == [
-        "load into the model: 3 tensors are not those of the model",
-        "  position is missing, the model has [1, 1, 128, 32]",
-        "  norm.bias is [1, 1, 1, 8], the model has [1, 1, 1, 32]",
-        "  other is [1, 1, 128, 32], the model has none",
-        "  try: the model configuration that the checkpoint was made with",
-    ]
 
 
 # ------------------------------------------------------------ the log
 def test_a_checkpoint_is_as_big_at_the_last_step_as_at_the_first(tmp_path):
     trained(tmp_path, 1)
-    (first,) = checkpoint.checkpoints(tmp_path)
+    first = checkpoint.latest(tmp_path)
     assert sorted(checkpoint.load(first)[1]) == ["optimizer_steps", "settings", "step", "tokenizer"]
     with trainer(checkpoint_dir=str(tmp_path)) as run:
-        run.history = [Record(step + 1, 1.0, 1e-3, 0.1, 100.0) for step in range(50_000)]
-        run.steps = 50_000
-        (tmp_path / LOG).unlink()  # it is written anew where it is not as this run left it
+        run.history = [Record(step + 1, 1.0, 1e-3, 0.1, 100.0) for step in range(5_000)]
+        run.steps = 5_000
+        (tmp_path / LOG).unlink()  # each call of `fit` writes it anew
         run.fit(1, show=False)
         size = (tmp_path / LOG).stat().st_size
         run.fit(1, show=False)
         assert size < (tmp_path / LOG).stat().st_size < size + 300
     assert abs(checkpoint.latest(tmp_path).stat().st_size - first.stat().st_size) < 100
     with trainer(checkpoint_dir=str(tmp_path)) as again:
-        assert again.history == run.history and len(again.history) == 50_002
-
-
-def test_a_checkpoint_without_its_log_goes_on(tmp_path):
-    trained(tmp_path, 3)
-    (tmp_path / LOG).unlink()
-    run = trained(tmp_path, 1)
-    assert [record.step for record in run.history] == [4] and run.history[0].loss == losses(4)[3]
+        assert again.history == run.history and len(again.history) == 5_002
 
 
 # ------------------------------------------------------------ which checkpoint
-def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
-    with trainer(checkpoint_dir=str(tmp_path)) as run:
-        run.fit(2, show=False)
-        name, parameter = next(iter(run.parameters.items()))
-        parameter.place(np.full(parameter.global_shape, np.nan, np.float32))
-        run.steps = 3
-        refused(
-            run.save,
-            "save step 3",
-            f"the update of step 3 left numbers in model/{name} that are not finite",
-            "step 2 again: Trainer(..., step=2)",
-        )
-        with np.errstate(all="ignore"):
-            refused(run.step, "step 4: the loss is nan", "ttkit train --step 2")
-    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step_00000002.safetensors"]
-
-
 def test_an_earlier_step_is_chosen_by_its_number(tmp_path):
     run = trained(tmp_path, 4)
     newest = checkpoint.latest(tmp_path)
@@ -254,15 +195,6 @@ def test_the_step_on_the_command(tmp_path, capsys):
     assert "it has no checkpoint of step 9" in capsys.readouterr().err
 
 
-def test_another_tokenizer_is_refused(tmp_path):
-    trained(tmp_path, 1)
-    refused(
-        lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"),
-        "its tokenizer_type is byte, the configuration says char",
-        "tokenizer_type: byte",
-    )
-
-
 def test_another_tokenizer_path_is_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(BPETokenizer.train("the mesh").to_dict()["tokenizer"]))
@@ -275,6 +207,10 @@ def test_another_tokenizer_path_is_refused(tmp_path):
             f"its tokenizer_path is {path}, the configuration says {other}",
             f"tokenizer_path: {path}",
         )
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path / "run"), tokenizer_type="char"),
+        "its tokenizer_path is",
+    )
     path.unlink()  # the checkpoint has the tokenizer
     assert trained(tmp_path / "run", 1, **options).steps == 2
 
@@ -285,15 +221,6 @@ def records(first, last, validation=None):
         Record(step, 6 / step, 1e-3, 0.5, 1000.0 * step, validation and validation + step)
         for step in range(first, last + 1)
     ]
-
-
-def test_it_is_a_list_of_records():
-    given = records(1, 5)
-    history = History(given, Path("ck"))
-    assert history == given and given == history and history != given[:4]
-    assert len(history) == 5 and history[-1].loss == 6 / 5 and [*history] == given
-    for same in (pickle.loads(pickle.dumps(history)), copy.deepcopy(history)):
-        assert same == history and same.checkpoint == Path("ck")
 
 
 def test_it_shows_itself_in_five_lines(monkeypatch):
@@ -309,11 +236,6 @@ def test_it_shows_itself_in_five_lines(monkeypatch):
     assert history._repr_html_().count("<br>") == 4 and "200,500" in history._repr_html_()
     assert repr(History()) == "no steps"
     assert "checkpoint: a&lt;b" in History(records(1, 1), Path("a<b"))._repr_html_()
-
-
-def test_what_is_measured_is_not_shown_where_outputs_are_compared(monkeypatch):
-    monkeypatch.setenv("TTKIT_PROGRESS", "0")
-    assert repr(History(records(1, 1))) == "1 step, 1 to 1\nloss 6 at first, 6 at last"
 
 
 def test_fit_returns_it_with_its_checkpoint(tmp_path):

@@ -1,7 +1,5 @@
 """The parallelism context: the axis rule, the one device, and the messages."""
 
-import warnings
-
 import machine
 import pytest
 from machine import close_all
@@ -97,15 +95,6 @@ def test_a_turned_mesh_opens_with_a_warning(context):
     assert (made.get_ddp_size(), made.get_tp_size()) == (4, 8)
 
 
-def test_others_open_without_one(context):
-    ttkit.use_system("galaxy")
-    for shape in ([8, 4], [1, 32], [1, 8], [2, 4], [1, 1]):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            context.open_device(shape)
-        context.close_device()
-
-
 def test_a_fabric_comes_with_several_chips_and_goes_with_them(context):
     context.open_device()
     assert (
@@ -134,14 +123,6 @@ def test_a_device_opens_once(context):
     assert context.get_device().get_device_ids() == [6, 2]
 
 
-@pytest.mark.parametrize("shape", [[2], [2, 4, 1]], ids=str)
-def test_a_shape_is_two_numbers(context, shape):
-    with pytest.raises(
-        TTKitError, match=r"mesh_shape must be a list/tuple of 2 integers: \[rows, cols\]"
-    ):
-        context.open_device(shape)
-
-
 def test_closing_forgets_what_was_about_the_device(context):
     opened(context, [2, 4], BOTH, system="t3000")
     context.close_device()
@@ -152,20 +133,12 @@ def test_closing_forgets_what_was_about_the_device(context):
     assert context.get_parallelism_context().get_ddp_size() == 8
 
 
-def test_seed(context):
-    assert context.get_seed() == 5489
-    context.set_seed(7)
-    assert context.get_seed() == 7
-
-
 def test_ranks(context):
     with pytest.raises(TTKitError, match=r"DistributedContext is not initialized\."):
         context.get_distributed_context()
     context.initialize_distributed_context("program")
     ranks = context.get_distributed_context()
     assert (ranks.rank(), ranks.size()) == (0, 1)
-    with pytest.raises(TTKitError, match=r"MPIContext is already initialized\."):
-        context.initialize_distributed_context()
 
 
 def test_the_layout_of_the_context(context, monkeypatch):

@@ -4,8 +4,6 @@ batch is shared.
 """
 
 import hashlib
-import os
-import re
 
 import numpy as np
 import pytest
@@ -14,12 +12,9 @@ from hypothesis import strategies as st
 
 from ttkit import TTKitError
 from ttkit.train.run.data import (
-    ANIMALS,
-    STORIES,
     Batches,
     TokenDataset,
     builtin_corpus,
-    read_text,
     shuffled,
 )
 
@@ -35,56 +30,6 @@ def test_the_same_corpus_on_every_machine():
 
 CORPUS_LENGTH = 193277
 CORPUS_DIGEST = "eff81fc57f771bf7a7223c3c6b1b8ed70cd666bc4883aa7120264373ed8a1ea4"
-
-
-def test_the_corpus_is_right():
-    text = builtin_corpus()
-    # the vocabulary of ttml's smallest model
-    assert set(text) <= set(map(chr, range(32, 127))) | {"\n"} and len(set(text)) <= 96
-    sums = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", text)
-    assert len(sums) > 300
-    assert all(int(a) + int(b) * (1 if sign == "+" else -1) == int(c) for a, sign, b, c in sums)
-    for animal, things, home in ANIMALS:
-        assert set(re.findall(rf"The {animal} likes (\w+)", text)) == {things}
-        assert set(re.findall(rf"The {animal} lives by the (\w+)", text)) == {home}
-    stories = text.strip("\n").split("\n\nThe ")
-    assert len(set(stories)) > 0.95 * STORIES
-
-
-def test_a_file(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo \xc3\xa9")
-    assert read_text(tmp_path / "a.txt") == "one\ntwo é" == read_text(str(tmp_path / "a.txt"))
-
-
-def test_a_folder_in_order(tmp_path):
-    files = {
-        "b.txt": "b",
-        "a/z.md": "az\n",
-        "a/b/c.txt": "abc",
-        "c.txt": "",
-        ".hidden/x": "x",
-        ".DS_Store": "y",
-        "B.txt": "B",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "a" / "round").symlink_to(tmp_path)  # a circle
-    os.mkfifo(tmp_path / "pipe")  # nobody writes: reading it would block
-    assert read_text(tmp_path) == "B\nabc\naz\nb\n"
-
-
-def test_errors_name_the_file(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "picture.png").write_bytes(b"\x89PNG\r\n")
-    wrong = {
-        "in/picture.png cannot be read as UTF-8 text: 'utf-8' codec": tmp_path / "in",
-        "cannot be read as UTF-8 text: [Errno 2] No such file": tmp_path / "no",
-    }
-    for rule, path in wrong.items():
-        with pytest.raises(TTKitError) as caught:
-            read_text(path)
-        assert rule in str(caught.value) and "\n  try: " in str(caught.value)
 
 
 def counted(length=1000, sequence_length=8, stride=1):
@@ -133,11 +78,6 @@ def test_shuffled_works_place_by_place(count, places, seed):
     )
 
 
-def test_short_shuffles_come_in_all_orders():
-    orders = [tuple(shuffled(np.arange(4), 4, str(seed)).tolist()) for seed in range(2400)]
-    assert len(set(orders)) == 24
-
-
 def test_the_same_batches_on_every_machine():
     """Losses that a lesson prints depend on these numbers: a change of them is a break."""
     batches = Batches(counted(5000, 16), 32, seed=42)
@@ -170,12 +110,6 @@ def test_an_epoch_has_each_window_at_most_once(length, batch_size, seed):
         assert len(set(firsts.tolist())) == firsts.size == len(batches) * batches.batch_size
 
 
-def test_epochs_and_seeds_differ():
-    batches = Batches(counted(), 8, seed=1)
-    assert not (batches.batch(0)[0] == batches.batch(len(batches))[0]).all()
-    assert not (batches.batch(0)[0] == Batches(counted(), 8, seed=2).batch(0)[0]).all()
-
-
 @given(
     st.sampled_from([1, 2, 3, 4]),
     st.sampled_from([1, 2, 5]),
@@ -195,12 +129,6 @@ def test_ranks_and_micro_batches_make_up_the_global_batch(world, inner, micro_ba
     assert (np.concatenate([each[1] for each in whole]) == y).all()
 
 
-def test_any_step_at_any_time():
-    there, back = Batches(counted(), 8), Batches(counted(), 8)
-    forth = [there.batch(step)[0] for step in range(300)]
-    assert all((back.batch(step)[0] == forth[step]).all() for step in reversed(range(300)))
-
-
 def test_validation_is_apart_and_in_order():
     training, validation = counted(1000, 9).split(0.2)
     assert training.ids.max() < validation.ids.min() and len(training) == 791
@@ -211,14 +139,8 @@ def test_validation_is_apart_and_in_order():
 
 
 WRONG = {
-    "8 ids are too few: a window with its targets takes 9": lambda: counted(8, 8),
-    "5 ids are too few: a window with its targets takes 9": lambda: counted().split(0.005),
-    "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: (
-        Batches(counted(20), 13)
-    ),
-    "the rows of a batch 10 is not divisible by the number of parts 4: 10 % 4 = 2": lambda: Batches(
-        counted(), 10
-    ).part(0, 4),
+    "0 windows of 8 tokens do not fill one batch": lambda: Batches(counted(8, 8), 1),
+    "12 windows of 8 tokens do not fill one batch": lambda: Batches(counted(20), 13),
     "the rows of a batch 5 is not divisible by the number of parts 2: 5 % 2 = 1": lambda: (
         Batches(counted(), 10).part(1, 2).batch(0, 0, 2)
     ),
@@ -227,6 +149,6 @@ WRONG = {
 
 @pytest.mark.parametrize("rule", WRONG)
 def test_errors(rule):
-    with pytest.raises((TTKitError, ValueError, TypeError)) as caught:
+    with pytest.raises(TTKitError) as caught:
         WRONG[rule]()
     assert rule in str(caught.value) and "\n  try: " in str(caught.value)

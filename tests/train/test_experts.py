@@ -2,27 +2,25 @@
 and against one device on every mesh, and a trainer's run on any layout.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, backward, different, filled, opened, run, wrong
+from train.runs import Case, Form, backward, different, filled, opened, run, small, wrong
 from train.test_pipeline import differences_between
 from train.tiny import TEXT, tiny, weights
 
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import Trainer
-from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
     MultihostConfig,
-    TransformerConfig,
 )
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
@@ -30,19 +28,7 @@ from ttkit.train.run import optimizers
 from ttkit.train.run.pipeline import PipelineTrainer
 
 ONE = Form()
-SMALL = TransformerConfig(
-    num_heads=4,
-    num_groups=4,
-    embedding_dim=32,
-    dropout_prob=0.0,
-    num_blocks=2,
-    vocab_size=70,
-    max_sequence_length=16,
-    intermediate_dim=64,
-    num_experts=8,
-    capacity_factor=1.0,
-    balance_loss=0.3,
-)
+SMALL = small(intermediate_dim=64, num_experts=8, capacity_factor=1.0, balance_loss=0.3)
 
 
 def case(kind="gpt2", form=ONE, length=12, **changes):
@@ -68,7 +54,7 @@ def routed(probs, k, size):
         return ttkit.to_numpy(chosen)[:, 0], ttkit.to_numpy(found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_places_in_the_order_of_tokens(data):
     """No place has two tokens, none is beyond the capacity, and the first tokens have them; equal
@@ -90,19 +76,6 @@ def test_places_in_the_order_of_tokens(data):
     assert (place == queue - 1)[found.sum(-1) > 0].all()
 
 
-@given(
-    st.integers(1, 64),
-    st.integers(1, 64),
-    st.sampled_from([0.5, 1.0, 1.25, 2.0]),
-    st.integers(1, 4),
-)
-def test_capacity_is_the_even_share_times_the_factor(count, length, factor, k):
-    config = replace(SMALL, num_experts=count, capacity_factor=factor, experts_per_token=k)
-    found = experts.capacity(config, length)
-    assert 1 <= found <= length
-    assert found == length or found - 1 < factor * k * length / count <= found
-
-
 def test_no_token_depends_on_a_later_one():
     given = case(experts_per_token=2, capacity_factor=0.5)
     ids = given.tokens()[0].reshape(-1, 1, 1, given.length)
@@ -122,8 +95,7 @@ def test_no_token_depends_on_a_later_one():
 
 # ---------------------------------------------------------------- one device
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@pytest.mark.parametrize("k", [1, 2, 8])
-@pytest.mark.parametrize("factor", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize(("k", "factor"), [(1, 0.5), (2, 1.0), (3, 8.0), (8, 1.0)])
 def test_one_device_has_torchs_loss_and_gradients(torch, kind, k, factor):
     """Every token through every expert in float64, with and without dropped choices."""
     from train import oracle
@@ -133,38 +105,6 @@ def test_one_device_has_torchs_loss_and_gradients(torch, kind, k, factor):
     right = oracle.loss_and_gradients(given.config, values, *given.tokens()[:, 0])
     assert not different(loss, right[0])
     assert [name for name in gradients if different(gradients[name], right[1][name])] == []
-
-
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("factor", [0.5, 8.0])
-def test_a_layer_against_loops(k, factor):
-    """The same in NumPy, for one layer's outputs and its balance loss, without torch."""
-    config = replace(SMALL, experts_per_token=k, capacity_factor=factor)
-    generator = np.random.default_rng(3)
-    x = generator.normal(size=(2, 1, 12, 32)).astype(np.float32)
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
-        layer = experts.Experts(config, 64, Layout().on(mesh))
-        layer.init_weights(0)
-        w = {name: p.gather().astype(np.float64) for name, p in layer.parameters().items()}
-        have = ttkit.to_numpy(layer(Tensor(layer.layout.place(x))).get_value())
-        balance = float(ttkit.to_numpy(layer.balance).ravel()[0])
-    want, total, places = np.zeros(x.shape), 0.0, math.ceil(factor * k * 12 / 8)
-    for b in range(2):
-        scores = np.exp(x[b, 0] @ w["router.weight"][0, 0].T)
-        probs = scores / scores.sum(-1, keepdims=True)
-        taken = np.zeros(8)
-        for s in range(12):
-            best = np.argsort(-probs[s])[:k]
-            whole = probs[s, best].sum() if k > 1 else 1
-            for e in best:
-                taken[e] += 1
-                if taken[e] <= places:
-                    h = w["up"][0, e] @ x[b, 0, s]
-                    h *= 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
-                    want[b, 0, s] += probs[s, e] / whole * (w["down"][0, e] @ h)
-        total += 0.3 * 8 * (taken / (12 * k) * probs.mean(0)).sum() / 2
-    assert not different(have, want)
-    assert balance == pytest.approx(total, rel=1e-5)
 
 
 def test_the_balance_loss_counts_once_and_in_training_only():
@@ -191,9 +131,9 @@ def test_the_balance_loss_counts_once_and_in_training_only():
 
 
 # ---------------------------------------------------------------- meshes
-EP = [Form((1, 2), 1, ep=True), Form((1, 4), 1, ep=True), Form((8, 1), 0, ep=True)]
-EP += [Form((2, 4), 0, 1, ep=True), Form((4, 2), 0, 1, ep=True), Form((2, 4), 1, 0, ep=True)]
-OTHERS = [Form((1, 4), 1), Form((2, 2), 0, 1), Form((1, 4), None, 1)]
+EP = [Form((8, 1), 0, ep=True), Form((1, 4), 1, ep=True)]
+EP += [Form((4, 2), 0, 1, ep=True), Form((2, 4), 1, 0, ep=True)]
+OTHERS = [Form((2, 2), 0, 1), Form((1, 4), None, 1)]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -221,18 +161,13 @@ def test_bfloat16_loosely():
     assert not different(losses.mean(), loss, rtol=0.02)
 
 
-def test_on_a_galaxy():
-    given = replace(case("llama", Form((8, 4), 0, 1, ep=True)), batch=1)
-    assert wrong(given, one(given)[:2]) == [[]]
-
-
 def test_with_the_sequence_shared_between_the_layers():
     form = Form((2, 2), 0, 1, ep=True, sequence_parallel=True)
     given = case("llama", form, length=64, max_sequence_length=64)
     assert wrong(given, one(given)[:2]) == [[]]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.data())
 def test_every_gradient_of_random_mixtures(data):
     tp, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
@@ -336,8 +271,7 @@ def test_a_pipelines_stages_have_their_balance_losses(alone, form):
     ("changes", "form", "text"),
     [
         ({"num_experts": 6}, Form((1, 4), 1, ep=True), "num_experts 6 is not divisible by the DDP"),
-        ({"num_experts": 0}, Form((1, 4), 1, ep=True), "num_experts is 0: the model has none"),
-        ({"experts_per_token": 9}, Form(), "experts_per_token 9 is more than num_experts 8"),
+        ({}, Form((1, 4), cp_axis=1), "share its experts' places, and 4 chips have a part"),
         ({"intermediate_dim": 30}, Form((1, 4), None, 1), "intermediate_dim must be divisible"),
     ],
 )
@@ -348,20 +282,6 @@ def test_models_that_do_not_fit(changes, form, text):
     assert "\n  try: " in str(error.value)
 
 
-def test_text_is_the_same_on_every_layout():
-    texts = []
-    for form in ("one", "EP4", "EP2xTP2"):
-        with Trainer(mixture(form), text=TEXT) as trainer:
-            trainer.fit(2, show=False)
-            texts.append(trainer.sample("the ", 8, temperature=0))
-    assert texts[0] == texts[1] == texts[2]
-
-
-def test_context_parallelism_is_refused():
-    with pytest.raises(TTKitError, match=r"share its experts' places, and 4 chips have a part"):
-        create_model(SMALL, Layout(cp=4))
-
-
 def test_the_linter_knows_the_keys(tmp_path):
     text = "transformer_config: {num_experts: 6, experts_per_token: 2, capacity_factor: 1.5}\n"
     text += "device_config: {enable_ddp: true, mesh_shape: [1, 4]}\nlayout: {expert_parallel: true}"
@@ -369,12 +289,3 @@ def test_the_linter_knows_the_keys(tmp_path):
     (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
     assert "num_experts 6 is not divisible by the DDP size 4" in finding.message
     assert finding.line == 1
-    for key in (
-        "num_experts: -1",
-        "experts_per_token: 0",
-        "capacity_factor: 0",
-        "balance_loss: -1",
-    ):
-        (tmp_path / "train.yaml").write_text(f"transformer_config: {{{key}}}")
-        (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
-        assert finding.severity == "error", key

@@ -1,11 +1,12 @@
 """Text from a model: the cache changes nothing, nor does the mesh, nor who else is in the batch."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from train.runs import Form, opened
-from train.tiny import MODEL, trainer
+from train.tiny import MODEL
 
 from ttkit import TTKitError
 from ttkit.train import Sampler, generate, no_grad
@@ -21,14 +22,9 @@ KINDS = {
         "num_groups": 2,
         "rope_scaling": RopeScaling(8.0, 4.0, 1.0, 8),
     },
+    "experts": {"num_experts": 4, "capacity_factor": 8.0},
 }
-FORMS = [
-    Form((1, 1)),
-    Form((1, 2), None, 1),
-    Form((4, 1), 0),
-    Form((2, 2), 0, 1),
-    Form((2, 2), 1, 0),
-]
+FORMS = [Form((1, 1)), Form((4, 1), 0), Form((4, 2), 0, 1), Form((2, 2), 1, 0)]
 
 
 def model_on(mesh, form=FORMS[0], kind="gpt2"):
@@ -54,6 +50,7 @@ def recomputed(model, text):
 PROMPTS = [[5, 60, 2], [9], [69, 0, 1, 33, 7], [11, 12]]
 
 
+@functools.cache
 def greedy(kind):
     """What one device says after each prompt, by recomputing everything for each token."""
     with opened(FORMS[0]) as mesh:
@@ -117,25 +114,9 @@ def test_the_seed_decides():
 def test_errors():
     with opened(FORMS[0]) as mesh:
         sampler = Sampler(model_on(mesh), 2)
-        for prompts in ([[1]], [[1], []], [[1], [2], [3]]):
-            with pytest.raises(
-                TTKitError, match=r"prompts of .* tokens for 2 sequences\n  try: 2 prompts"
-            ):
-                generate(sampler, prompts, 3)
         with pytest.raises(
             TTKitError,
             match=r"3 tokens and 15 new ones, less the last, need 17 positions of 16\n  try: a shorter prompt or fewer new tokens",
         ):
             generate(sampler, [[1, 2, 3], [1]], 15)
         assert [len(text) for text in generate(sampler, [[1, 2, 3], [1]], 14)] == [17, 15]
-
-
-def test_a_trainer_samples_on_every_mesh():
-    output = set()
-    for form in ("one", "DP4", "TP4", "DP2xTP2"):
-        with trainer(form) as run:
-            run.fit(3, show=False)
-            output.add(run.sample("The fox", 8, temperature=0.8, top_k=5, seed=1))
-            run.step()
-            assert run.model.training  # dropout is back
-    assert len(output) == 1 and output.pop().startswith("The fox")

@@ -2,27 +2,24 @@
 the run goes on from its checkpoint.
 """
 
-import importlib.util
-import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
-from started import TTKIT_RUN
+from started import launched
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import MultihostConfig
-from ttkit.train.run.hierarchy import HierarchicalTrainer, role_of
+from ttkit.train.run.hierarchy import HierarchicalTrainer, name_of_role, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
 SMALL = replace(MODEL, num_blocks=2)
 WITHIN_S = 120
 GUIDE = """
@@ -48,35 +45,8 @@ def write(folder, run, workers, **changes):
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
-def start(tiers, workers, program, environment=None):
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
-    command = [
-        *TTKIT_RUN,
-        "--bare",
-        "-n",
-        str(workers + tiers - 1),
-        sys.executable,
-        "-m",
-        "mpi4py",
-        *map(str, program),
-    ]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, **(environment or {})},
-    )
-
-
 def check_run(folder, tiers, workers, run):
-    done = start(
-        tiers,
-        workers,
-        [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)],
-    )
+    done = launched(workers + tiers - 1, EXAMPLE, "-c", write(folder, run, workers))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
     assert (
@@ -87,7 +57,7 @@ def check_run(folder, tiers, workers, run):
 
 
 CASES = [
-    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=5, sockets="fabric")),
+    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=3, sockets="fabric")),
     (
         2,
         1,
@@ -97,7 +67,7 @@ CASES = [
             model=replace(SMALL, weight_tying="enabled"),
             optimizer="AdamW",
             clip=0.5,
-            steps=5,
+            steps=3,
         ),
     ),
 ]
@@ -120,19 +90,14 @@ def test_the_numbers_are_those_of_one_device_with_up_to_four_workers(tmp_path, t
     check_run(tmp_path, tiers, workers, run)
 
 
-DOOMED = Run(micro_batches=2, batch=8, model=SMALL, steps=40)
+DOOMED = Run(micro_batches=2, batch=8, model=SMALL, steps=16)
 
 
 def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
     """Run until a rank gets a signal; what was printed. Everyone must be gone in time."""
-    workers = 2
-    path = write(folder, DOOMED, workers, model_save_interval=4)
-    done = start(
-        tiers,
-        workers,
-        [ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds],
-        environment,
-    )
+    path = write(folder, DOOMED, 2, model_save_interval=4)
+    doomed = ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds
+    done = launched(tiers + 1, *doomed, **(environment or {}))
     took = time.time() - float((folder / "when").read_text())
     assert done.returncode != 0 and took < WITHIN_S, (
         f"{took:.1f} s, {done.returncode}: {done.stdout}{done.stderr}"
@@ -141,11 +106,7 @@ def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
 
 
 def check_killed(folder, tiers, rank, seconds):
-    roles = (
-        ["worker", "worker", "aggregator_optimizer"]
-        if tiers == 2
-        else ["worker", "worker", "aggregator", "optimizer"]
-    )
+    roles = [name_of_role(each, tiers + 1, 2) for each in range(tiers + 1)]
     output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
     epitaph = output.partition("ttkit run: ")[2]
     assert (
@@ -153,16 +114,12 @@ def check_killed(folder, tiers, rank, seconds):
         and "signal 9" in epitaph
         and f"{roles[rank]}" in epitaph
     ), output
-    done = start(
-        tiers,
-        2,
-        [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"],
-    )
+    done = launched(tiers + 1, EXAMPLE, "-c", folder / "config.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(DOOMED, saved(folder / "checkpoints")) == []
 
 
-@pytest.mark.parametrize(("tiers", "rank", "seconds"), [(3, 1, 0.11), (3, 2, 0.03), (2, 2, 0.07)])
+@pytest.mark.parametrize(("tiers", "rank", "seconds"), [(3, 2, 0.03)])
 def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(tmp_path, tiers, rank, seconds):
     check_killed(tmp_path, tiers, rank, seconds)
 
@@ -176,8 +133,8 @@ def test_ranks_that_are_killed_at_any_moment(tmp_path, seed):
 
 
 def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
-    output = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
-    assert "of rank 1, worker: nothing came in 15 s" in output, output
+    output = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "8"})
+    assert "of rank 1, worker: nothing came in 8 s" in output, output
 
 
 @pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2)])

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ttkit import TTKitError
-from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
     DeviceConfig,
@@ -73,13 +72,6 @@ def test_to_a_configuration_and_back(layout, shape):
     )
     back = Layout.of(layout.to_settings(start, shape))
     assert replace(back, axes=None) == layout
-
-
-def test_the_guides_run():
-    flagship = read_settings(ROOT / "configs/training/training_llama8b_tp_ddp_galaxy.yaml")
-    layout = Layout.of(flagship)
-    assert (layout.dp, layout.tp, layout.chips) == (4, 8, 32)
-    assert str(replace(layout, zero=1)).startswith("DP4 TP8 ZeRO-1")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ first weights, batches and optimizer.
 `python -m pytest tests/train/test_learns.py -m long -s` prints the losses of the long run.
 """
 
-import time
-
 import numpy as np
 import pytest
 from train.tiny import DEVICES, tiny
@@ -21,15 +19,15 @@ from train import oracle
 
 SHORT = {
     "model": {
-        "num_blocks": 2,
+        "num_blocks": 1,
         "max_sequence_length": 32,
         "embedding_dim": 32,
         "intermediate_dim": None,
     },
     "batch_size": 8,
-    "max_steps": 60,
+    "max_steps": 30,
     "learning_rate": 1e-2,
-    "eval_every": 20,
+    "eval_every": 15,
 }
 # ttml's default shape, but with heads for four chips; some minutes for each form on two cores
 LONG = {
@@ -45,7 +43,7 @@ LONG = {
     "learning_rate": 3e-4,
     "eval_every": 150,
 }
-FORMS = DEVICES | {"DP2xTP4": DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)}
+FORMS = {"one": DEVICES["one"], "DP2xTP4": DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)}
 
 
 def ours(form, **options):
@@ -94,33 +92,18 @@ def of_torch(**options):
         ) / count
 
 
-def apart(curve, other):
-    """How far two curves are from each other, in parts of the second one."""
-    return float(np.abs(curve / other - 1).max())
-
-
 @pytest.mark.parametrize(
     "options, within, fallen",
     [(SHORT, 1e-4, 0.75), pytest.param(LONG, 1e-2, 0.4, marks=pytest.mark.long)],
     ids=["short", "long"],
 )
 def test_it_learns_what_torch_learns_on_every_mesh(options, within, fallen):
-    start = time.perf_counter()
     curve, held_out = of_torch(**options)
-    print(
-        f"\ntorch: loss {curve[0]:.4f} to {curve[-1]:.4f}, validation {held_out:.5f}, "
-        f"{time.perf_counter() - start:.0f} s",
-        flush=True,
-    )
     assert curve[-5:].mean() < fallen * curve[0]
-    for form in FORMS:
-        start = time.perf_counter()
+    for form in FORMS if options is SHORT else DEVICES:
         losses, validation = ours(form, **options)
-        far = apart(losses, curve)
+        far = float(np.abs(losses / curve - 1).max())
         print(
-            f"{form}: loss {losses[0]:.4f} to {losses[-1]:.4f}, validation {validation:.5f} "
-            f"({validation / held_out - 1:+.1e}), "
-            f"losses at most {far:.1e} from torch's, {time.perf_counter() - start:.0f} s",
-            flush=True,
+            f"{form}: validation {validation:.5f}, torch's {held_out:.5f}, at most {far:.1e} apart"
         )
         assert abs(validation / held_out - 1) < within and far < within

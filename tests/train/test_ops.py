@@ -12,8 +12,7 @@ from formulas import attention, gradients, tolerance
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.attention import Attention
@@ -31,13 +30,10 @@ CASES = {
     "add a row": (operator.add, np.add, [(2, 1, 5, 7), (1, 1, 1, 7)]),
     "add to a row": (operator.add, np.add, [(1, 1, 1, 7), (2, 3, 5, 7)]),
     "add of fewer dimensions": (operator.add, np.add, [(2, 1, 5, 7), (5, 7)]),
-    "add a column and a row": (operator.add, np.add, [(2, 1, 5, 1), (1, 1, 1, 7)]),
     "add a number": (lambda x: operator.add(x, 2.5), lambda x: x + 2.5, [(3, 5)]),
     "sub": (operator.sub, np.subtract, [(2, 1, 5, 7), (2, 1, 5, 7)]),
-    "sub a row": (operator.sub, np.subtract, [(2, 1, 5, 7), (1, 1, 1, 7)]),
     "sub a number": (lambda x: operator.sub(x, 2.5), lambda x: x - 2.5, [(3, 5)]),
     "mul": (operator.mul, np.multiply, [(2, 1, 33, 7), (2, 1, 33, 7)]),
-    "mul by a column": (operator.mul, np.multiply, [(2, 1, 5, 7), (2, 1, 5, 1)]),
     "mul by one element": (operator.mul, np.multiply, [(1, 1, 1, 1), (2, 3, 5, 7)]),
     "mul by a number": (lambda x: operator.mul(x, -2.5), lambda x: x * -2.5, [(3, 5)]),
     "matmul": (operator.matmul, np.matmul, [(2, 3, 5, 7), (2, 3, 7, 33)]),

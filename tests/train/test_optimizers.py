@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Form, different, expected_parts, opened, parts
+from train.runs import Form, compared, different, opened
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TrainingConfig
-from ttkit.train.model.parameter import Parameter, constant
+from ttkit.train.model.modules import Parameter, constant
 from ttkit.train.run.optimizers import (
     SGD,
     AdamW,
@@ -32,36 +32,29 @@ SHAPES = {
     "copied": ((1, 1, 1, 7), None),
 }
 WIDE, TALL, ONE = Form((2, 3), 0, 1), Form((4, 1), None, 0), Form()
-SETTINGS = {
-    "sgd": (SGD, SGDConfig.make(0.1), formulas.sgd, {}),
-    "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), formulas.sgd, {"weight_decay": 0.3}),
-    "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), formulas.sgd, {"momentum": 0.9}),
-    "sgd, dampening": (
-        SGD,
-        SGDConfig.make(0.1, 0.9, 0.4, 0.1),
-        formulas.sgd,
-        {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1},
-    ),
-    "sgd, nesterov": (
-        SGD,
-        SGDConfig.make(0.1, 0.9, 0.0, 0.1, True),
-        formulas.sgd,
-        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
-    ),
-    "adamw": (AdamW, AdamWConfig.make(0.05), formulas.adamw, {"weight_decay": 0.01}),
-    "adamw, no decay": (
-        AdamW,
-        AdamWConfig.make(0.05, weight_decay=0.0),
-        formulas.adamw,
-        {"weight_decay": 0.0},
-    ),
-    "adamw, other betas": (
-        AdamW,
-        AdamWConfig.make(0.05, 0.8, 0.95, 1e-3, 0.2),
-        formulas.adamw,
-        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
-    ),
+
+
+def adamw(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+    return AdamWConfig.make(lr, *betas, eps, weight_decay)
+
+
+# Settings with the formula's names of their fields.
+SGDS = {
+    "sgd": {},
+    "sgd, decay": {"weight_decay": 0.3},
+    "sgd, momentum": {"momentum": 0.9},
+    "sgd, dampening": {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1},
+    "sgd, nesterov": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
 }
+ADAMS = {
+    "adamw": {"weight_decay": 0.01},
+    "adamw, no decay": {"weight_decay": 0.0},
+    "adamw, other betas": {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
+}
+SETTINGS = {
+    name: (SGD, SGDConfig.make(0.1, **how), formulas.sgd, how) for name, how in SGDS.items()
+}
+SETTINGS |= {name: (AdamW, adamw(0.05, **how), formulas.adamw, how) for name, how in ADAMS.items()}
 
 
 def placed(form, mesh, dtype=None):
@@ -94,29 +87,23 @@ def take(optimizer, parameters, steps):
         optimizer.step()
 
 
-@pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
+@pytest.mark.parametrize("form", [WIDE, TALL], ids=["2x3", "4x1"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_twenty_steps_of_the_formula(name, form):
+def test_steps_of_the_formula(name, form):
     ours, config, formula, options = SETTINGS[name]
-    grads, rates = (
-        [gradients(step) for step in range(20)],
-        [0.05 + 0.01 * (step % 3) for step in range(20)],
-    )
+    grads, rates = map(gradients, range(6)), [0.05 + 0.01 * (step % 3) for step in range(6)]
+    grads = [{key: grad.astype(np.float64) for key, grad in each.items()} for each in grads]
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         optimizer = ours(parameters, config)
-        take(optimizer, parameters, range(20))
+        take(optimizer, parameters, range(6))
         for i, (key, p) in enumerate(parameters.items()):
             first = values(i, SHAPES[key][0]).astype(np.float64)
-            want = formula(
-                first, [grad[key].astype(np.float64) for grad in grads], rates, **options
-            )
-            for have, (at, part) in zip(
-                parts(p.get_value()), expected_parts(p, form, want), strict=True
-            ):
-                near = formulas.tolerance(additions=20 * 8)  # a step has some eight operations
+            want = formula(first, [grad[key] for grad in grads], rates, **options)
+            for at, have, part in compared(p.get_value(), p, form, want):
+                near = formulas.tolerance(additions=6 * 8)  # a step has some eight operations
                 np.testing.assert_allclose(have, part, **near, err_msg=f"{key} at {at}")
-        assert optimizer.steps == 20 and optimizer.get_lr() == rates[-1]
+        assert optimizer.steps == 6 and optimizer.get_lr() == rates[-1]
 
 
 @pytest.mark.parametrize("there", [WIDE, ONE], ids=["2x3", "one"])
@@ -164,8 +151,7 @@ def test_the_state_goes_on_on_another_mesh(name, there):
 def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
     with pytest.raises(
-        TTKitError,
-        match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: ",
+        TTKitError, match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: "
     ):
         SGD(parameters, SGDConfig.make(0.1)).load_state_dict(
             {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}
@@ -219,28 +205,15 @@ def test_clipping(form, max_norm):
             p.set_grad(p.distribute(grads[name]))
         assert clip_grad_norm(parameters, max_norm) == pytest.approx(norm, rel=1e-6)
         for (name, p), clipped in zip(parameters.items(), wanted, strict=True):
-            for have, (at, want) in zip(
-                parts(p.get_grad()), expected_parts(p, form, clipped), strict=True
-            ):
+            for at, have, want in compared(p.get_grad(), p, form, clipped):
                 assert not different(have, want), (name, at)
 
 
-def test_clipping_without_gradients_and_with_one_that_is_not_finite(one):
-    parameters = placed(ONE, one)
-    assert clip_grad_norm(parameters, 1.0) == 0.0
-    for bad in (np.nan, np.inf):
-        parameters["rows"].set_grad(
-            parameters["rows"].distribute(np.full(SHAPES["rows"][0], bad, np.float32))
-        )
-        with pytest.raises(TTKitError, match=rf"the norm of the gradients is {bad}(.|\n)*try: "):
-            clip_grad_norm(parameters, 1.0)
-
-
-def test_clipping_keeps_the_type(one):
+def test_clipping_without_gradients_and_of_bfloat16(one):
     parameters = placed(ONE, one, ttnn.bfloat16)
+    assert clip_grad_norm(parameters, 1.0) == 0.0
     parameters["rows"].set_grad(parameters["rows"].distribute(values(0, SHAPES["rows"][0])))
-    norm = clip_grad_norm(parameters, 1.0)
-    grad = parameters["rows"].get_grad()
+    norm, grad = clip_grad_norm(parameters, 1.0), parameters["rows"].get_grad()
     assert grad.dtype == ttnn.bfloat16 and norm > 1
     assert np.linalg.norm(ttkit.to_numpy(grad)) == pytest.approx(1, rel=0.01)
 

@@ -2,7 +2,6 @@
 one mesh.
 """
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -11,13 +10,11 @@ import sys
 
 import numpy as np
 import pytest
-from started import TTKIT_RUN
+from started import launched
 from train.tiny import trainer, weights
 
 import ttkit
-from ttkit import ttnn
 from ttkit.train.config.settings import DeviceConfig
-from ttkit.train.parallel.ranks import of_rank_0
 from ttkit.train.run import checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -33,52 +30,24 @@ def run(tmp_path):
     """run(ranks, **options): what each rank found; with hosts=(rows, columns), on one mesh that
     they share.
     """
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
 
     def call(ranks, hosts=None, fails=False, **options):
-        place = ["-n", str(ranks)]
+        place = None
         if hosts:
-            (tmp_path / "mesh.textproto").write_text(
-                MESH.format(*options["form"]["mesh_shape"], *hosts)
-            )
-            bindings = [
-                {"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)
-            ]
-            (tmp_path / "bindings.yaml").write_text(
-                json.dumps(
-                    {
-                        "rank_bindings": bindings,
-                        "mesh_graph_desc_path": str(tmp_path / "mesh.textproto"),
-                    }
-                )
-            )
-            place = ["--rank-binding", str(tmp_path / "bindings.yaml")]
-        program = [
-            sys.executable,
-            "-m",
-            "mpi4py",
-            str(HERE / "ranks" / "training.py"),
-            json.dumps(options),
-        ]
-        done = subprocess.run(
-            [*TTKIT_RUN, *place, *program],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+            mesh, bindings = tmp_path / "mesh.textproto", tmp_path / "bindings.yaml"
+            mesh.write_text(MESH.format(*options["form"]["mesh_shape"], *hosts))
+            each = [{"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)]
+            given = {"rank_bindings": each, "mesh_graph_desc_path": str(mesh)}
+            bindings.write_text(json.dumps(given))
+            place = "--rank-binding", bindings
+        program = HERE / "ranks" / "training.py", json.dumps(options)
+        done = launched(ranks, *program, place=place)
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         if fails:
             return done.stdout + done.stderr
-        found = [
-            json.loads(line.partition("found ")[2])
-            for line in done.stdout.splitlines()
-            if "found " in line
-        ]
-        assert sorted(each["rank"] for each in found) == list(range(ranks)), (
-            done.stdout + done.stderr
-        )
+        lines = (line.partition("found ")[2] for line in done.stdout.splitlines())
+        found = [json.loads(line) for line in lines if line]
+        assert sorted(each["rank"] for each in found) == list(range(ranks)), done.stdout
         for each in found[1:]:  # they agree to the last bit
             assert (each["losses"], each["sums"], each["text"]) == (
                 found[0]["losses"],
@@ -122,30 +91,26 @@ OPTIONS = {
 }
 
 
+# AdamW and clipping do not see how long a gradient is; SGD does.
+SGD = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
+
+
 @pytest.mark.parametrize(
-    "ranks, form",
-    [(3, "one"), (2, "DP2xTP2"), (2, {"mesh_shape": (1, 2), "enable_tp": True})],
-    ids=str,
+    "ranks, form, options", [(3, "one", SGD), (2, "DP2xTP2", OPTIONS)], ids=["SGD", "AdamW"]
 )
-def test_a_mesh_each(run, ranks, form):
-    check(run(ranks, form=form, replicas=True, **OPTIONS), alone("one", 4, **OPTIONS))
-
-
-def test_gradients_are_averaged(run):
-    """AdamW and clipping do not see how long a gradient is; SGD does."""
-    sgd = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
-    found, wanted = run(3, form="one", replicas=True, **sgd), alone("one", 4, **sgd)
+def test_a_mesh_each(run, ranks, form, options):
+    found, wanted = run(ranks, form=form, replicas=True, **options), alone("one", 4, **options)
     check(found, wanted)
     assert wanted["losses"][0][0] - wanted["losses"][-1][0] > 0.01  # it has learned something
 
 
-def test_the_same_model_trained_three_times_is_refused(run):
+def test_the_same_model_trained_twice_is_refused(run):
     assert "each would train the same model on the same batches" in run(
-        3, fails=True, form="one", batch_size=12
+        2, fails=True, form="one", batch_size=12
     )
 
 
-@pytest.mark.parametrize("hosts, replicas", [(None, True), ((1, 2), False)])
+@pytest.mark.parametrize("hosts, replicas", [((1, 2), False)])
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, hosts, replicas, tmp_path):
     options = {
         "form": "TP4" if replicas else HYBRID,
@@ -172,15 +137,6 @@ def test_what_rank_0_cannot_do_stops_all(run, tmp_path):
     options = {"form": "one", "replicas": True, "checkpoint_dir": str(tmp_path / "run")}
     other = run(2, fails=True, **options, tokenizer_type="char")
     assert "its tokenizer_type is byte" in other
-    (tmp_path / "run" / "log.jsonl").unlink()
-    (tmp_path / "run" / "log.jsonl").mkdir()
-    assert "Is a directory" in run(2, fails=True, **options)
-
-
-def test_one_process_is_its_own_rank_0():
-    with pytest.raises(ZeroDivisionError):
-        of_rank_0(None, lambda: 1 / 0)
-    assert of_rank_0(None, lambda: ttnn.float32) is ttnn.float32
 
 
 ALONE = """

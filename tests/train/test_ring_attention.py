@@ -2,24 +2,21 @@
 
 import numpy as np
 import pytest
-from train.runs import Case, Form, different, opened, parts, run, wrong
+from train.runs import Case, Form, different, opened, parts, run, small, wrong
 from train.tiny import trainer
 
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.config.settings import DeviceConfig, Settings, TransformerConfig
 from ttkit.train.context import open_layout
 from ttkit.train.parallel.ring_attention import ring_attention_sdpa
 
 MESHES = {
-    "1x2": Form((1, 2), cp_axis=1),
     "1x8": Form((1, 8), cp_axis=1),
     "8x1": Form((8, 1), cp_axis=0),
-    "2x4, rows": Form((2, 4), cp_axis=0),
     "2x4, columns": Form((2, 4), cp_axis=1),
 }
 
@@ -83,17 +80,9 @@ def test_result_and_gradients_are_those_of_plain_attention(mesh, causal):
     assert faults(form, 64 * form.size(form.cp_axis), causal) == []
 
 
-@pytest.mark.parametrize(("heads", "groups"), [(3, 3), (6, 2), (4, 1)])
+@pytest.mark.parametrize(("heads", "groups"), [(3, 3), (4, 1)])
 def test_heads_share_keys(heads, groups):
     assert faults(MESHES["2x4, columns"], 512, True, heads=heads, groups=groups) == []
-
-
-MISTAKES = {
-    "left out": lambda shifted, value, axis: value,
-    "doubled": lambda shifted, value, axis: shifted(shifted(value, axis), axis),
-    "backward": lambda shifted, value, axis: shifted(value, axis, True),
-    "on the other axis": lambda shifted, value, axis: shifted(value, 1 - axis),
-}
 
 
 def test_causal_attention_costs_half():
@@ -112,8 +101,8 @@ def test_causal_attention_costs_half():
 
 
 def test_what_does_not_fit_is_refused():
-    with opened(MESHES["1x2"]) as mesh:
-        layout = MESHES["1x2"].layout(mesh)
+    with opened(MESHES["1x8"]) as mesh:
+        layout = MESHES["1x8"].layout(mesh)
         tensor = Tensor(layout.place(np.zeros((1, 4, 96, 32), np.float32)))
         words = "a chip's sequence 96 is not divisible by 2 chunks"
         with pytest.raises(TTKitError, match=words):
@@ -122,36 +111,24 @@ def test_what_does_not_fit_is_refused():
 
 # ------------------------------------------------------------ models
 def case(kind, form, **changes):
-    config = TransformerConfig(
-        **{
-            "model_type": kind,
-            "num_heads": 8,
-            "num_groups": 4,
-            "embedding_dim": 64,
-            "dropout_prob": 0.0,
-            "num_blocks": 2,
-            "vocab_size": 70,
-            "max_sequence_length": 64 * form.size(form.cp_axis),
-        }
-        | changes
-    )
-    return Case(config, form, length=64 * form.size(form.cp_axis))
+    length = 64 * form.size(form.cp_axis)
+    sizes = {"num_heads": 8, "embedding_dim": 64, "num_blocks": 1, "max_sequence_length": length}
+    return Case(small(kind, **(sizes | changes)), form, length=length)
 
 
 LAID = {
-    "cp": Form((1, 8), cp_axis=1),
-    "cp x tp": Form((2, 4), None, 1, 0),
-    "tp x cp": Form((2, 4), None, 0, 1),
-    "ddp x cp on a Galaxy": Form((8, 4), 0, None, 1),
-    "cp x copies": Form((2, 3), None, None, 0),
+    "cp": ("gpt2", Form((1, 4), cp_axis=1)),
+    "cp x tp": ("llama", Form((2, 4), None, 1, 0)),
+    "tp x cp": ("gpt2", Form((4, 2), None, 0, 1)),
+    "ddp x cp on a Galaxy": ("llama", Form((8, 2), 0, None, 1)),
+    "cp x copies": ("llama", Form((2, 3), None, None, 0)),
 }
 
 
 @pytest.mark.parametrize("runner_type", ["default", "memory_efficient"])
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("laid", LAID)
-def test_every_gradient_of_a_model_is_that_of_one_device(laid, kind, runner_type):
-    asked = case(kind, LAID[laid], runner_type=runner_type)
+def test_every_gradient_of_a_model_is_that_of_one_device(laid, runner_type):
+    asked = case(*LAID[laid], runner_type=runner_type)
     assert wrong(asked, run(asked.on_one_device())[:2]) == [[]]
 
 
@@ -164,7 +141,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["llama"])
 def test_training_is_that_of_one_chip(tmp_path, kind):
     """Losses, validation, what is sampled, and a checkpoint that the next layout opens."""
     model, found = {"max_sequence_length": 256, "model_type": kind}, {}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ttkit import Cluster, TTKitError
-from ttkit.train import AutoContext, Trainer
+from ttkit.train import Trainer
 from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
@@ -51,7 +51,6 @@ def trained(settings):
 
 DATA_AND_TENSOR = DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)
 WIDE = replace(MODEL, embedding_dim=128, max_sequence_length=128)  # in whole tiles
-BUCKETS = {"bucket_mb": 25}
 EXPERTS = {"expert_parallel": True}, replace(MODEL, num_experts=4)
 LINE = DeviceConfig((1, 4), enable_ddp=True)
 RING = DeviceConfig((2, 4), enable_cp=True, enable_tp=True)
@@ -59,8 +58,7 @@ GROUPS_OF_RINGS = DeviceConfig((2, 4), enable_ddp=True, enable_cp=True)
 LONG = replace(MODEL, max_sequence_length=256)
 LAYOUTS = {
     "t3000_2ranks": {
-        "data and tensor parallel": (DATA_AND_TENSOR, {}, MODEL),
-        "ZeRO 1": (DATA_AND_TENSOR, {"zero": 1}, WIDE),
+        "buckets": (DATA_AND_TENSOR, {"bucket_mb": 25}, MODEL),
         "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3, "sequence_parallel": True}, WIDE),
         "a ring between ranks": (RING, {}, WIDE),
         "a ring on each rank": (GROUPS_OF_RINGS, {}, LONG),
@@ -69,8 +67,6 @@ LAYOUTS = {
     "quietbox_4ranks": {
         "ZeRO 2": (LINE, {"zero": 2}, WIDE),
         "a ring of ranks": (DeviceConfig((1, 4), enable_cp=True), {}, LONG),
-        "buckets": (LINE, BUCKETS, MODEL),
-        "experts": (LINE, *EXPERTS),
     },
 }
 
@@ -98,18 +94,6 @@ def test_ranks_and_one_process_agree(ranks):
                 np.testing.assert_allclose(mine, wanted, atol=STEP / 10, err_msg=name)
 
 
-def test_a_trainer_that_is_refused_leaves_no_mesh_open():
-    with pytest.raises(TTKitError, match="num_heads must be divisible"):
-        Trainer(
-            Settings(
-                DeviceConfig((1, 4), enable_tp=True),
-                TRAINING,
-                transformer_config=replace(MODEL, num_heads=2),
-            )
-        )
-    assert not AutoContext.get_instance().is_device_open()
-
-
 def history(settings):
     """The losses of a run from its first step, which may have been in another process."""
     with Trainer(settings) as trainer:
@@ -124,17 +108,13 @@ def kill(pid, folder):
     os.kill(pid, signal.SIGKILL)
 
 
-KILLED = {
-    "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3}, WIDE),
-    "a ring between ranks": (RING, {}, WIDE),
-    "experts": (DATA_AND_TENSOR, *EXPERTS),
-}
+KILLED = {"ZeRO 3 and experts": (DATA_AND_TENSOR, {"zero": 3} | EXPERTS[0], EXPERTS[1])}
 
 
 @pytest.mark.parametrize("name", KILLED)
 def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(name, tmp_path):
     device, layout, model = KILLED[name]
-    how = replace(TRAINING, batch_size=8, max_steps=6, model_save_interval=1)
+    how = replace(TRAINING, batch_size=8, max_steps=4, model_save_interval=1)
     whole = Settings(device, how, transformer_config=model, layout=LayoutConfig(**layout))
     saved = replace(whole, training_config=replace(how, checkpoint_dir=str(tmp_path)))
     with Cluster("configs/t3000_2ranks") as cluster:
@@ -143,6 +123,6 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(name, tmp_path):
         threading.Thread(target=kill, args=(cluster.pid(1), tmp_path), daemon=True).start()
         with pytest.raises(TTKitError, match="rank 1 of 2 was killed by signal 9"):
             cluster.run(history, saved)
-        assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 6
+        assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 4
         cluster.restart()
         assert cluster.run(history, saved) == [wanted, wanted]

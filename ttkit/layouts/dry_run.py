@@ -19,12 +19,12 @@ from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.context import recording
 from ttkit.train.model.models import Block, Transformer, create_model
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer

@@ -25,7 +25,7 @@ from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
-from ttkit.train.model.parameter import tiled
+from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
 
 # Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.

@@ -11,12 +11,11 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Tensor
+from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import AutoContext, current_layout
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import Linear, Module
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Linear, Module, Parameter
 from ttkit.train.parallel import distributed
 from ttkit.train.run import optimizers
 from ttkit.train.run.optimizers import AdamW, Optimizer

@@ -1,26 +1,27 @@
-"""The state of which a training program has one: its device, its seed, its ranks, and which mesh
-axis each strategy takes.
+"""The state of which a training program has one: its device, its seed, its ranks and the sockets to
+them, and which mesh axis each strategy takes.
 
 Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context)."""
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from os import environ
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ttkit import backend
+from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train.config.axes import enabled, parallel_axes
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings
+from ttkit.train.config.settings import DeviceConfig, Settings, enabled, parallel_axes
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
+FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
 
 
 class DistributedContext:
@@ -33,19 +34,67 @@ class DistributedContext:
     """
 
     def __init__(self) -> None:
-        backend.load().init_distributed_context()
+        ttnn.init_distributed_context()
 
     def size(self) -> int:
         """How many ranks there are."""
-        return int(backend.load().distributed_context_get_size())
+        return int(ttnn.distributed_context_get_size())
 
     def rank(self) -> int:
         """The number of this rank."""
-        return int(backend.load().distributed_context_get_rank())
+        return int(ttnn.distributed_context_get_rank())
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        backend.load().distributed_context_barrier()
+        ttnn.distributed_context_barrier()
+
+
+def socket_config(
+    mesh: Any, memory: Any, to: Callable[[Any], Any] = lambda chip: chip, **ranks: int
+) -> Any:
+    """Return the configuration of sockets from each chip of a mesh to the chip at `to`: unless
+    given, the one at the same coordinate, on the mesh of another rank.
+    """
+
+    def core(chip: Any) -> Any:
+        return ttnn.MeshCoreCoord(chip, ttnn.CoreCoord(0, 0))
+
+    chips = ttnn.MeshCoordinateRange(mesh.shape)
+    joined = [ttnn.SocketConnection(core(chip), core(to(chip))) for chip in chips]
+    return ttnn.SocketConfig(joined, memory, **ranks)
+
+
+def sockets(mesh: Any, peer: int) -> dict[int, Any]:
+    """Return the sockets between the mesh of this rank and one of the same shape on another rank,
+    by the rank that sends: each chip is connected to the chip at its coordinate.
+
+    Both ranks must make their sockets in the same order."""
+    rank = int(ttnn.distributed_context_get_rank())
+    memory, found = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES), {}
+    for sender, receiver in sorted([(rank, peer), (peer, rank)]):
+        config = socket_config(mesh, memory, sender_rank=sender, receiver_rank=receiver)
+        found[sender] = ttnn.MeshSocket(mesh, config)
+    return found
+
+
+_kept = functools.cache(sockets)  # The tensors of ttml have one pair for all of them.
+
+
+class SocketManager:
+    """Sends tensors of ttml from rank to rank, between meshes of the same shape."""
+
+    def send(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> None:
+        """Send the values of a tensor, or its gradient."""
+        value = tensor.get_grad() if use_grad else tensor.get_value()
+        mine = int(ttnn.distributed_context_get_rank())
+        ttnn.experimental.send_async(value, _kept(value.device(), rank)[mine])
+
+    def recv(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> Any:
+        """Fill a tensor like the one that is sent with what arrives, and return it."""
+        like = ttnn.zeros_like(tensor.get_value())
+        value = ttnn.experimental.recv_async(like, _kept(like.device(), rank)[rank])[0]
+        (tensor.set_grad if use_grad else tensor.set_value)(value)
+        return tensor
 
 
 class SocketType(Enum):
@@ -96,7 +145,7 @@ class ParallelismContext:
         (None, 1)
     """
 
-    def __init__(self, device: Any, config: DistributedConfig):
+    def __init__(self, device: Any, config: DistributedConfig | DeviceConfig):
         self.layout = Layout(axes=parallel_axes(device.shape, enabled(config))).on(device)
 
     def __repr__(self) -> str:
@@ -204,26 +253,20 @@ class AutoContext:
                 attention needs.
 
         Raises:
-            TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what
+            TTKitError: a device is open; the shape is not the descriptor's; what
                 `ttnn.open_mesh_device` refuses.
         """
-        asked = f"open_device({mesh_shape!r})"
-        shape = (1, 1) if mesh_shape is None else tuple(mesh_shape)
-        if len(shape) != 2:
-            rule = "mesh_shape must be a list/tuple of 2 integers: [rows, cols]"
-            fail(asked, rule, "mesh_shape=[2, 4]")
+        asked, shape = f"open_device({mesh_shape!r})", tuple(mesh_shape or (1, 1))
         if self._device is not None:
             rule = "open_device was called after the device was created."
             fail(asked, rule, "close_device() first; get_device() alone opens one chip")
-        ttnn = backend.load()
         several = shape[0] * shape[1] > 1
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
-            ttnn.set_fabric_config(
-                ttnn.FabricConfig.FABRIC_2D
-                if ring or _several_meshes()
-                else ttnn.FabricConfig.FABRIC_1D
-            )
+            kinds = ttnn.FabricConfig
+            routed = ring or _several_meshes()
+            ttnn.set_fabric_config(kinds.FABRIC_2D if routed else kinds.FABRIC_1D)
+        self._own_fabric = own_fabric
         try:
             if several and not device_ids:
                 _check_shape(shape, asked)
@@ -231,10 +274,13 @@ class AutoContext:
                 ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or [])
             )
         except BaseException:
-            if own_fabric:
-                ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+            self._disable_fabric()
             raise
-        self._own_fabric = own_fabric
+
+    def _disable_fabric(self) -> None:
+        if self._own_fabric:
+            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+        self._own_fabric = False
 
     def is_device_open(self) -> bool:
         """Whether a device is open; `get_device` would open a single chip otherwise."""
@@ -250,28 +296,16 @@ class AutoContext:
         """Close the mesh and the fabric that `open_device` enabled; forget the parallelism
         context.
         """
-        if self._device is None:
-            return
-        ttnn = backend.load()
-        device, self._device = self._device, None
-        self._parallelism = None
-        ttnn.close_mesh_device(device)
-        if self._own_fabric:
-            ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-            self._own_fabric = False
+        if self._device is not None:
+            ttnn.close_mesh_device(self._device)
+            self._device = self._parallelism = None
+            self._disable_fabric()
 
     # ------------------------------------------------------------ ranks
     def initialize_distributed_context(self, *argv: str) -> None:
         """Connect to the other ranks; all ranks must call it.
 
-        The arguments are ttml's, for MPI, which needs none here.
-
-        Raises:
-            TTKitError: it was called before.
-        """
-        if self._ranks is not None:
-            cure = "call it once; get_distributed_context() returns it"
-            fail("initialize_distributed_context", "MPIContext is already initialized.", cure)
+        The arguments are ttml's, for MPI, which needs none here."""
         self._ranks = DistributedContext()
 
     def get_distributed_context(self) -> DistributedContext:
@@ -288,10 +322,8 @@ class AutoContext:
     def initialize_socket_manager(self, socket_type: SocketType) -> None:
         """Do nothing: the first tensor between two ranks makes their sockets."""
 
-    def get_socket_manager(self) -> Any:
+    def get_socket_manager(self) -> SocketManager:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.parallel.mesh_sockets import SocketManager
-
         return SocketManager()
 
     # ------------------------------------------------------------ gradients
@@ -307,7 +339,7 @@ class AutoContext:
         """Do nothing: `backward` frees what it has used."""
 
     # ------------------------------------------------------------ parallelism
-    def initialize_parallelism_context(self, config: DistributedConfig) -> None:
+    def initialize_parallelism_context(self, config: DistributedConfig | DeviceConfig) -> None:
         """Assign the axes of the open mesh to the strategies that are on.
 
         Args:
@@ -350,9 +382,8 @@ def current_layout() -> Layout:
     if there is one.
     """
     context = AutoContext.get_instance()
-    if context.is_parallelism_context_initialized():
-        return context.get_parallelism_context().layout
-    return Layout().on(context.get_device())
+    found = context._parallelism
+    return found.layout if found else Layout().on(context.get_device())
 
 
 def open_layout(settings: Settings) -> Layout:
@@ -361,8 +392,11 @@ def open_layout(settings: Settings) -> Layout:
     Raises:
         TTKitError: another mesh is open.
     """
-    context, device = AutoContext.get_instance(), settings.device_config
-    layout = Layout.of(settings)
+    context, device, layout = (
+        AutoContext.get_instance(),
+        settings.device_config,
+        Layout.of(settings),
+    )
     if not context.is_device_open():
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
     opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
@@ -371,20 +405,19 @@ def open_layout(settings: Settings) -> Layout:
         fail("Trainer", rule, "AutoContext.close_device() first")
     context.reset_parallelism_context()  # An earlier run may have made one with other axes.
     if layout.axes:
-        enabled = device.enable_ddp, device.enable_tp, device.enable_cp
-        context.initialize_parallelism_context(DistributedConfig(*enabled))
+        context.initialize_parallelism_context(device)
     return layout.on(context.get_device())
 
 
 def drives_whole(device: Any) -> bool:
     """Whether this process drives all chips of a mesh."""
     view = device.get_view()
-    return all(view.is_local(place) for place in backend.load().MeshCoordinateRange(device.shape))
+    return all(view.is_local(place) for place in ttnn.MeshCoordinateRange(device.shape))
 
 
 def _check_shape(shape: tuple[int, ...], asked: str) -> None:
     """Refuse a shape that does not fit the descriptor in use; warn of a transposed one."""
-    whole = tuple(backend.load()._ttnn.multi_device.SystemMeshDescriptor().shape())
+    whole = tuple(ttnn._ttnn.multi_device.SystemMeshDescriptor().shape())
     fits = any(all(n <= m for n, m in zip(shape, size)) for size in (whole, whole[::-1]))
     if environ.get(VARIABLE) and not fits:
         rule = (

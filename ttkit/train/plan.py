@@ -25,7 +25,7 @@ from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.parameter import Parameter, tiled
+from ttkit.train.model.modules import Parameter, tiled
 from ttkit.words import Tables, short
 
 MASTER_BYTES = 4  # A master weight is a float32 copy.

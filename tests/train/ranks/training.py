@@ -36,8 +36,7 @@ def on_step(record):
 
 
 with Trainer(
-    replace(tiny(form, **asked), distributed=Distributed(enabled=replicas)),
-    text=TEXT,
+    replace(tiny(form, **asked), distributed=Distributed(enabled=replicas)), text=TEXT
 ) as run:
     run.fit(steps, show=False, on_step=on_step)
     losses = [(record.loss, record.validation_loss or 0) for record in run.history]

@@ -1,1 +1,328 @@
-"""Gradients: tensors that record how they were computed, and the operations on them."""
+"""Reverse-mode differentiation over ttnn tensors: a tensor that records how it was computed, and
+the backward pass.
+
+Names are ttml's (ttml.autograd). It makes ttnn calls only, so it runs on cards as on the
+simulator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.backend import from_numpy, to_numpy
+from ttkit.errors import fail
+from ttkit.train.context import AutoContext, recording
+
+Value = Any  # A ttnn.Tensor of the simulator or of the real library.
+
+
+class Node(NamedTuple):
+    """One recorded operation: its inputs, and how the gradient of its result becomes one of each
+    input.
+    """
+
+    name: str
+    inputs: Sequence[Tensor]
+    backward: Callable[[Value], Sequence[Value | None]]
+
+
+# This node replaces one that a backward pass has used and freed.
+FREED = Node("an operation that backward has freed", (), lambda grad: ())
+
+
+class Values(np.ndarray):
+    """An array of one number in any shape; NumPy 2.4 converts none with dimensions to `float`."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+
+class Tensor:
+    """A ttnn tensor in a computation that can be differentiated.
+
+    Operands of + - * may differ where a dimension is 1; the other operand may be a number.
+
+    Args:
+        value: the ttnn tensor, on a mesh.
+        requires_grad: accumulate a gradient here in `backward`.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 1))
+        >>> w = Tensor.from_numpy(np.float32([[3.0]]), device=mesh)
+        >>> (w * w).backward()
+        >>> float(to_numpy(w.get_grad())[0, 0])
+        6.0
+        >>> ttnn.close_mesh_device(mesh)
+    """
+
+    __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
+
+    def __init__(self, value: Value, requires_grad: bool = True):
+        self._value, self._requires_grad = value, requires_grad
+        self._grad: Value | None = None
+        self._node: Node | None = None
+
+    @classmethod
+    def from_numpy(
+        cls,
+        array: np.ndarray,
+        layout: Any = None,
+        new_type: Any = None,
+        mapper: Any = None,
+        *,
+        device: Any = None,
+        requires_grad: bool = True,
+    ) -> Tensor:
+        """Make a tensor of an array [any shape], tiled unless `layout` is given.
+
+        Args:
+            device: that of the AutoContext unless it is given; one chip is opened if none is open.
+        """
+        value = from_numpy(
+            array,
+            dtype=new_type,
+            layout=layout or ttnn.TILE_LAYOUT,
+            device=device or AutoContext.get_instance().get_device(),
+            mesh_mapper=mapper,
+        )
+        return cls(value, requires_grad)
+
+    def to_numpy(self, new_type: Any = None, composer: Any = None) -> np.ndarray:
+        """Return the values, joined by `composer` if there are several shards."""
+        value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
+        return to_numpy(value, mesh_composer=composer).view(Values)
+
+    def get_value(self) -> Value:
+        """The ttnn tensor."""
+        return self._value
+
+    def full(self) -> Value:
+        """The ttnn tensor that operations compute with; see `Parameter.full`."""
+        return self._value
+
+    def set_value(self, value: Value) -> None:
+        """Replace the ttnn tensor, as an optimizer does."""
+        self._value = value
+
+    def get_shard(self) -> Value:
+        """Return what an optimizer updates: all of it, where nothing is sharded."""
+        return self.get_value()
+
+    def set_shard(self, value: Value) -> None:
+        """Replace what an optimizer updates."""
+        self.set_value(value)
+
+    def shape(self) -> list[int]:
+        """The shape on one device."""
+        return list(self.get_value().shape)
+
+    def get_requires_grad(self) -> bool:
+        """Whether `backward` accumulates a gradient here."""
+        return self._requires_grad
+
+    def set_requires_grad(self, requires_grad: bool) -> None:
+        """Choose whether `backward` accumulates a gradient here."""
+        self._requires_grad = requires_grad
+
+    def get_grad(self) -> Value | None:
+        """The gradient accumulated so far, of the value's shape, or None."""
+        return self._grad
+
+    def set_grad(self, grad: Value | None) -> None:
+        """Replace the gradient; None forgets it."""
+        self._grad = grad
+
+    def add_grad(self, grad: Value) -> None:
+        """Add to the gradient accumulated so far."""
+        self.set_grad(grad if self._grad is None else ttnn.add(self._grad, grad))
+
+    def is_grad_initialized(self) -> bool:
+        """Whether there is a gradient."""
+        return self._grad is not None
+
+    def backward(self, retain_graph: bool = False) -> None:
+        """Add the gradient of this tensor's sum to every tensor that it depends on and that
+        requires one.
+
+        Args:
+            retain_graph: keep what was recorded, for another backward.
+
+        Raises:
+            TTKitError: nothing was recorded, or it was freed already.
+        """
+        if self._node is None or self._node is FREED:
+            rule = (
+                "nothing that it was made from was recorded: it was made under no_grad, "
+                "of tensors without gradients, or its backward ran already"
+            )
+            cure = "compute it again, or backward(retain_graph=True) the first time"
+            fail("Tensor.backward", rule, cure)
+        seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
+        self._grad = None
+        _propagate(self, seed, retain_graph)
+
+    def __add__(self, other: Tensor | float) -> Tensor:
+        inputs, y = self._with(other)
+        value = ttnn.add(self.full(), y)
+        return recorded("add", value, inputs, lambda grad: [back_to(each, grad) for each in inputs])
+
+    def _with(self, other: Tensor | float) -> tuple[list[Tensor], Value | float]:
+        """Return the operands that gradients go to, and the other operand's value."""
+        if isinstance(other, Tensor):
+            return [self, other], other.full()
+        return [self], other
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self + other * -1
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        x, (inputs, y) = self.full(), self._with(other)
+
+        def backward(grad: Value) -> list[Value | None]:
+            return [
+                back_to(each, ttnn.multiply(grad, factor)) if each._requires_grad else None
+                for each, factor in zip(inputs, (y, x))
+            ]
+
+        return recorded("mul", ttnn.multiply(x, y), inputs, backward)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """The product over the last two dimensions; a leading dimension of `other` may be 1."""
+        x, y = self.full(), other.full()
+
+        def backward(grad: Value) -> list[Value | None]:
+            dx = dy = None
+            if self._requires_grad:
+                dx = back_to(self, ttnn.matmul(grad, y, transpose_b=True))
+            if other._requires_grad:
+                dy = back_to(other, ttnn.matmul(x, grad, transpose_a=True))
+            return [dx, dy]
+
+        return recorded("matmul", ttnn.matmul(x, y), [self, other], backward)
+
+    def __repr__(self) -> str:
+        made = f", made by {self._node.name}" if self._node else ""
+        grad = "there" if self._grad is not None else "none"
+        return f"autograd.Tensor(shape={self.shape()}{made}, gradient {grad})"
+
+
+def back_to(tensor: Tensor, grad: Value) -> Value:
+    """Return a gradient in the shape of its operand: summed over the dimensions along which the
+    operand was repeated.
+    """
+    own = tensor.shape()
+    shape = [1] * (len(grad.shape) - len(own)) + own
+    repeated = [i for i, (got, had) in enumerate(zip(grad.shape, shape)) if got != had]
+    if repeated:
+        grad = ttnn.sum(grad, dim=repeated, keepdim=True)
+    return grad if list(grad.shape) == own else ttnn.reshape(grad, tuple(own))
+
+
+def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
+    """Go from the root to the leaves; each tensor passes its gradient on once all operations that
+    used it have added theirs.
+    """
+    # It counts the uses of a tensor that have not yet added their gradient.
+    waits: Counter[Tensor] = Counter()
+    todo = [root]
+    while todo:
+        node = todo.pop()._node
+        for source in node.inputs if node else ():
+            if source._requires_grad:
+                if source._node is FREED:
+                    rule = (
+                        f"the backward of another tensor freed a tensor of shape {source.shape()} "
+                        "that this one depends on"
+                    )
+                    cure = "backward(retain_graph=True) there, or add the two, then one backward"
+                    fail("Tensor.backward", rule, cure)
+                if source not in waits:
+                    todo.append(source)
+                waits[source] += 1
+    grads: dict[Tensor, Value] = {root: seed}
+    ready = [root]
+    while ready:
+        tensor = ready.pop()
+        grad = grads.pop(tensor, None)
+        node = tensor._node
+        assert node is not None  # A leaf has no node and never becomes ready.
+        parts: Sequence[Value | None] = [None] * len(node.inputs)
+        if grad is not None:
+            parts = node.backward(grad)
+        if not retain_graph:
+            tensor._node = FREED
+        for source, part in zip(node.inputs, parts):
+            if not source._requires_grad:
+                continue
+            if part is not None:
+                grads[source] = part if source not in grads else ttnn.add(grads[source], part)
+            waits[source] -= 1
+            if waits[source] == 0:
+                del waits[source]  # Otherwise it would keep all activations until the end.
+                if source._node is not None:
+                    ready.append(source)
+                elif source in grads:
+                    source.add_grad(grads.pop(source))
+
+
+def recorded(
+    name: str,
+    value: Value,
+    inputs: Sequence[Tensor],
+    backward: Callable[[Value], Sequence[Value | None]],
+) -> Tensor:
+    """Return the result of an operation; record it if gradients are wanted.
+
+    Args:
+        name: shown in messages.
+        value: the result.
+        inputs: the tensors that gradients go to.
+        backward: gradient of the value -> one gradient, or None, for each input.
+    """
+    wanted = recording[0] and any(tensor._requires_grad for tensor in inputs)
+    out = Tensor(value, requires_grad=wanted)
+    if wanted:
+        out._node = Node(name, inputs, backward)
+    return out
+
+
+def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return `function(x)` and keep only x: backward computes the rest again (Chen 2016).
+
+    Args:
+        function: must return the same each time.
+    """
+    if not recording[0]:
+        return function(x)
+    with no_grad():
+        value = function(x).get_value()
+
+    def backward(grad: Value) -> list[Value | None]:
+        start = Tensor(x.get_value())
+        end = function(start)
+        end.set_grad(grad)
+        end.backward()
+        return [start.get_grad(), None]
+
+    # This input requires a gradient, so that backward runs for the function's weights even if x
+    # requires none.
+    weights = Tensor(x.get_value())
+    return recorded("recompute", value, [x, weights], backward)
+
+
+@contextlib.contextmanager
+def no_grad() -> Iterator[None]:
+    """Record no operations inside: for validation and for sampling."""
+    before, recording[0] = recording[0], False
+    try:
+        yield
+    finally:
+        recording[0] = before

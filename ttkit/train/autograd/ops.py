@@ -13,7 +13,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import constant
-from ttkit.train.autograd.tensor import Tensor, Value, back_to, recorded
+from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
 # A mask adds this to the scores it hides: it is far below any real score, and finite in bfloat16.
 NEVER = -1e9
@@ -173,11 +173,7 @@ def _centred(value: Value) -> Value:
 
 
 def _norm(
-    name: str,
-    out: Value,
-    inputs: list[Tensor],
-    epsilon: float,
-    centre: Callable[[Value], Value],
+    name: str, out: Value, inputs: list[Tensor], epsilon: float, centre: Callable[[Value], Value]
 ) -> Tensor:
     """Record a norm of x, weight and perhaps a bias: `centre`, then divide by the root of the mean
     square.

@@ -4,9 +4,8 @@ from ttkit.lazy import attach
 
 _NAMES = {
     "files": "read_settings",
-    "axes": "parallel_axes",
     "layout": "Layout",
     "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
-    "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig",
+    "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig parallel_axes",
 }
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES)

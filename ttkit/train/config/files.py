@@ -8,15 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import TTKitError
-from ttkit.files import (
-    Document,
-    Finding,
-    Where,
-    did_you_mean,
-    fail_with,
-    find_file,
-    read_yaml,
-)
+from ttkit.files import Document, Finding, Where, did_you_mean, fail_with, find_file, read_yaml
 from ttkit.train.config.layout import Layout, check_divisible
 from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults, shared_by_tp
 from ttkit.words import counted
@@ -60,11 +52,8 @@ class _Reading:
             self.check_together(settings)
         return settings
 
-    def note(
-        self, document: Document, where: Where, rule: str, cure: str, severity: str = "error"
-    ) -> None:
-        line, column = document.place(*where)
-        self.findings.append(Finding(severity, str(document.path), line, rule, cure, column))
+    def note(self, document: Document, where: Where, rule: str, cure: str) -> None:
+        self.findings.append(document.finding(where, rule, cure))
 
     def note_error(self, document: Document, where: Where, error: TTKitError) -> None:
         """Note an error of the kit: its rule, and what to try."""
@@ -81,7 +70,7 @@ class _Reading:
             if key not in SECTIONS:
                 cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
                 rule = f"unknown section {str(key)[:60]!r}"
-                self.note(document, (str(key),), rule, cure, "warning")
+                self.findings.append(document.finding((str(key),), rule, cure, "warning"))
             elif isinstance(value, str):
                 self.follow(document, (key,), value)
             else:
@@ -121,7 +110,7 @@ class _Reading:
             where = ("training_config", "batch_size")
             check_divisible("batch_size", training.batch_size, "the DDP size", layout.dp, shape)
             where = ("transformer_config", "num_experts")
-            layout.check_experts(model.num_experts, model.experts_per_token)
+            layout.check_experts(model.num_experts)
             where = ("device_config", "enable_tp")
             for key, value in shared_by_tp(model):
                 check_divisible(key, value, "the TP size", layout.tp, shape)

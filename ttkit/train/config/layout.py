@@ -14,19 +14,27 @@ import numpy as np
 from ttkit import backend
 from ttkit.backend import from_numpy
 from ttkit.errors import fail
-from ttkit.train.config.axes import STRATEGIES, Axes, enabled, parallel_axes
 from ttkit.train.config.settings import (
+    STRATEGIES,
+    Axes,
     DeviceConfig,
     MultihostConfig,
     PipelineParallelConfig,
     Settings,
     TransformerConfig,
+    enabled,
+    parallel_axes,
     shared_by_tp,
     split_blocks,
 )
 
 TIED = "both ends of a pipeline would train the token table of tied embeddings"
 TILE = 32
+SHARED_ALONG = {
+    "zero": "enable_ddp",
+    "expert_parallel": "enable_ddp",
+    "sequence_parallel": "enable_tp",
+}
 
 
 def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> None:
@@ -126,53 +134,44 @@ class Layout:
         device, shared = settings.device_config, settings.layout
         multihost, on = settings.multihost_config, enabled(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
-        for key, asked, strategy in (
-            ("zero", shared.zero, "enable_ddp"),
-            ("expert_parallel", shared.expert_parallel, "enable_ddp"),
-            ("sequence_parallel", shared.sequence_parallel, "enable_tp"),
-        ):
+        for key, strategy in SHARED_ALONG.items():
+            asked = getattr(shared, key)
             if asked and not getattr(device, strategy):
                 rule = f"{strategy} is off, so there are no chips to share with"
                 fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
-        sizes = {name: device.mesh_shape[axis] for name, axis in axes}
-        dp, pp, schedule = sizes.get("dp", 1), 1, "1f1b"
+        training, model = settings.training_config, settings.transformer_config
+        found = cls(
+            zero=shared.zero,
+            sequence_parallel=shared.sequence_parallel,
+            recompute=model.runner_type == "memory_efficient",
+            micro_batches=training.gradient_accumulation_steps,
+            precision=training.precision,
+            axes=axes,
+        ).along(device.mesh_shape)
         if device.enable_pp:
             pp = len(multihost.shares) or multihost.num_workers
-            dp *= multihost.num_workers // pp
-            schedule = multihost.pipeline.schedule
-        elif sizes.get("cp", 1) > 1 and multihost.enabled:
+            dp, schedule = found.dp * (multihost.num_workers // pp), multihost.pipeline.schedule
+            found = replace(found, dp=dp, pp=pp, schedule=schedule)
+        elif found.cp > 1 and multihost.enabled:
             rule = (
                 "workers send a gradient for each group, and chips that share a sequence have none"
             )
             fail("enable_cp with hierarchical training", rule, "enable_ddp or enable_tp")
-        found = cls(
-            dp,
-            sizes.get("tp", 1),
-            pp,
-            sizes.get("cp", 1),
-            ep=dp if shared.expert_parallel else 1,
-            zero=shared.zero,
-            sequence_parallel=shared.sequence_parallel,
-            recompute=settings.transformer_config.runner_type == "memory_efficient",
-            micro_batches=settings.training_config.gradient_accumulation_steps,
-            schedule=schedule,
-            precision=settings.training_config.precision,
-            axes=axes,
-        )
-        found.check_sequence("max_sequence_length", settings.transformer_config.max_sequence_length)
+        if shared.expert_parallel:
+            found = replace(found, ep=found.dp)
+        found.check_sequence("max_sequence_length", model.max_sequence_length)
         return found
 
     def __str__(self) -> str:
-        sizes = {"DP": self.dp, "TP": self.tp, "PP": self.pp, "CP": self.cp, "EP": self.ep}
-        words = [f"{name}{size}" for name, size in sizes.items() if size > 1]
-        if self.zero:
-            words.append(f"ZeRO-{self.zero}")
-        if self.sequence_parallel:
-            words.append("SP")
-        if self.recompute:
-            words.append("recompute")
-        if self.micro_batches > 1:
-            words.append(f"{self.micro_batches} micro-batches")
+        sizes = ((name.upper(), getattr(self, name)) for name in ("dp", "tp", "pp", "cp", "ep"))
+        words = [f"{name}{size}" for name, size in sizes if size > 1]
+        more = {
+            f"ZeRO-{self.zero}": self.zero,
+            "SP": self.sequence_parallel,
+            "recompute": self.recompute,
+            f"{self.micro_batches} micro-batches": self.micro_batches > 1,
+        }
+        words += [word for word, on in more.items() if on]
         return " ".join(words) or "one chip"
 
     # ------------------------------------------------------------ on a mesh
@@ -331,14 +330,8 @@ class Layout:
             by = f"{2 * self.cp} chunks of whole tiles of {TILE}:"
             check_divisible(what, length, by, 2 * self.cp * TILE)
 
-    def check_experts(self, experts: int, chosen: int) -> None:
-        """Raise unless so many experts, of which a token chooses some, fit the layout."""
-        if self.ep > 1 and not experts:
-            rule = "num_experts is 0: the model has none to share"
-            fail("expert_parallel", rule, "num_experts: a multiple of the DDP size")
-        if experts and chosen > experts:
-            rule = f"experts_per_token {chosen} is more than num_experts {experts}"
-            fail("choose experts", rule, f"experts_per_token: {experts} at most")
+    def check_experts(self, experts: int) -> None:
+        """Raise unless so many experts fit the layout."""
         if experts and self.cp > 1:
             rule = f"all tokens of a sequence share its experts' places, and {self.cp} chips"
             fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
@@ -400,11 +393,6 @@ class Layout:
             mesh_shape: the shape of each stage's mesh; further replicas have other meshes.
         """
         replicas = self.chips // (math.prod(mesh_shape) * self.pp)
-        on: dict[str, Any] = {
-            "enable_ddp": self.dp > replicas,
-            "enable_cp": self.cp > 1,
-            "enable_tp": self.tp > 1,
-        }
         training = replace(
             settings.training_config,
             gradient_accumulation_steps=self.micro_batches,
@@ -414,12 +402,9 @@ class Layout:
         shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
         multihost, distributed = settings.multihost_config, settings.distributed
         if self.pp > 1:
-            parts = enumerate(split_blocks(settings.transformer_config, self.pp))
-            stages = PipelineParallelConfig(
-                num_blocks=settings.transformer_config.num_blocks,
-                blocks_per_rank={rank: len(blocks) for rank, blocks in parts},
-                schedule=self.schedule,
-            )
+            model = settings.transformer_config
+            blocks = dict(enumerate(map(len, split_blocks(model, self.pp))))
+            stages = PipelineParallelConfig(model.num_blocks, blocks, self.schedule)
             multihost = MultihostConfig(
                 enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages
             )
@@ -429,7 +414,13 @@ class Layout:
             settings,
             multihost_config=multihost,
             distributed=distributed,
-            device_config=DeviceConfig(mesh_shape, enable_pp=self.pp > 1, **on),
+            device_config=DeviceConfig(
+                mesh_shape,
+                enable_ddp=self.dp > replicas,
+                enable_tp=self.tp > 1,
+                enable_pp=self.pp > 1,
+                enable_cp=self.cp > 1,
+            ),
             training_config=training,
             transformer_config=replace(settings.transformer_config, runner_type=runner),
             layout=replace(settings.layout, expert_parallel=self.ep > 1, **shared),

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ttkit.backend import constant
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor, Value
+from ttkit.train.autograd import Tensor, Value, ops
 from ttkit.train.config.layout import Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
+from ttkit.train.parallel.distributed import enter
 from ttkit.train.parallel.ring_attention import ring_attention_sdpa
-from ttkit.train.parallel.sequence import enter
 
 
 class Rotary(Module):

@@ -22,14 +22,11 @@ import math
 from collections.abc import Sequence
 
 from ttkit import ttnn
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
+from ttkit.train.autograd import Tensor, Value, ops, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
-from ttkit.train.model.modules import Linear, Module
-from ttkit.train.model.parameter import Parameter, uniform
-from ttkit.train.parallel.distributed import all_to_all
-from ttkit.train.parallel.sequence import enter, leave, used_on_shards
+from ttkit.train.model.modules import Linear, Module, Parameter, uniform
+from ttkit.train.parallel.distributed import all_to_all, enter, leave, used_on_shards
 
 
 def capacity(config: TransformerConfig, length: int) -> int:

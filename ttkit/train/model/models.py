@@ -16,8 +16,7 @@ import numpy as np
 
 from ttkit.backend import constant
 from ttkit.errors import fail
-from ttkit.train.autograd import ops
-from ttkit.train.autograd.tensor import Tensor, Value, recompute
+from ttkit.train.autograd import Tensor, Value, ops, recompute
 from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import current_layout
@@ -28,17 +27,21 @@ from ttkit.train.model.modules import (
     Dropout,
     LayerNorm,
     Module,
+    Parameter,
     RMSNorm,
     RowParallelLinear,
+    normal,
+    uniform,
 )
-from ttkit.train.model.parameter import Parameter, normal, uniform
 from ttkit.train.parallel.distributed import (
     GradOutputType,
     all_gather,
     cross_entropy_loss,
+    enter,
+    leave,
+    local_part,
     without_padding,
 )
-from ttkit.train.parallel.sequence import enter, leave, local_part
 
 
 class Vocabulary(Module):
@@ -184,13 +187,10 @@ class Transformer(Module):
     """
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        layout: Layout | None = None,
-        blocks: range | None = None,
+        self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
     ):
         self.config, self.layout = config, layout or current_layout()
-        self.layout.check_experts(config.num_experts, config.experts_per_token)
+        self.layout.check_experts(config.num_experts)
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
@@ -266,8 +266,4 @@ class Transformer(Module):
         return all_gather(logits, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
 
 
-def create_model(
-    config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
-) -> Transformer:
-    """Construct the model of a transformer_config, without values."""
-    return Transformer(config, layout, blocks)
+create_model = Transformer  # It has the model of a transformer_config, without values.

@@ -31,9 +31,9 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.train.autograd.tensor import Value
+from ttkit.train.autograd import Value
 from ttkit.train.config.layout import TILE
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
 from ttkit.train.parallel.ranks import wait
 

@@ -1,4 +1,4 @@
-"""Differentiable collectives, and the averaging of gradients between replicas.
+"""Differentiable collectives, the mean of gradients over replicas, and sequence parallelism.
 
 The names are those of ttml.ops.distributed and ttml.core.distributed.
 
@@ -13,23 +13,37 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | ring_shift     | ring_shift the other way                                                      |
 
 `cluster_axis` is the mesh axis along which devices communicate, by default every axis; None, or an
-axis of one device, changes nothing."""
+axis of one device, changes nothing.
+
+Sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
+models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its shard of
+the sequence.
+
+| where                      | without         | with                      |
+|----------------------------|-----------------|---------------------------|
+| into column-parallel       | f: `broadcast`  | all-gather of the shards  |
+| out of row-parallel        | g: `all_reduce` | reduce-scatter            |
+| norms, dropout, residuals  | [B, 1, S, E]    | [B, 1, S / tp, E]         |
+
+A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent, and what lies
+between the layers takes 1 / tp of the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import to_numpy
 from ttkit.errors import fail
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.autograd.ops import NEVER, one_hot
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
-from ttkit.train.context import AutoContext
+from ttkit.train.context import AutoContext, socket_config
 
 EVERY = -1  # With this cluster_axis a collective is over all devices.
 
@@ -53,22 +67,6 @@ def reduced(value: Value, cluster_axis: int | None) -> Value:
     return ttnn.all_reduce(value, cluster_axis=cluster_axis)
 
 
-def gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    """Return the slices of all devices joined."""
-    return ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
-
-
-def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    """Return each device's slice of the sum."""
-    return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
-
-
-def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
-    """Return the all-to-all: each device's slice of all devices' tensors, joined along `in_dim`."""
-    call = ttnn.experimental.all_to_all_async_generic
-    return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
-
-
 def local_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
@@ -83,22 +81,29 @@ def _collective(
     tensor: Tensor,
     forward: Callable[..., Value],
     back: Callable[..., Value],
-    *where: int | None,
+    cluster_axis: int | None,
+    *dims: int,
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
 
     Over all axes, slices are cut along the first mesh axis first, so they are joined along it last.
+
+    Args:
+        back: takes `dims` in the other order.
     """
-    *dims, axis = where
-    if axis == EVERY:
+    if cluster_axis == EVERY:
         axes = range(tensor.get_value().device().shape.dims())
         for each in reversed(axes) if name == "all_gather" else axes:
-            tensor = _collective(name, tensor, forward, back, *dims, each)
+            tensor = _collective(name, tensor, forward, back, each, *dims)
         return tensor
-    if alone(tensor.get_value(), axis):
+    if alone(tensor.get_value(), cluster_axis):
         return tensor
-    value = forward(tensor.full(), *where)
-    return recorded(name, value, [tensor], lambda grad: [back(grad, *where)])
+    value = forward(tensor.full(), *dims, cluster_axis=cluster_axis)
+
+    def backward(grad: Value) -> list[Value]:
+        return [back(grad, *reversed(dims), cluster_axis=cluster_axis)]
+
+    return recorded(name, value, [tensor], backward)
 
 
 def _same(value: Value, cluster_axis: int | None) -> Value:
@@ -114,8 +119,8 @@ def all_reduce(
         noop_backward: each device's input is its own partial sum (of a row-parallel matmul), so the
             gradient passes unchanged: Megatron's *g*.
     """
-    back = _same if noop_backward else reduced
-    return _collective("all_reduce", tensor, reduced, back, cluster_axis)
+    back = _same if noop_backward else ttnn.all_reduce
+    return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
@@ -123,17 +128,18 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
     differently, so their gradients are summed."""
-    return _collective("broadcast", tensor, _same, reduced, cluster_axis)
+    return _collective("broadcast", tensor, _same, ttnn.all_reduce, cluster_axis)
 
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
-    return _collective("scatter", tensor, local_slice, gathered, dim, cluster_axis)
+    return _collective("scatter", tensor, local_slice, ttnn.all_gather, cluster_axis, dim)
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    return _collective("reduce_scatter", tensor, reduce_scattered, gathered, dim, cluster_axis)
+    forward, back = ttnn.reduce_scatter, ttnn.all_gather
+    return _collective("reduce_scatter", tensor, forward, back, cluster_axis, dim)
 
 
 def all_gather(
@@ -143,19 +149,17 @@ def all_gather(
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
-    back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else local_slice
-    return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
+    sharded = grad_output_type is GradOutputType.SHARDED
+    back = ttnn.reduce_scatter if sharded else local_slice
+    return _collective("all_gather", tensor, ttnn.all_gather, back, cluster_axis, dim)
 
 
 def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None) -> Tensor:
     """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
     along `in_dim`.
     """
-
-    def back(grad: Value, in_dim: int, out_dim: int, axis: int | None) -> Value:
-        return exchanged(grad, out_dim, in_dim, axis)
-
-    return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
+    call = ttnn.experimental.all_to_all_async_generic
+    return _collective("all_to_all", tensor, call, call, cluster_axis, in_dim, out_dim)
 
 
 def ring_shift(tensor: Tensor, cluster_axis: int | None) -> Tensor:
@@ -182,15 +186,14 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())
     sockets = vars(mesh).setdefault("_ring_sockets", {})
     key = (shape, cluster_axis, step, room)
+
+    def to(chip: Any) -> Any:
+        place = list(chip)
+        place[cluster_axis] = (place[cluster_axis] + step) % shape[cluster_axis]
+        return ttnn.MeshCoordinate(place)
+
     if key not in sockets:
-        joined = []
-        for chip in ttnn.MeshCoordinateRange(mesh.shape):
-            to = list(chip)
-            to[cluster_axis] = (to[cluster_axis] + step) % shape[cluster_axis]
-            ends = (chip, ttnn.MeshCoordinate(to))
-            cores = (ttnn.MeshCoreCoord(end, ttnn.CoreCoord(0, 0)) for end in ends)
-            joined.append(ttnn.SocketConnection(*cores))
-        config = ttnn.SocketConfig(joined, ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, room))
+        config = socket_config(mesh, ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, room), to)
         sockets[key] = ttnn.create_socket_pair(mesh, mesh, config)
     sender, receiver = sockets[key]
     ttnn.experimental.send_async(value, sender)
@@ -214,7 +217,8 @@ def cross_entropy_loss(
     chosen = one_hot(targets, numbers)
     highest = ttnn.max(value, dim=-1, keepdim=True)
     if not alone(value, cluster_axis):
-        highest = ttnn.max(gathered(highest, 3, cluster_axis), dim=-1, keepdim=True)
+        all_highest = ttnn.all_gather(highest, 3, cluster_axis=cluster_axis)
+        highest = ttnn.max(all_highest, dim=-1, keepdim=True)
     shifted = ttnn.subtract(value, highest)
     powers = ttnn.exp(shifted)
     total = reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
@@ -284,7 +288,7 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
 def reduce_scatter_mean(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of the mean over the devices: how ZeRO averages gradients."""
     share = 1 / value.device().shape[cluster_axis]
-    return ttnn.multiply(reduce_scattered(value, dim, cluster_axis), share)
+    return ttnn.multiply(ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis), share)
 
 
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:
@@ -299,3 +303,39 @@ def one_copy(value: Value) -> np.ndarray:
         i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord)
     )
     return to_numpy(ttnn.get_device_tensors(value)[here])
+
+
+# ------------------------------------------------------------ sequence parallelism
+SEQUENCE = 2  # This is the sequence's dimension in activations [B, 1, S, E].
+
+
+def enter(x: Tensor, layout: Layout) -> Tensor:
+    """Return x [B, 1, S, E], the input of column-parallel matmuls.
+
+    Args:
+        x: with sequence parallelism [B, 1, S / tp, E].
+    """
+    if layout.sequence_parallel:
+        return all_gather(x, SEQUENCE, layout.tp_axis)
+    return broadcast(x, layout.tp_axis)
+
+
+def leave(x: Tensor, layout: Layout) -> Tensor:
+    """Return the all-reduced output of a row-parallel matmul, [B, 1, S, E]; with sequence
+    parallelism its reduce-scattered local shard, [B, 1, S / tp, E].
+    """
+    if layout.sequence_parallel:
+        return reduce_scatter(x, SEQUENCE, layout.tp_axis)
+    return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
+
+
+def local_part(x: Tensor, layout: Layout) -> Tensor:
+    """Return each chip's local shard of a replicated tensor, such as the position vectors."""
+    return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
+
+
+def used_on_shards(weight: Tensor, layout: Layout) -> Tensor:
+    """Return a weight that each chip uses on its shard of the sequence: backward all-reduces its
+    gradient.
+    """
+    return broadcast(weight, layout.tp_axis) if layout.sequence_parallel else weight

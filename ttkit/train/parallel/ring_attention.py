@@ -29,8 +29,8 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import from_numpy
+from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.autograd.ops import later_keys
-from ttkit.train.autograd.tensor import Tensor, Value, recorded
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
 from ttkit.train.parallel.distributed import shifted
@@ -95,8 +95,6 @@ def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
 
 def _chunks(value: Value, count: int) -> list[Value]:
     """Cut [B, heads, n, d] along n."""
-    if count == 1:
-        return [value]
     batch, heads, length, width = value.shape
     step = length // count
     return [
@@ -114,11 +112,7 @@ def _where(mask: Value, yes: Values, no: Values) -> list[Value]:
 
 
 def ring_attention_sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: Layout | None = None,
-    causal: bool = True,
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout | None = None, causal: bool = True
 ) -> Tensor:
     """Attention over a sequence that the chips of the context-parallel axis share.
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -23,13 +23,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.config.settings import Settings
 from ttkit.words import counted, short, shows_progress
 
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
 LOG = "log.jsonl"
 META = "meta"  # This entry of a file's header holds `meta`.
-SHOWN = 3  # A message lists at most so many names.
+TOKENIZER = {"tokenizer_path", "tokenizer_type"}
 # A resumed run may change these settings of the model, or the shapes of tensors show the change.
 FREE = {
     "balance_loss",
@@ -62,7 +62,8 @@ def save(
         keep: how many checkpoints stay, this one included.
 
     Raises:
-        TTKitError: it cannot be written (folder, permissions, full disk).
+        TTKitError: it cannot be written, such as on a full disk.
+        OSError: the folder cannot be made.
 
     Example:
         >>> import tempfile
@@ -75,49 +76,27 @@ def save(
     """
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     data = safetensors.numpy.save(arrays, {META: json.dumps(dict(meta))})
-    target, asked = Path(folder, f"step_{step:08d}.safetensors"), f"save step {step} in {folder}"
-    with _writing(asked):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # A killed process may have left a partial file.
-        for left in target.parent.glob(".step_*"):
-            left.unlink()
-    write_whole(target, data, asked)
-    for path in [path for path in checkpoints(folder) if path != target][keep - 1 :]:
+    target = Path(folder, f"step_{step:08d}.safetensors")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(".step_*"):  # A killed process may have left a partial file.
+        left.unlink()
+    write_whole(target, data, f"save step {step} in {folder}")
+    for path in [path for path in checkpoints(folder).values() if path != target][keep - 1 :]:
         path.unlink()
     return target
 
 
-@contextlib.contextmanager
-def _writing(asked: str) -> Iterator[None]:
-    """Refuse to go on where a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        rule = f"{error.strerror or error}; checkpoints are untouched"
-        fail(asked, rule, "a folder that you may write to, with space left")
-
-
-def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the files named like checkpoints, highest step first; none if there is no folder.
+def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
+    """Return the files named like checkpoints by step, the highest first; none if there is no
+    folder.
 
     Example:
         >>> checkpoints("/nowhere")
-        []
+        {}
     """
-    found = [path for path in Path(folder).glob("step_*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=step_of, reverse=True)
-
-
-def step_of(path: Path) -> int:
-    """Return the step in a checkpoint's name.
-
-    Example:
-        >>> step_of(Path("step_00000100.safetensors"))
-        100
-    """
-    match = NAME.fullmatch(path.name)
-    assert match
-    return int(match[1])
+    matches = ((NAME.fullmatch(path.name), path) for path in Path(folder).glob("step_*"))
+    found = {int(match[1]): path for match, path in matches if match}
+    return dict(sorted(found.items(), reverse=True))
 
 
 def latest(folder: str | os.PathLike[str]) -> Path:
@@ -126,12 +105,11 @@ def latest(folder: str | os.PathLike[str]) -> Path:
     Raises:
         TTKitError: no checkpoint is in this folder.
     """
-    found = checkpoints(folder)
-    if not found:
-        rule = "it holds no step_NNNNNNNN.safetensors"
-        cure = "check checkpoint_dir; relative paths start at the folder you are in"
-        fail(f"look for the latest checkpoint in {folder}", rule, cure)
-    return found[0]
+    for path in checkpoints(folder).values():
+        return path
+    cure = "check checkpoint_dir; relative paths start at the folder you are in"
+    asked = f"look for the latest checkpoint in {folder}"
+    fail(asked, "it holds no step_NNNNNNNN.safetensors", cure)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -140,35 +118,14 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     Raises:
         TTKitError: it cannot be read, was cut short, or was written by another program.
     """
-    asked, cure = f"load {path}", "another checkpoint: Trainer(..., step=N)"
     try:
         with safetensors.safe_open(os.fspath(path), framework="np") as file:
-            marks = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys() if META in marks}
-    except (OSError, safetensors.SafetensorError) as error:
-        fail(asked, f"it was cut short or is no safetensors file: {error}", cure)
-    if META not in marks:
-        fail(asked, "it is a safetensors file, but no checkpoint of ttkit", cure)
-    return tensors, json.loads(marks[META])
-
-
-def check_matches(expected: Mapping[str, Parameter], tensors: Mapping[str, np.ndarray]) -> None:
-    """Check that tensors have the names and shapes of a model's parameters.
-
-    Raises:
-        TTKitError: with the first few tensors that differ.
-    """
-    shapes = {name: list(array.shape) for name, array in tensors.items()}
-    model = {name: list(parameter.global_shape) for name, parameter in expected.items()}
-    wrong = [
-        f"{name} is {shapes.get(name, 'missing')}, the model has {model.get(name, 'none')}"
-        for name in {**model, **shapes}
-        if shapes.get(name) != model.get(name)
-    ]
-    if wrong:
-        rule = "\n  ".join([f"{len(wrong)} tensors are not those of the model", *wrong[:SHOWN]])
-        cure = "the model configuration that the checkpoint was made with"
-        fail("load into the model", rule, cure)
+            meta = (file.metadata() or {})[META]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        rule = f"it was cut short or is no checkpoint of ttkit: {error}"
+        fail(f"load {path}", rule, "another checkpoint: Trainer(..., step=N)")
+    return tensors, json.loads(meta)
 
 
 @dataclass(frozen=True)
@@ -249,20 +206,24 @@ class Saved:
         found = {name: array for name, array in self.tensors.items() if name.startswith(prefix)}
         return {name[len(prefix) :]: array for name, array in found.items()}
 
-    def check_same(
-        self, keys: Iterable[str], then: Mapping[str, Any], now: Mapping[str, Any]
-    ) -> None:
-        """Refuse settings that are not those of the checkpoint.
+    def check_same(self, settings: Settings) -> None:
+        """Refuse settings whose model or tokenizer is not that of the checkpoint.
+
+        The shapes of tensors do not show all of them, such as the number of heads.
 
         Raises:
             TTKitError: the first key that has another value.
         """
-        now = json.loads(json.dumps(now))
-        for key in sorted(keys):
-            if then.get(key) != now[key]:
-                rule = f"its {key} is {then.get(key)}, the configuration says {now[key]}"
-                cure = f"{key}: {then.get(key)}, or another checkpoint_dir"
-                fail(f"load {self.path}", rule, cure)
+        before, now = self.meta["settings"], json.loads(json.dumps(asdict(settings)))
+        model = before["transformer_config"].keys() & now["transformer_config"].keys()
+        fixed = {"training_config": TOKENIZER, "transformer_config": model - FREE}
+        for section, keys in fixed.items():
+            for key in sorted(keys):
+                had = before[section].get(key)
+                if had != now[section][key]:
+                    rule = f"its {key} is {had}, the configuration says {now[section][key]}"
+                    cure = f"{key}: {had}, or another checkpoint_dir"
+                    fail(f"load {self.path}", rule, cure)
 
 
 class RunFolder:
@@ -274,7 +235,6 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._has_log = False
         # The run continues from this step; with None it continues from the newest checkpoint.
         self._step: int | None = None
 
@@ -284,7 +244,7 @@ class RunFolder:
         Raises:
             TTKitError: no checkpoint of that step.
         """
-        there = {step_of(path): path for path in checkpoints(self.path)}
+        there = checkpoints(self.path)
         if step is None and not there:
             return None
         if step is not None and step not in there:
@@ -295,11 +255,6 @@ class RunFolder:
         path = there[max(there) if step is None else step]
         tensors, meta = load(path)
         return Saved(path, tensors, meta, self._history(meta["step"]))
-
-    def earlier(self) -> str:
-        """Say how to go on from the newest checkpoint; "" if there is none."""
-        how = "step {0} again: Trainer(..., step={0}), or ttkit train --step {0}"
-        return next((how.format(step_of(path)) for path in checkpoints(self.path)), "")
 
     def _history(self, step: int) -> list[Record]:
         """Read the records of the steps up to one; lines that are no records are left out."""
@@ -315,35 +270,15 @@ class RunFolder:
         """Start the log with these records; set checkpoints aside that are above the step that was
         asked for.
         """
-        if self._has_log:
-            return
-        asked = f"train in {self.path}"
-        with _writing(asked):
-            self.path.mkdir(parents=True, exist_ok=True)
-            for path in checkpoints(self.path):
-                if self._step is not None and step_of(path) > self._step:
-                    path.rename(path.with_name(f"{path.name}.set_aside"))
-        write_whole(self.path / LOG, b"".join(record.line() for record in history), asked)
-        self._has_log = True
+        self.path.mkdir(parents=True, exist_ok=True)
+        for step, path in checkpoints(self.path).items():
+            if self._step is not None and step > self._step:
+                path.rename(path.with_name(f"{path.name}.set_aside"))
+        self._step = None
+        lines = b"".join(record.line() for record in history)
+        write_whole(self.path / LOG, lines, f"train in {self.path}")
 
     def append(self, record: Record) -> None:
         """Add a step to the log."""
-        log = self.path / LOG
-        self._has_log = False  # After an error `begin` writes it anew.
-        with _writing(f"write {log}"), open(log, "ab") as file:
+        with open(self.path / LOG, "ab") as file:
             file.write(record.line())
-        self._has_log = True
-
-    def save(self, step: int, tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
-        """Write a checkpoint.
-
-        Raises:
-            TTKitError: a tensor holds numbers that are not finite; it cannot be written.
-        """
-        for name, array in tensors.items():
-            if not np.isfinite(array).all():
-                rule = f"the update of step {step} left numbers in {name} that are not finite"
-                again = self.earlier() or "no checkpoint is there yet"
-                cure = f"a smaller learning rate or use_clip_grad_norm, from {again}"
-                fail(f"save step {step} in {self.path}", f"{rule}, so it is not saved", cure)
-        return save(self.path, step, tensors, meta)

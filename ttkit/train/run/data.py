@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ttkit import files
 from ttkit.errors import fail
 from ttkit.train.config.layout import check_divisible
 from ttkit.train.config.settings import TrainingConfig
@@ -66,7 +65,22 @@ def _story(dice: _Dice) -> str:
     ]
     kind = dice.roll(SCENES)
     for _ in range(1 + dice.roll(3)):
-        lines += _scene(dice, kind, hero, things, friend, gifts, there)
+        have, more = 3 + dice.roll(8), 2 + dice.roll(8)
+        fewer = 1 + dice.roll(have - 2)  # At least 2 are left, since the text is "are left".
+        place, where = dice.pick(PLACES), dice.pick(("under", "behind", "beside"))
+        numbers = ", ".join(str(number) for number in range(fewer, fewer + 4))
+        scenes = (
+            f"The {hero} has {have} {things}. The {friend} brings {more} more. "
+            f"Now the {hero} has {have + more} {things}: {have} + {more} = {have + more}.",
+            f"The {hero} has {have} {things} and gives {fewer} to the {friend}. "
+            f"Then {have - fewer} are left: {have} - {fewer} = {have - fewer}.",
+            f'"Where are my {gifts}?" asks the {friend}. "They are {where} the {place}," says the '
+            f"{hero}.\nThe {friend} looks {where} the {place} and finds {more} {gifts}.",
+            f'"Where do you live?" asks the {hero}. "I live by the {there}," says the {friend}, '
+            f'"and I like {gifts}."',
+            f'The {hero} counts: {numbers}. "Well done," says the {friend}.',
+        )
+        lines.append(scenes[kind])
         kind = (kind + 1 + dice.roll(2)) % SCENES  # A story has no kind of scene twice.
     ends = (
         f"On {DAYS[(today + 1) % 7]} the {friend} comes to the {home}, and the two are friends.",
@@ -75,40 +89,6 @@ def _story(dice: _Dice) -> str:
         f"{there}.",
     )
     return "\n".join([*lines, dice.pick(ends), "", ""])
-
-
-def _scene(
-    dice: _Dice, kind: int, hero: str, things: str, friend: str, gifts: str, there: str
-) -> list[str]:
-    have, more = 3 + dice.roll(8), 2 + dice.roll(8)
-    fewer = 1 + dice.roll(have - 2)  # At least 2 are left, since the text is "are left".
-    place = dice.pick(PLACES)
-    where = dice.pick(("under", "behind", "beside"))
-    scenes = (
-        [
-            f"The {hero} has {have} {things}. The {friend} brings {more} more. "
-            f"Now the {hero} has {have + more} {things}: {have} + {more} = {have + more}."
-        ],
-        [
-            f"The {hero} has {have} {things} and gives {fewer} to the {friend}. "
-            f"Then {have - fewer} are left: {have} - {fewer} = {have - fewer}."
-        ],
-        [
-            f'"Where are my {gifts}?" asks the {friend}. "They are {where} the {place}," says the '
-            f"{hero}.",
-            f"The {friend} looks {where} the {place} and finds {more} {gifts}.",
-        ],
-        [
-            f'"Where do you live?" asks the {hero}. "I live by the {there}," says the {friend}, '
-            f'"and I like {gifts}."'
-        ],
-        [
-            f"The {hero} counts: "
-            + ", ".join(str(number) for number in range(fewer, fewer + 4))
-            + f'. "Well done," says the {friend}.'
-        ],
-    )
-    return scenes[kind]
 
 
 @functools.cache
@@ -127,33 +107,11 @@ def builtin_corpus() -> str:
     return "".join(_story(dice) for _ in range(STORIES))
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a UTF-8 file, or all files in a folder and below in the order of their names.
-
-    Files and folders whose name starts with a dot are left out. Each file of a folder ends with a
-    newline, so that the last word of one does not run into the next.
-
-    Raises:
-        TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
-    """
-    start, texts = Path(path), []
-    below = sorted(file.relative_to(start) for file in start.rglob("*") if file.is_file())
-    seen = [file for file in below if not any(part.startswith(".") for part in file.parts)]
-    for file in [start / each for each in seen] if start.is_dir() else [start]:
-        try:
-            texts.append(file.read_text(encoding="utf-8-sig"))
-        except (OSError, ValueError) as error:
-            rule = f"{file} cannot be read as UTF-8 text: {error}"
-            cure = "a text file, or a folder of text files; relative paths start here"
-            fail(f"read_text({str(path)!r})", rule, cure)
-    if start.is_dir():
-        texts = [text if text.endswith("\n") else text + "\n" for text in texts if text]
-    return "".join(texts)
-
-
 def training_text(data_path: str | None) -> str:
-    """Return the text of a configuration: that of `data_path`, or the kit's own small corpus."""
-    return read_text(data_path) if data_path else builtin_corpus()
+    """Return the text of a configuration: that of the file `data_path`, or the kit's own small
+    corpus.
+    """
+    return files.read_text(data_path, "text") if data_path else builtin_corpus()
 
 
 class TokenDataset:
@@ -166,9 +124,6 @@ class TokenDataset:
         stride: the distance of windows: with 1 they overlap, with sequence_length each id is in
             one.
 
-    Raises:
-        TTKitError: fewer than sequence_length + 1 ids.
-
     Example:
         >>> dataset = TokenDataset(np.arange(10), sequence_length=4)
         >>> len(dataset), *(part.tolist() for part in dataset.windows([5]))
@@ -178,13 +133,9 @@ class TokenDataset:
     def __init__(self, ids: Any, sequence_length: int, stride: int = 1):
         self.ids = np.asarray(ids).astype(np.uint32, copy=False)
         self.sequence_length, self.stride = sequence_length, stride
-        if self.ids.size <= sequence_length:
-            rule = f"{self.ids.size} ids are too few: a window with its targets takes "
-            cure = f"a longer text, or max_sequence_length of at most {max(self.ids.size - 1, 1)}"
-            fail("TokenDataset", f"{rule}{sequence_length + 1}", cure)
 
     def __len__(self) -> int:
-        return (self.ids.size - self.sequence_length - 1) // self.stride + 1
+        return max((self.ids.size - self.sequence_length - 1) // self.stride + 1, 0)
 
     def windows(self, indices: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of some windows, [len(indices), sequence_length], uint32."""
@@ -196,9 +147,6 @@ class TokenDataset:
         """Return training and validation windows: the last part of the text is for validation.
 
         Validation windows lie side by side, so that each id is predicted once.
-
-        Raises:
-            TTKitError: a part is shorter than one window.
 
         Example:
             >>> training, validation = TokenDataset(np.arange(1000), 9).split(0.1)
@@ -235,8 +183,9 @@ class Batches:
 
     def __init__(self, dataset: TokenDataset, batch_size: int, seed: int | None = 42):
         if len(dataset) < batch_size:
-            rule = f"{len(dataset)} windows do not fill one batch of {batch_size}"
-            cure = f"a longer text, or batch_size of at most {len(dataset)}"
+            size = dataset.sequence_length
+            rule = f"{len(dataset)} windows of {size} tokens do not fill one batch"
+            cure = "a longer text, or a smaller batch_size or max_sequence_length"
             fail(f"Batches(batch_size={batch_size})", rule, cure)
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.rows = range(batch_size)  # `batch` returns these rows of the global batch.

@@ -9,8 +9,8 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
+from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.autograd.ops import NEVER
-from ttkit.train.autograd.tensor import Tensor, Value, no_grad
 from ttkit.train.model.attention import Attention
 from ttkit.train.model.models import Transformer
 from ttkit.train.parallel.distributed import all_gather, one_copy
@@ -38,20 +38,6 @@ class Sampler:
         self.position = 0
         self._kept: dict[Attention, tuple[Value, ...]] = {}
 
-    def move(self, position: int) -> None:
-        """Prepare for a position, from 0.
-
-        From it on there are `unseen`, [1, 1, 1, capacity], which hides later positions when it is
-        added to the scores, and with rotary positions `tables`, cos and sin [1, 1, 1, d].
-        """
-        self.position = position
-        positions = np.arange(self.capacity)
-        here = (positions == position).astype(np.float32).reshape(1, 1, -1, 1)
-        unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
-        self.here = self.layout.place(here)
-        self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
-        self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
-
     def extended(self, attention: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write this position's keys and values [B, groups, 1, d]; return those of all positions,
         [B, groups, capacity, d].
@@ -74,8 +60,16 @@ class Sampler:
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:
-        """Compute one position, given its token in each sequence."""
-        self.move(position)
+        """Compute one position, given its token in each sequence.
+
+        From it on there are `unseen`, [1, 1, 1, capacity], which hides later positions when it is
+        added to the scores, and with rotary positions `tables`, cos and sin [1, 1, 1, d]."""
+        positions, self.position = np.arange(self.capacity), position
+        here = (positions == position).astype(np.float32).reshape(1, 1, -1, 1)
+        unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
+        self.here = self.layout.place(here)
+        self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
+        self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
         ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():
             whole = self.model.whole(self.model(ids, self))
@@ -121,13 +115,9 @@ def generate(
         seed: the same seed draws the same text, on every mesh.
 
     Raises:
-        TTKitError: another number of prompts, an empty one, or more tokens than the model has
-            positions for.
+        TTKitError: more tokens than the model has positions for.
     """
     lengths = [len(prompt) for prompt in prompts]
-    if len(prompts) != sampler.batch or not all(lengths):
-        rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"
-        fail("generate", rule, f"{sampler.batch} prompts of one token or more")
     # The last token is never fed, so it needs no slot in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:

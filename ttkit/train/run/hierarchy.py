@@ -15,7 +15,6 @@ rate makes larger steps there; here it averages as in the guide."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,10 +22,10 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
-from ttkit.train.autograd.tensor import Value
+from ttkit.train.autograd import Value
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import averaged, one_copy
 from ttkit.train.parallel.p2p import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
@@ -63,10 +62,8 @@ class Exchange:
         comm = MPI.COMM_WORLD.Dup()
         self.rank = comm.rank
 
-        def describe(message: Message) -> str:
-            rank = message.source.stage
-            role = name_of_role(rank, comm.size, num_workers)
-            return f"the {message.what} of rank {rank}, {role}"
+        def name(rank: int) -> str:
+            return f"rank {rank}, {name_of_role(rank, comm.size, num_workers)}"
 
         routes = [
             (what, rank, num_workers)
@@ -77,9 +74,7 @@ class Exchange:
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
         patience = 1 if self.rank == num_workers else 2
-        self.transport = MPITransport(
-            comm, self.layout, routes, describe=describe, patience=patience
-        )
+        self.transport = MPITransport(comm, self.layout, routes, name=name, patience=patience)
         # The aggregator's peers are the workers; for any other rank it is the only one.
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
@@ -91,7 +86,7 @@ class Exchange:
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
         """Start to send a rank two numbers, and an array of each parameter."""
-        for number, array in enumerate(itertools.chain([np.array(note)], arrays)):
+        for number, array in enumerate([np.array(note), *arrays]):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
     def receive(
@@ -105,9 +100,9 @@ class Exchange:
             (self._message(what, number, rank, self.rank), shape)
             for number, shape in enumerate([(2,), *shapes])
         ]
-        for message, shape in awaited:
-            self.transport.has(message, shape)
-        arrays = (self.transport.fetch(message, shape) for message, shape in awaited)
+        for each in awaited:
+            self.transport.has(*each)
+        arrays = (self.transport.fetch(*each) for each in awaited)
         first, second = next(arrays)
         return float(first), float(second), arrays
 
@@ -128,11 +123,10 @@ class Exchange:
             part, _, arrays = self.receive("weight gradients", peer, groups)
             loss += part / len(self.peers)
             for number, array in enumerate(arrays):
-                dp_dim = 0 if groups > 1 else None
-                value = layout.place(array, dtype=ttnn.float32, dp_dim=dp_dim)
+                value = layout.place(array, dtype=ttnn.float32, dp_dim=0 if groups > 1 else None)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
-        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
         axis = layout.dp_axis if groups > 1 else None
+        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
         return loss, [one_copy(averaged(mean, axis)) for mean in means]
 
 
@@ -200,19 +194,12 @@ class RemoteOptimizer(Optimizer):
     """
 
     def __init__(
-        self,
-        parameters: Mapping[str, Parameter],
-        aggregator_rank: int,
-        socket_type: str = "mpi",
+        self, parameters: Mapping[str, Parameter], aggregator_rank: int, socket_type: str = "mpi"
     ):
         # The learning rate is set on the optimizer's rank.
         super().__init__(parameters, SGDConfig(lr=0.0))
         self.aggregator_rank, self.running = aggregator_rank, True
         self.exchange = Exchange(parameters, aggregator_rank, socket_type)
-
-    def get_sorted_parameters(self) -> list[Parameter]:
-        """Return the parameters by name: the order in which they are sent."""
-        return list(self.exchange.parameters)
 
     def step(self, loss: float = 0.0) -> None:
         """Send the gradients, and receive the updated weights.
@@ -294,9 +281,7 @@ class HierarchicalTrainer(Trainer):
 
     def _open(self, settings: Settings) -> None:
         """Open the mesh of this rank; it is the only rank that updates weights."""
-        if not settings.multihost_config.enabled:
-            cure = "multihost_config: {enabled: true, num_workers: ...}"
-            fail("HierarchicalTrainer", "Multihost is not enabled", cure)
+        self._check_multihost(settings)
         self.layout = open_layout(settings)
         self.layouts, self.rank, self.world, self.comm = [self.layout], 0, 1, None
 

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Value
+from ttkit.train.autograd import Value
 from ttkit.train.config.settings import TrainingConfig
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import one_copy
 
 
@@ -20,9 +18,9 @@ class _Made:
     """The base of settings, which `make` constructs as in ttml."""
 
     @classmethod
-    def make(cls, lr: float, *rest: Any, **more: Any) -> Any:
+    def make(cls, *fields: Any, **more: Any) -> Any:
         """Make the settings; the order is ttml's, that of the fields."""
-        return cls(lr, *rest, **more)  # type: ignore[call-arg]
+        return cls(*fields, **more)
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,6 @@ class Optimizer:
         """Set the learning rate of the next steps."""
         self.lr = lr
 
-    def recalled(self, kind: str, name: str, like: Value) -> Value:
-        """Return a parameter's entry of the state; zeros at first."""
-        key = f"{kind}/{name}"
-        if key not in self.state:
-            self.state[key] = ttnn.zeros_like(like)
-        return self.state[key]
-
     def state_dict(self) -> dict[str, Any]:
         """Return {"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}."""
         tensors = {
@@ -119,18 +110,16 @@ class Optimizer:
                 mine = f"{type(self).__name__} has {', '.join(self.kinds)}"
                 rule = f"{key} is of another optimizer: {mine}"
                 fail("load_state_dict", rule, "the optimizer that the run began with")
+        # Beside master weights the whole state is in float32, else in the parameter's type.
+        dtype = ttnn.float32 if getattr(self.config, "master_weights", False) else None
         self.steps = int(state["steps"])
         self.state = {
-            key: self._of(key).distribute(array, self.dtype_of(key), shard=True)
+            key: self._of(key).distribute(array, dtype, shard=True)
             for key, array in state["tensors"].items()
         }
 
     def _of(self, key: str) -> Parameter:
         return self.parameters[key.split("/", 1)[1]]
-
-    def dtype_of(self, key: str) -> Any:
-        """Return the type of an entry of the state."""
-        return self._of(key).dtype
 
 
 class SGD(Optimizer):
@@ -167,17 +156,20 @@ class AdamW(Optimizer):
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """Update one parameter."""
-        config, dtype, master = self.config, parameter.dtype, f"master/{name}"
+        config, state, dtype = self.config, self.state, parameter.dtype
+        exp_avg, exp_avg_sq, master = (f"{kind}/{name}" for kind in self.kinds)
         has_master = config.master_weights and dtype != ttnn.float32
-        w = self.state[master] if master in self.state else parameter.get_shard()
+        w = state[master] if master in state else parameter.get_shard()
         if has_master:
-            w = w if master in self.state else ttnn.typecast(w, ttnn.float32)
+            w = w if master in state else ttnn.typecast(w, ttnn.float32)
             grad = ttnn.typecast(grad, ttnn.float32)
-        m = ttnn.multiply(self.recalled("exp_avg", name, w), config.beta1)
+        if exp_avg not in state:
+            state[exp_avg], state[exp_avg_sq] = ttnn.zeros_like(w), ttnn.zeros_like(w)
+        m = ttnn.multiply(state[exp_avg], config.beta1)
         m = ttnn.add(m, ttnn.multiply(grad, 1 - config.beta1))
-        v = ttnn.multiply(self.recalled("exp_avg_sq", name, w), config.beta2)
+        v = ttnn.multiply(state[exp_avg_sq], config.beta2)
         v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
-        self.state[f"exp_avg/{name}"], self.state[f"exp_avg_sq/{name}"] = m, v
+        state[exp_avg], state[exp_avg_sq] = m, v
         # Both m and v start at 0, so they need a bias correction; correcting two scalars saves two
         # operations on tensors.
         correction1 = 1 - config.beta1**self.steps
@@ -186,13 +178,9 @@ class AdamW(Optimizer):
         decayed = ttnn.multiply(w, 1 - self.lr * config.weight_decay) if config.weight_decay else w
         w = ttnn.addcdiv(decayed, m, denominator, value=-self.lr / correction1)
         if has_master:
-            self.state[master] = w
+            state[master] = w
             w = ttnn.typecast(w, dtype)
         parameter.set_shard(w)
-
-    def dtype_of(self, key: str) -> Any:
-        """Return float32 beside master weights, else the parameter's type."""
-        return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
 
 
 def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
@@ -242,18 +230,13 @@ def clip_grad_norm(
 
     Returns:
         The norm before.
-
-    Raises:
-        TTKitError: the norm is not finite.
     """
     square = gradient_square(parameters.values()) if square is None else square
     norm = square**0.5
-    if not np.isfinite(norm):
-        cure = "a smaller learning rate, or look for the first loss that is not finite"
-        fail("clip_grad_norm", f"the norm of the gradients is {norm}", cure)
     if norm > max_norm:
         for parameter in parameters.values():
-            parameter.scale_grad(max_norm / norm)
+            if (grad := parameter.get_grad()) is not None:
+                parameter.set_shard_grad(ttnn.multiply(grad, max_norm / norm))
     return norm
 
 

@@ -19,18 +19,18 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
-from ttkit.train.autograd.tensor import Tensor, Value, no_grad
+from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.config.layout import TIED, Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
-from ttkit.train.context import DistributedContext, open_layout
+from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
-from ttkit.train.model.parameter import Parameter
+from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel.ranks import mean, start_mpi
 from ttkit.train.run import optimizers
-from ttkit.train.run.checkpoint import Saved, check_matches
+from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
 # It maps a micro-batch to its tokens and targets.
@@ -59,14 +59,10 @@ class Stage:
         return {k: each for chunk in self.chunks for k, each in chunk.parameters().items()}
 
     def forward(
-        self,
-        action: Action,
-        given: Value | None,
-        batch: tuple[np.ndarray, np.ndarray],
-        before: int,
-        keep: bool = True,
-    ) -> Tensor:
-        """Return the output of a chunk: activations [B, 1, S, E], of the last one the loss.
+        self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
+    ) -> tuple[Value, float]:
+        """Return the output of a chunk, activations [B, 1, S, E] or the loss, and what the chunk
+        adds to the loss: the last chunk the loss, others their experts' balance loss.
 
         Dropout zeroes the same elements as on one device, whatever the order of forwards.
 
@@ -74,7 +70,6 @@ class Stage:
             given: activations; None for the first chunk.
             batch: tokens and targets of the micro-batch, for the first and the last chunk.
             before: calls of each dropout in all earlier steps.
-            keep: whether to keep what the backward of this micro-batch needs.
         """
         model, (x, y) = self.chunks[action.chunk], batch
         for dropout in model.dropouts():
@@ -84,9 +79,10 @@ class Stage:
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
-        if keep:
+        if recording[0]:  # A backward of this micro-batch follows.
             self._kept[action] = start, end
-        return end
+        found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
+        return end.get_value(), sum(mean_over_groups(each, self.layout) for each in found)
 
     def backward(self, action: Action, grad: Value | None, share: float) -> Value | None:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
@@ -104,14 +100,6 @@ class Stage:
         end.backward()
         return start.get_grad() if start else None
 
-    def loss(self, chunk: int, out: Tensor) -> float:
-        """Return what a chunk adds to the loss by its last forward: the last chunk the loss, others
-        their experts' balance loss.
-        """
-        model = self.chunks[chunk]
-        found = [out] if model.is_last else [Tensor(each.balance) for each in model.experts()]
-        return sum(mean_over_groups(each, self.layout) for each in found)
-
 
 class PipelineTrainer(Trainer):
     """A trainer whose model is divided into stages, with `gradient_accumulation_steps`
@@ -123,8 +111,6 @@ class PipelineTrainer(Trainer):
 
     Args:
         settings: a training configuration with a multihost_config, or the path of one.
-        schedule: one of `ttkit.plans`, or your own; that of `pipeline_parallel_config` unless
-            given.
         meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
             open, each with the strategies of device_config. Unless given, this process is one of
             `num_workers` ranks, and its stage has the mesh of device_config.
@@ -164,12 +150,11 @@ class PipelineTrainer(Trainer):
         self,
         settings: Settings | str | os.PathLike[str],
         *,
-        schedule: Schedule | None = None,
         meshes: Sequence[Any] | None = None,
         text: str | None = None,
         step: int | None = None,
     ):
-        self._given, self._meshes = schedule, meshes
+        self._meshes = meshes
         self.times: list[tuple[int, Action, float, float]] = []
         self._broken = False
         super().__init__(settings, text=text, step=step)
@@ -177,44 +162,41 @@ class PipelineTrainer(Trainer):
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
         """Open the meshes, and find the ranks."""
-        multihost, meshes = settings.multihost_config, self._meshes
-        if not multihost.enabled:
-            cure = "multihost_config: {enabled: true, num_workers: a rank for each stage}"
-            fail("PipelineTrainer", "Multihost is not enabled", cure)
-        ranks = DistributedContext()
+        self._check_multihost(settings)
+        multihost, meshes, ranks = settings.multihost_config, self._meshes, DistributedContext()
         self.rank, self.comm = ranks.rank(), None
         self.world = ranks.size() if meshes is None else len(meshes)
-        workers = multihost.num_workers
-        if self.world != workers:
+        self.count, workers = len(multihost.shares) or self.world, multihost.num_workers
+        if self.world != workers or workers % self.count:
             rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
+            rule += f", a multiple of the stages ({self.count})"
             cure = f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process"
             fail("PipelineTrainer", rule, cure)
-        self.count = self._given.stages if self._given else len(multihost.shares) or self.world
-        if self.world % self.count:
-            rule = f"World size ({self.world}) is no multiple of the stages ({self.count})"
-            fail("PipelineTrainer", rule, f"{self.count} ranks, or a multiple for replicas")
         if meshes is None:
             self.layouts, self.comm = [open_layout(settings)], start_mpi().COMM_WORLD
         else:
-            devices = [
-                replace(settings.device_config, mesh_shape=tuple(mesh.shape)) for mesh in meshes
-            ]
-            self.layouts = [
-                Layout.of(replace(settings, device_config=device)).on(mesh)
-                for device, mesh in zip(devices, meshes)
-            ]
+            shapes = (tuple(mesh.shape) for mesh in meshes)
+            devices = (replace(settings.device_config, mesh_shape=shape) for shape in shapes)
+            layouts = (Layout.of(replace(settings, device_config=device)) for device in devices)
+            self.layouts = [layout.on(mesh) for layout, mesh in zip(layouts, meshes)]
         self.layout = self.layouts[0]
 
     def _build(self) -> None:
         """Make this process's stages, and connect them to the others and to their replicas."""
-        self.schedule = self._chosen_schedule()
-        if self.model_config.is_tied:
+        hosts, config = self.settings.multihost_config, self.model_config
+        parts, plan = self.settings.training_config.gradient_accumulation_steps, hosts.pipeline
+        named = plan.schedule, self.count, parts, plan.chunks_per_rank
+        self.schedule = schedule = schedule_of(*named)
+        if any(action.kind in "IW" for row in schedule.actions for action in row):
+            rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
+            cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
+            fail("PipelineTrainer", rule, cure)
+        if config.is_tied:
             fail("PipelineTrainer", TIED, "weight_tying: disabled")
-        hosts, chunks = self.settings.multihost_config, self.schedule.chunks
-        divided = split_blocks(self.model_config, self.count, hosts.shares, chunks)
+        divided = split_blocks(config, self.count, hosts.shares, schedule.chunks)
         mine = range(self.count) if self.comm is None else [self.rank % self.count]
         self.stages = {
-            stage: Stage(stage, self.model_config, layout, divided[stage :: self.count])
+            stage: Stage(stage, config, layout, divided[stage :: self.count])
             for stage, layout in zip(mine, self.layouts)
         }
         self.parameters = {}
@@ -226,31 +208,10 @@ class PipelineTrainer(Trainer):
         self.part, self.parts = self.rank // self.count, self.world // self.count
         # This communicator has the ranks of one pipeline.
         stages = self.comm.Split(self.part, self.rank)
-        routes = fabric_routes(self.schedule) if hosts.socket_type == "fabric" else ()
-        self.transport = MPITransport(stages, self.layout, routes, chunks)
+        routes = fabric_routes(schedule) if hosts.socket_type == "fabric" else ()
+        self.transport = MPITransport(stages, self.layout, routes, schedule.chunks)
         if self.parts > 1:
             self.replicas = self.comm.Split(self.rank % self.count, self.rank)
-
-    def _chosen_schedule(self) -> Schedule:
-        """Return the schedule that was given, or that of the configuration.
-
-        Raises:
-            TTKitError: the schedule is not valid, has another size, or splits backwards.
-        """
-        pipeline = self.settings.multihost_config.pipeline
-        stages, parts = self.count, self.settings.training_config.gradient_accumulation_steps
-        named = pipeline.schedule, stages, parts, pipeline.chunks_per_rank
-        schedule = (self._given or schedule_of(*named)).validate()
-        if (schedule.stages, schedule.micro_batches) != (stages, parts):
-            rule = (
-                f"{schedule!r} is not for {stages} stages and gradient_accumulation_steps {parts}"
-            )
-            fail("PipelineTrainer", rule, "a schedule of that size")
-        if any(action.kind in "IW" for row in schedule.actions for action in row):
-            rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
-            cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
-            fail("PipelineTrainer", rule, cure)
-        return schedule
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
@@ -259,16 +220,12 @@ class PipelineTrainer(Trainer):
         """
         parts = self.schedule.micro_batches
         self.times = []
-        total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
+        total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts))
         average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
         return self.everywhere(total / parts)
 
-    def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
-        """Run a schedule on the stages of this process; return the sum of their losses.
-
-        Args:
-            keep: keep what backwards need; False for forwards alone.
-        """
+    def _play(self, schedule: Schedule, data: Data) -> float:
+        """Run a schedule on the stages of this process; return the sum of their losses."""
         if self._broken:
             rule = "a step was given up before, so the stages are out of step"
             fail("PipelineTrainer", rule, "a new PipelineTrainer on all ranks")
@@ -279,7 +236,7 @@ class PipelineTrainer(Trainer):
         self._broken = True
         for each in self.stages.values():
             for chunk in each.chunks:
-                chunk.train(keep)
+                chunk.train(recording[0])
         try:
             while any(todo.values()):
                 moved = False
@@ -287,7 +244,7 @@ class PipelineTrainer(Trainer):
                     soon = [task.receive for task in tasks if task.receive][:AHEAD]
                     here = [message for message in soon if self.transport.has(message, shape)]
                     if tasks and (tasks[0].receive is None or tasks[0].receive in here):
-                        total += self._do(self.stages[stage], tasks.popleft(), data, keep)
+                        total += self._do(self.stages[stage], tasks.popleft(), data)
                         moved, start = True, time.monotonic()
                 if not moved:
                     heads = [tasks[0].receive for tasks in todo.values() if tasks]
@@ -299,22 +256,21 @@ class PipelineTrainer(Trainer):
         self._broken = False
         return total
 
-    def _do(self, stage: Stage, task: Task, data: Data, keep: bool) -> float:
-        """Do one action of a stage; return the loss if it computes one."""
+    def _do(self, stage: Stage, task: Task, data: Data) -> float:
+        """Do one action of a stage; return what it adds to the loss."""
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
         given = self.transport.receive(task.receive, layout) if task.receive else None
         parts = self.schedule.micro_batches
         if action.kind == "F":
             batch = data(action.micro_batch)
-            out = stage.forward(action, given, batch, self.steps * 2 * parts, keep)
-            loss, value = stage.loss(action.chunk, out), out.get_value()
+            value, loss = stage.forward(action, given, batch, self.steps * 2 * parts)
         else:
             value = stage.backward(action, given, 1 / parts)
         # Wait for the device, so that the times include the work.
         ttnn.synchronize_device(layout.device)
         if task.send:
             self.transport.send(task.send, value, layout)
-        if keep:
+        if recording[0]:
             self.times.append((stage.index, action, start, time.time()))
         return loss
 
@@ -333,7 +289,7 @@ class PipelineTrainer(Trainer):
         row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
         forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
         with no_grad():
-            found = self._play(forwards, self.validation.batch, keep=False) / count
+            found = self._play(forwards, self.validation.batch) / count
         return self.everywhere(found)
 
     # ------------------------------------------------------------ results
@@ -344,8 +300,8 @@ class PipelineTrainer(Trainer):
         On several hosts the times are only as exact as the hosts' clocks agree."""
         rows = self.times
         if self.comm is not None:
-            gathered = self.comm.allgather(rows if self.part == 0 else [])
-            rows = [row for rows in gathered for row in rows]
+            of_ranks = self.comm.allgather(rows if self.part == 0 else [])
+            rows = [row for rows in of_ranks for row in rows]
         first = min((start for _, _, start, _ in rows), default=0.0)
         slots: list[list[Slot]] = [[] for _ in range(self.count)]
         for stage, action, start, end in rows:
@@ -362,7 +318,6 @@ class PipelineTrainer(Trainer):
 
     def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
-        check_matches(create_model(self.model_config, Layout()).parameters(), saved.part("model/"))
         mine = {
             name: array
             for name, array in saved.tensors.items()

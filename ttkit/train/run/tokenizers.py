@@ -6,13 +6,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
 
 from ttkit.errors import fail
+from ttkit.files import read_text
 
 # The library needs about 250 bytes of memory a character, so it encodes so many at once.
 PIECE = 1 << 16
@@ -138,13 +138,9 @@ class BPETokenizer:
         """Read a file in the library's JSON.
 
         Raises:
-            TTKitError: there is no such file, or it is no such JSON.
+            TTKitError: it cannot be read.
         """
-        try:
-            return cls(Path(path).read_text(encoding="utf-8"))
-        except Exception as error:  # The library raises plain Exception.
-            rule = f"no tokenizer.json of the tokenizers library: {error}"
-            fail(f"BPETokenizer.load({str(path)!r})", rule, "check tokenizer_path")
+        return cls(read_text(path, "tokenizer_path"))
 
     @property
     def vocab_size(self) -> int:
@@ -189,9 +185,6 @@ def make_tokenizer(
     """Read the tokenizer of a file, or make one of a tokenizer_type for this text; vocab_size is
     for "bpe".
 
-    Raises:
-        TTKitError: a tokenizer_type that is none of byte, char and bpe, in ttml's words.
-
     Example:
         >>> make_tokenizer("char", "abracadabra").vocab_size
         5
@@ -202,9 +195,7 @@ def make_tokenizer(
         return ByteTokenizer()
     if tokenizer_type == "char":
         return CharTokenizer(text)
-    if tokenizer_type == "bpe":
-        return BPETokenizer.train(text, vocab_size)
-    fail("make a tokenizer", f"Unknown tokenizer_type: {tokenizer_type}", "one of byte, char, bpe")
+    return BPETokenizer.train(text, vocab_size)
 
 
 def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:

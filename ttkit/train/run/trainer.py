@@ -16,7 +16,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd.tensor import Tensor, no_grad
+from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
@@ -25,15 +25,8 @@ from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
 from ttkit.train.plan import check_memory
-from ttkit.train.run import optimizers
-from ttkit.train.run.checkpoint import (
-    FREE,
-    History,
-    Record,
-    RunFolder,
-    Saved,
-    check_matches,
-)
+from ttkit.train.run import checkpoint, optimizers
+from ttkit.train.run.checkpoint import History, Record, RunFolder, Saved
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
@@ -46,8 +39,8 @@ class Trainer:
 
     Args:
         settings: a training configuration, or the path of one.
-        text: what to learn; unless given, that of `training_config.data_path`, a file or a folder,
-            or the kit's own small corpus.
+        text: what to learn; unless given, that of the file `training_config.data_path`, or the
+            kit's own small corpus.
         step: go on from the checkpoint of this step of `checkpoint_dir`; later ones are set aside
             when training goes on. Unless given: from the newest checkpoint, if there is one.
 
@@ -91,8 +84,7 @@ class Trainer:
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
-            then = saved.meta["settings"]["training_config"]
-            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
+            saved.check_same(settings)
             self.tokenizer = tokenizer_from_dict(saved.meta["tokenizer"])
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
@@ -140,6 +132,11 @@ class Trainer:
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
 
+    def _check_multihost(self, settings: Settings) -> None:
+        if not settings.multihost_config.enabled:
+            cure = "multihost_config: {enabled: true, num_workers: ...}"
+            fail(type(self).__name__, "Multihost is not enabled", cure)
+
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
@@ -156,9 +153,7 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self.gradients()
         if not np.isfinite(loss):  # The weights are still those of the step before.
-            again = self.run_folder.earlier() if self.run_folder else ""
             cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
-            cure = f"{cure}; {again}" if again else cure
             fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
@@ -297,7 +292,7 @@ class Trainer:
             "optimizer_steps": self.optimizer.steps,
             "step": self.steps,
         }
-        return of_rank_0(self.comm, lambda: folder.save(self.steps, tensors, meta))
+        return of_rank_0(self.comm, lambda: checkpoint.save(folder.path, self.steps, tensors, meta))
 
     def collected(self) -> dict[str, np.ndarray]:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
@@ -306,11 +301,7 @@ class Trainer:
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _restore(self, saved: Saved) -> None:
-        now, then = asdict(self.model_config), saved.meta["settings"]["transformer_config"]
-        # The shapes of tensors do not show all settings, such as the number of heads.
-        saved.check_same((then.keys() & now.keys()) - FREE, then, now)
         model = saved.part("model/")
-        check_matches(self.parameters, model)
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
         state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
