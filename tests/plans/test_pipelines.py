@@ -2,7 +2,6 @@
 they run without a hang.
 """
 
-import functools
 from types import SimpleNamespace
 
 import pytest
@@ -100,17 +99,6 @@ def test_formulas_for_all_shapes(p):
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):
     with pytest.raises(TTKitError, match=phrase):
         interleaved(p, m, 2)
-
-
-@pytest.mark.parametrize(
-    "build",
-    [*BUILDERS.values(), functools.partial(interleaved, chunks=2)],
-    ids=[*BUILDERS, "interleaved"],
-)
-@pytest.mark.parametrize(("p", "m"), [(0, 1), (1, 0), (-1, 2)])
-def test_numbers_that_are_none(build, p, m):
-    with pytest.raises(TTKitError, match="must be a whole number of at least 1"):
-        build(p, m)
 
 
 # ---------------------------------------------------------------- torch as an oracle

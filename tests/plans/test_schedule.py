@@ -279,12 +279,3 @@ def test_stages_of_different_length():
 def test_nothing_takes_no_time():
     table = gpipe(2, 2).timeline(0, 0)
     assert table.time_s == 0 and table.bubble_fraction == 0
-
-
-def test_how_it_prints():
-    assert (
-        repr(interleaved(4, 8, 2))
-        == "Schedule(interleaved 1F1B: 4 stages, 8 micro-batches, 2 chunks a stage)"
-    )
-    assert repr(gpipe(1, 1)) == "Schedule(GPipe: 1 stage, 1 micro-batch)"
-    assert repr(gpipe(4, 8).timeline()) == "Timetable(GPipe: 33 s, bubble 27.3%)"

@@ -61,14 +61,6 @@ def test_all_recorded_cases(run, hosts):
     recorded(run((2, 4), hosts, "conformance.py", 1, seconds=400), hosts, 1)
 
 
-@whole
-@pytest.mark.parametrize("checks", ["1", "0"], ids=["checked", "unchecked"])
-@pytest.mark.parametrize("hosts", SPLITS, ids=str)
-def test_all_collectives_against_loops(run, hosts, checks):
-    process = run((2, 4), hosts, "collectives.py", 120, seconds=600, TTKIT_RANK_CHECKS=checks)
-    passed(process, 3 * hosts[0] * hosts[1])
-
-
 def test_a_bigger_mesh(run):
     passed(run((4, 4), (2, 2), "together.py", "4x4", "collectives", "exchanges"), 8)
 

@@ -63,8 +63,8 @@ def test_one_binding_for_two_ranks(run):
     )
 
 
-def test_context_sockets_and_channels_between_meshes(run):
-    passed(run((2, 4), (1, 1), "talk.py", "two", "channel", n=2, top=TWO), 4)
+def test_context_and_sockets_between_meshes(run):
+    passed(run((2, 4), (1, 1), "talk.py", "two", n=2, top=TWO), 2)
 
 
 def test_sockets_within_a_shared_mesh(run):

@@ -260,10 +260,10 @@ def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, i
     steps: Steps = [[] for _ in range(max(map(max, reach)))]
     for i, (load, far) in enumerate(zip(loads, reach, strict=True)):
         chunk = load[0] if len(load) == 1 else load
+        size = sum([draft.sizes[c] for c in load])
         for hops, towards in zip(far if load else (), (1, -1)):
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
             for hop, (a, b) in enumerate(itertools.pairwise(way)):
-                size = None
                 if draft.collective == "all_to_all":  # It sends a part of each chunk.
                     size = -(-draft.shard_bytes * (hops - hop) // len(line))
                 steps[hop].append(Transfer(a, b, chunk, size))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from ttkit.errors import check_counts, fail
+from ttkit.errors import fail
 from ttkit.plans.schedule import Action, Schedule
 
 
@@ -83,13 +83,11 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
         >>> [s.timeline().bubble_fraction for s in (one_f_one_b(4, 8), interleaved(4, 8, 3))]
         [0.27..., 0.11...]
     """
-    asked = f"interleaved({stages}, {micro_batches}, {chunks})"
-    check_counts(asked, stages=stages, micro_batches=micro_batches, chunks=chunks)
     rounds = max(1, micro_batches // stages)
     if micro_batches % rounds:
         rule = f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages}"
         cure = f"{rounds * stages} or {(rounds + 1) * stages} micro-batches"
-        fail(asked, f"{rule} evenly", cure)
+        fail(f"interleaved({stages}, {micro_batches}, {chunks})", f"{rule} evenly", cure)
     length = micro_batches // rounds
     turns = [
         (chunk, start + i)

@@ -104,14 +104,17 @@ class Plan:
         if self.collective == "broadcast" and self.root not in range(self.group_size):
             rule = f"root={self.root!r} must be the sender's number in its group"
             fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
-        object.__setattr__(self, "steps", tuple(tuple(map(self._sized, s)) for s in self.steps))
+        object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
-    def _sized(self, t: Transfer) -> Transfer:
-        """Return a transfer that has its size."""
-        if t.bytes is not None:
-            return t
+    def _sized(self, step: Iterable[Transfer]) -> Step:
+        """Return transfers that all have their size."""
         known = range(len(self.sizes))  # `validate` reports an unknown chunk.
-        return replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
+        return tuple(
+            replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
+            if t.bytes is None
+            else t
+            for t in step
+        )
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
@@ -354,7 +357,11 @@ def validate(plan: Plan) -> None:
         for t in step:
             _check_transfer(plan, number, t, held)
         _check_load(plan, number, step)
-        _add_up(plan, number, step, held)
+        if plan.adds:
+            _add_up(plan, number, step, held)
+        else:
+            for t in step:
+                held[t.destination].update(dict.fromkeys(t.chunks, 1))
     last = len(plan.steps)
     for chip, (group, _) in plan.group_of.items():
         everyone = sum(bit[other] for other in group) if plan.adds else 0
@@ -369,22 +376,20 @@ def validate(plan: Plan) -> None:
 
 def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> None:
     """Fail where no cable leads there, or the chip does not have what it sends."""
-    topology, sends = (
-        plan.topology,
-        f"chip {t.source} sends chunk {t.chunk} to chip {t.destination}",
-    )
+    topology = plan.topology
     if strangers := {t.source, t.destination} - topology.place.keys():
-        rule = f"{sends}, but there is no chip {strangers.pop()}"
+        rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
         _wrong(plan, number, rule, f"one of {list(topology.chips)}")
     if not topology.joined(t.source, t.destination):
         near = ", ".join(map(str, topology.neighbours(t.source)))
-        rule = f"{sends}, but no cable joins them"
+        rule = f"{_sends(t, t.chunk)}, but no cable joins them"
         _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
     if not held[t.source].keys() >= set(t.chunks):
-        rule = f"{sends}, but does not hold it yet"
+        missing = next(c for c in t.chunks if c not in held[t.source])
+        rule = f"{_sends(t, missing)}, but does not hold it yet"
         _wrong(plan, number, rule, "send it in an earlier step to this chip first")
     if t.reduce and not plan.adds:
-        rule = f"{sends} with reduce=True, but {plan.collective} adds nothing"
+        rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
         _wrong(plan, number, rule, "reduce=False")
 
 
@@ -412,15 +417,18 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
         elif not t.reduce and old & ~mask:
             rule = f"where it would overwrite the part of {_chips(plan, old & ~mask)}"
             cure = "reduce=True adds it"
-        elif plan.adds and not t.reduce:
+        elif not t.reduce:
             first = copied.setdefault((t.destination, c), t.source)
             if first != t.source:
                 rule = f"and so does chip {first}: one overwrites the other"
                 cure = "reduce=True adds both"
         if rule:
-            sends = f"chip {t.source} sends chunk {c} to chip {t.destination}"
-            _wrong(plan, number, f"{sends}, {rule}", cure)
+            _wrong(plan, number, f"{_sends(t, c)}, {rule}", cure)
         have[c] = old | mask
+
+
+def _sends(t: Transfer, chunk: object) -> str:
+    return f"chip {t.source} sends chunk {chunk} to chip {t.destination}"
 
 
 def _chips(plan: Plan, mask: int) -> str:

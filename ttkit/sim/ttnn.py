@@ -71,7 +71,6 @@ from ttkit.sim.mesh.opening import (
 )
 from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.models import cache as _cache
-from ttkit.sim.models import decode as _decode
 from ttkit.sim.models import experts as _experts
 from ttkit.sim.models import heads as _heads
 from ttkit.sim.models import norms as _nn

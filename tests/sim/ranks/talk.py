@@ -1,5 +1,5 @@
 """Run by every rank: the distributed context, and sockets between meshes. python talk.py
-two|channel|shared ...
+two|shared ...
 """
 
 import os
@@ -14,7 +14,6 @@ from machine import close_all
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train.context import sockets
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
@@ -128,23 +127,6 @@ def two():
     refused(
         lambda: ttnn.MeshSocket(mesh, joined([], sender_rank=0, receiver_rank=1)), "cannot be empty"
     )
-
-
-def channel():
-    """A pair of sockets carries tensors of any type both ways."""
-    os.environ.update(TT_MESH_ID=str(RANK), TT_MESH_HOST_RANK="0")
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
-    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    found = sockets(mesh, 1 - RANK)
-    for dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
-        wanted = ttnn.typecast(ttnn.multiply(tensor(mesh, 4), 9.0), dtype)
-        for sender in (0, 1):
-            if RANK == sender:
-                ttnn.experimental.send_async(wanted, found[sender])
-            else:
-                like = ttnn.zeros_like(wanted)
-                got = ttnn.experimental.recv_async(like, found[sender])[0]
-                assert np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
 
 
 def shared():

@@ -46,22 +46,21 @@ def exchanged(
     the axes are one replica, of which each chip keeps its part.
     """
     lead, sizes = len(chips), [chips[a] for a in axes]
-    array = array if into is None else expanded(array, chips, axes)
+    n, array = math.prod(sizes), array if into is None else expanded(array, chips, axes)
     shape, order = list(array.shape), list(range(array.ndim))
-    for axis, n in zip(axes, sizes, strict=True):
-        shape[axis] = 1 if cut is None else n
     if cut is not None:
-        at, part = lead + cut, shape[lead + cut] // math.prod(sizes)
-        array = array.reshape(array.shape[:at] + (*sizes, part) + array.shape[at + 1 :])
-        shape[at] = part
+        at = lead + cut
+        shape[at] //= n
+        array = array.reshape(array.shape[:at] + (*sizes, shape[at]) + array.shape[at + 1 :])
         # The parts of the dimension take the place of the axes.
-        order = [*range(at), *range(at + len(axes), array.ndim)]
-        for i, axis in enumerate(axes):
-            order[axis] = at + i
+        order[at:] = range(at + len(axes), array.ndim)
+    for i, axis in enumerate(axes):
+        shape[axis] = 1 if cut is None else sizes[i]
+        order[axis] = -1 if cut is None else at + i
     if into is not None:
-        shape[lead + into] *= math.prod(sizes)
+        shape[lead + into] *= n
     place = lead + (into or 0)
-    front = [a for i, a in enumerate(order[:lead]) if not (cut is None and i in axes)]
+    front = [a for a in order[:lead] if a >= 0]
     parts = array.transpose(front + order[lead:place] + axes + order[place:])
     if into is None or cut is None:
         return parts.reshape(shape)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
-from ttkit.sim.models import shaped
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.absent import absent
@@ -22,6 +21,11 @@ from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import integers
 
 Array = np.ndarray
+
+
+def shaped(array: Array, keep: int, *shape: int) -> Array:
+    """Return an array with its first axes as they are, and the others in another shape."""
+    return array.reshape((*array.shape[:keep], *shape))
 
 
 # ---------------------------------------------------------------- each chip's own places

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.models import shaped
-from ttkit.sim.models.cache import looked_up, numbers
+from ttkit.sim.models.cache import looked_up, numbers, shaped
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
 from ttkit.sim.tensor.sharding import (

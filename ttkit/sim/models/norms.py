@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.models import shaped
-from ttkit.sim.models.cache import looked_up
+from ttkit.sim.models.cache import looked_up, shaped
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor.creation import from_torch
