@@ -110,8 +110,7 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     text = rule + (f"\n  try: {cure}" if cure else "")
     error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
-    error.ours = True  # type: ignore[attr-defined]
-    error.names_no_call = asked is None  # type: ignore[attr-defined]
+    error.asked = asked  # type: ignore[attr-defined]
     raise error from None  # The rule already has NumPy's message.
 
 

@@ -16,7 +16,6 @@ from ttkit.sim.hints import SubDevice, SubDeviceManagerId
 from ttkit.sim.ops.operation import checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tensor import memory
-from ttkit.sim.tensor.enums import Arch, FabricConfig
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -28,7 +27,7 @@ from ttkit.sim.tensor.grid import (
     place_of,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreGrid
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape
+from ttkit.sim.tensor.types import Arch, FabricConfig, MeshCoordinate, MeshShape
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]

@@ -22,9 +22,9 @@ from ttkit.sim.models.attention import softmax_of
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, operation
-from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType
+from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType
 
 Array = np.ndarray
 
@@ -62,8 +62,8 @@ def _combined(call: Call) -> Array:
 
 
 COLLECTIVES |= {
-    "all_to_all_dispatch": Collective((fabric_is_on,), _dispatched, quirks.unchanged, "all_gather"),
-    "all_to_all_combine": Collective((fabric_is_on,), _combined, quirks.unchanged, "all_to_all"),
+    "all_to_all_dispatch": Collective((fabric_is_on,), _dispatched, unchanged, "all_gather"),
+    "all_to_all_combine": Collective((fabric_is_on,), _combined, unchanged, "all_to_all"),
 }
 
 

@@ -23,8 +23,8 @@ from ttkit.sim.ops.operation import (
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType, Layout
 
 Array = np.ndarray
 Axes = tuple[int, ...]
@@ -63,13 +63,6 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int
 }
 
 
-def _axes(tensor: Tensor, dim: Dims) -> list[int]:
-    axes = axes_of(tensor, None if dim == [] else dim)
-    if len(set(axes)) != len(axes):
-        fail(None, f"reduce dim list contains a duplicate axis after sorting: {axes}")
-    return axes
-
-
 def _enter(name: str) -> None:
     function, takes, flops = FOLDS[name]
 
@@ -78,7 +71,7 @@ def _enter(name: str) -> None:
         if input_tensor.dtype not in takes:
             rule = f"ttnn.{name} does not support inputs of type"
             fail(None, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes, lead = _axes(input_tensor, dim), len(input_tensor.grid.shape)
+        axes, lead = axes_of(input_tensor, dim), len(input_tensor.grid.shape)
         values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
@@ -175,11 +168,13 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         src: at least as long as `index` in each dimension.
     """
     on, shape = Operands(input, index, src), index.shard_shape
-    check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
     axis = axis_of(input, dim, "dim {dim} is out of range for the tensor")
     sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
     long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
-    check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    check(
+        (index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."),
+        (long, f"index_shape[d] <= input_shape[d] == false for d in {long}"),
+    )
     x, places, values = spread(on.arrays, on.lead)
     out, inner = np.array(x), (slice(None),) * on.lead + tuple(map(slice, shape))
     at: list[Array] = list(np.indices(places.shape, sparse=True))
