@@ -32,7 +32,7 @@ _NAMES = {
     "cluster.engines.cluster": "Cluster",
     "hardware": "use_system",
     "layouts.search": "plan_layouts",
-    "plans.recorded": "last_plan",
+    "plans.collectives": "last_plan",
     "profiling.profile": "profile",
     "program": "install_as_ttnn",
     "sim.ranks.mpi": "rank_checks",

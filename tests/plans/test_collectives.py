@@ -49,69 +49,41 @@ def shards_for(mesh, shape, dtype=np.float32):
     return [rng.integers(-9, 10, shape).astype(dtype) for _ in mesh.chips]
 
 
-def cut_and_run(build, case, dim):
-    """A plan for shards that its groups divide both ways: the plan, the shards, and what it
-    gives.
-    """
-    mesh, axis, algorithm, links = case
-    n = len(mesh.groups(axis)[0])
-    plan = build(mesh, 48 * n, axis, algorithm=algorithm, links=links)
-    shards = shards_for(mesh, (2 * n, 3 * n))
-    return plan, shards, plan.run(shards, dim)
-
-
 def members(plan):
     """Places in the mesh of the chips of each group."""
     return [[plan.topology.place[chip] for chip in group] for group in plan.groups]
 
 
-@settings(max_examples=150, deadline=None)
-@given(cases(), st.integers(0, 1), st.sampled_from([np.float32, np.int32, np.uint8]))
-def test_all_gather(case, dim, dtype):
+# what the chip with this number in its group must have of the group's shards
+WANTED = {
+    all_gather: lambda group, number, dim: np.concatenate(group, dim),
+    all_to_all: lambda group, number, dim: np.concatenate(
+        [np.split(shard, len(group), dim)[number] for shard in group], dim
+    ),
+    reduce_scatter: lambda group, number, dim: np.split(sum(group), len(group), dim)[number],
+    all_reduce: lambda group, number, dim: sum(group),
+}
+
+
+@pytest.mark.parametrize("build", WANTED, ids=lambda build: build.__name__)
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(0, 1), st.sampled_from([np.float32, np.int32]))
+def test_among_all(build, data, dim, dtype):
+    case = data.draw(cases("tree") if build is all_reduce else cases())
     mesh, axis, algorithm, links = case
-    plan = all_gather(mesh, 24, axis, algorithm=algorithm, links=links)
-    shards = shards_for(mesh, (2, 3), dtype)
+    n = len(mesh.groups(axis)[0])
+    plan = build(mesh, 48 * n, axis, algorithm=algorithm, links=links)
+    # an all_reduce may cut its shards anywhere, the others need sizes that the chips divide
+    shape = (data.draw(st.integers(1, 50)), 3) if build is all_reduce else (2 * n, 3 * n)
+    shards = shards_for(mesh, shape, dtype)
     got = plan.run(shards, dim)
     for group in members(plan):
-        for place in group:
-            np.testing.assert_array_equal(
-                got[place], np.concatenate([shards[p] for p in group], dim), strict=True
-            )
-
-
-@settings(max_examples=150, deadline=None)
-@given(cases(), st.integers(0, 1))
-def test_all_to_all(case, dim):
-    plan, shards, got = cut_and_run(all_to_all, case, dim)
-    for group in members(plan):
         for number, place in enumerate(group):
-            parts = [np.split(shards[p], len(group), dim)[number] for p in group]
-            np.testing.assert_array_equal(got[place], np.concatenate(parts, dim), strict=True)
+            want = WANTED[build]([shards[p] for p in group], number, dim)
+            np.testing.assert_array_equal(got[place], want, strict=True)
 
 
-@settings(max_examples=150, deadline=None)
-@given(cases(), st.integers(0, 1))
-def test_reduce_scatter(case, dim):
-    plan, shards, got = cut_and_run(reduce_scatter, case, dim)
-    for group in members(plan):
-        parts = np.split(sum(shards[p] for p in group), len(group), dim)
-        for place, part in zip(group, parts, strict=True):
-            np.testing.assert_array_equal(got[place], part, strict=True)
-
-
-@settings(max_examples=150, deadline=None)
-@given(cases("tree"), st.integers(1, 50))
-def test_all_reduce(case, size):
-    mesh, axis, algorithm, links = case
-    plan = all_reduce(mesh, 4 * size, axis, algorithm=algorithm, links=links)
-    shards = shards_for(mesh, (size,))
-    got = plan.run(shards)
-    for group in members(plan):
-        for place in group:
-            np.testing.assert_array_equal(got[place], sum(shards[p] for p in group), strict=True)
-
-
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(topologies(), st.data())
 def test_broadcast(mesh, data):
     axis = data.draw(st.sampled_from([None, 0, 1]))
@@ -124,7 +96,7 @@ def test_broadcast(mesh, data):
             np.testing.assert_array_equal(got[place], shards[group[root]], strict=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(topologies(), st.data())
 def test_point_to_point(mesh, data):
     source, destination = (
@@ -145,7 +117,7 @@ def test_point_to_point(mesh, data):
     assert plan.total_bytes == hops * 20
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(topologies(), st.sampled_from([0, 1]), st.booleans(), st.data())
 def test_shift(mesh, axis, backwards, data):
     links = data.draw(st.integers(1, mesh.links))
@@ -165,7 +137,7 @@ def test_shift(mesh, axis, backwards, data):
     assert plan.backwards is backwards and plan.links == links
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases())
 def test_bytes_of_an_all_to_all(case):
     """Each part makes as many hops as its way has, along the row, then along the column."""
@@ -251,7 +223,7 @@ def test_steps_of_an_all_reduce_on_a_line(n, tree, scattered):
     assert max(all_reduce(grid(1, n), S, algorithm="tree").bytes_per_link.values()) == S
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(), st.integers(1, 400))
 def test_odd_sizes_lose_no_byte(case, size):
     mesh, axis, algorithm, links = case
@@ -279,8 +251,6 @@ def test_odd_sizes_lose_no_byte(case, size):
         (lambda: broadcast(topology("t3000"), 8, 4, 1), "root=4"),
         (lambda: shift(topology("t3000"), 8), "no cable joins chip 6 and chip 5"),
         (lambda: shift(topology("t3000"), 8, 2), "axis 2 of"),
-        (lambda: point_to_point(topology("t3000"), 8, 0, 8), "no such chip"),
-        (lambda: grid(3, 3).route(0, 99), "chip 99 of"),
         (lambda: topology("t4000"), "no system has that name"),
         (lambda: topology(7), "known of systems"),
         (
@@ -288,7 +258,6 @@ def test_odd_sizes_lose_no_byte(case, size):
             "there must be 2 shards of one shape",
         ),
         (lambda: all_gather(topology("n300"), 8).run([np.zeros(2), np.zeros(3)]), "of one shape"),
-        (lambda: reduce_scatter(topology("n300"), 8).run([np.zeros(3)] * 2), "do not divide 3"),
     ],
 )
 def test_bad_input(ask, phrase):

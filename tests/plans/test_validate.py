@@ -1,18 +1,16 @@
-"""Twenty-odd wrong plans, each refused with a message that names chip, chunk and step."""
+"""Wrong plans, each refused with a message that names chip, chunk and step."""
 
 import dataclasses
 
 import pytest
 
 from ttkit.errors import TTKitError
-from ttkit.hardware import SYSTEMS
 from ttkit.plans import (
     Plan,
     Transfer,
     all_gather,
     all_reduce,
     broadcast,
-    point_to_point,
     reduce_scatter,
     shift,
     topology,
@@ -20,7 +18,6 @@ from ttkit.plans import (
 
 T3000 = topology("t3000")  # 4 0 2 6 / 5 1 3 7
 N300 = topology("n300")
-ROW = topology(SYSTEMS["galaxy_torus"])  # 8 x 4, every row and column a ring
 
 
 def steps_of(plan):
@@ -49,8 +46,6 @@ def find(plan, step, source, destination):
 GATHER = all_gather(T3000, 1024, axis=1, links=1)
 SCATTER = reduce_scatter(T3000, 1024, axis=1, links=1)
 REDUCE = all_reduce(T3000, 1024, axis=1, links=1)
-BOTH_WAYS = [Transfer(0, 1, 0), Transfer(1, 0, 1)]
-
 SHIFT = shift(T3000, 1024, axis=1)
 
 WRONG = {
@@ -62,17 +57,9 @@ WRONG = {
         lambda: changed(SHIFT, steps=steps_of(SHIFT)[:2]),
         ["step 2 of 2", "chip 4 does not hold chunk 3"],
     ),
-    "a shift over a cable that is not there": (
-        lambda: changed(SHIFT, steps=[[Transfer(6, 4, 3), *steps_of(SHIFT)[0]]]),
-        ["step 1 of 1", "chip 6 sends chunk 3 to chip 4, but no cable joins them"],
-    ),
     "off-by-one chunk": (
         lambda: swap(GATHER, 2, find(GATHER, 2, 0, 2), chunk=1),
         ["step 3", "chunk 0", "chip 6"],
-    ),
-    "a chunk of another row": (
-        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=4),
-        ["step 1", "chip 4 sends chunk 4", "does not hold it"],
     ),
     "a chunk sent before it has come": (
         lambda: changed(GATHER, steps=[steps_of(GATHER)[i] for i in (1, 0, 2)]),
@@ -95,29 +82,13 @@ WRONG = {
         lambda: swap(GATHER, 1, find(GATHER, 1, 6, 2), destination=4),
         ["step 1", "chip 6 sends chunk 3 to chip 4", "no cable joins them", "2, 7"],
     ),
-    "a diagonal": (
-        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=1),
-        ["step 1", "chip 4 sends chunk 0 to chip 1", "no cable"],
-    ),
-    "to itself": (
-        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=4),
-        ["step 1", "chip 4 sends chunk 0 to chip 4, but no cable joins them"],
-    ),
     "a chip that is not there": (
         lambda: swap(GATHER, 1, 0, destination=8),
         ["step 1", "there is no chip 8"],
     ),
-    "a sender that is not there": (
-        lambda: swap(GATHER, 1, 0, source=-1),
-        ["step 1", "there is no chip -1"],
-    ),
     "a chunk that is not there": (
         lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=8),
         ["step 1", "chip 4 sends chunk 8", "does not hold it"],
-    ),
-    "a negative chunk": (
-        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=-1),
-        ["step 1", "chunk -1"],
     ),
     "two messages on one link": (
         lambda: Plan(
@@ -128,16 +99,6 @@ WRONG = {
             axis=1,
         ),
         ["step 1", "chip 0 sends 6 messages", "chip 1", "4 links"],
-    ),
-    "two messages that take both links each": (
-        lambda: Plan(
-            "all_reduce",
-            N300,
-            [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]],
-            64,
-            links=2,
-        ),
-        ["step 1", "chip 0 sends 2 messages to chip 1", "2 links"],
     ),
     "two writers of one chunk": (
         lambda: Plan(
@@ -168,46 +129,13 @@ WRONG = {
         ),
         ["chunk 0 on chip 4 lacks the part of chip 6"],
     ),
-    "both add each other's, all of it": (
-        lambda: Plan(
-            "all_reduce",
-            N300,
-            [[Transfer(0, 1, (0, 1), reduce=True)], [Transfer(1, 0, (0, 1), reduce=True)]],
-            64,
-        ),
-        ["step 2", "second time"],
-    ),
     "an addition in a gather": (
         lambda: swap(GATHER, 1, 0, reduce=True),
         ["step 1", "all_gather adds nothing"],
     ),
-    "no gather after the scatter": (
-        lambda: changed(REDUCE, steps=steps_of(REDUCE)[:3]),
-        ["chunk 1 on chip 4 lacks the part of"],
-    ),
-    "a broadcast from a chip that has nothing": (
-        lambda: Plan("broadcast", T3000, [[Transfer(0, 2, 0)]], 64, axis=1, root=0),
-        ["step 1", "chip 0 sends chunk 0 to chip 2", "does not hold it"],
-    ),
     "a broadcast that ends early": (
         lambda: changed(broadcast(T3000, 64), steps=steps_of(broadcast(T3000, 64))[:-1]),
         ["after the last step", "chip 5 does not hold chunk 0"],
-    ),
-    "a message that stops on the way": (
-        lambda: changed(
-            point_to_point(T3000, 64, 4, 2), steps=steps_of(point_to_point(T3000, 64, 4, 2))[:1]
-        ),
-        ["chip 2 does not hold chunk 0"],
-    ),
-    "a ring the wrong way round": (
-        lambda: changed(
-            all_gather(ROW, 64, axis=1),
-            steps=[
-                [Transfer(t.destination, t.source, t.chunk) for t in s]
-                for s in all_gather(ROW, 64, axis=1).steps
-            ],
-        ),
-        ["step 1", "chip 1 sends chunk 0 to chip 0", "does not hold it"],
     ),
 }
 
@@ -218,25 +146,15 @@ def test_a_wrong_plan_is_refused_with_chip_chunk_and_step(name):
     plan = build()
     with pytest.raises(TTKitError) as refused:
         plan.validate()
-    for phrase in [
-        "step",
-        "chip",
-        "chunk" if "chunk" in str(refused.value) else "message",
-        *phrases,
-    ]:
+    for phrase in ["step", "chip", *phrases]:
         assert phrase in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "plan", [GATHER, SCATTER, REDUCE, all_reduce(ROW, 4096, algorithm="tree")], ids=str
+    "plan", [GATHER, SCATTER, REDUCE, all_reduce(T3000, 4096, algorithm="tree")], ids=str
 )
 def test_a_right_plan_is_let_through(plan):
     assert plan.validate() is plan
-
-
-def test_a_plan_written_by_hand():
-    plan = Plan("all_gather", N300, [BOTH_WAYS], 10).validate()
-    assert [t.bytes for t in plan.steps[0]] == [10, 10]
 
 
 @pytest.mark.parametrize(
@@ -245,8 +163,8 @@ def test_a_plan_written_by_hand():
         (lambda: Plan("gather", N300, [], 10), "the collectives are all_gather"),
         (lambda: Plan("all_gather", N300, [], 10, links=3), "joined by 2"),
         (
-            lambda: Plan("broadcast", N300, [], 10),
-            "root=None must be the sender's number in its group, 0 to 1",
+            lambda: Plan("broadcast", N300, [], 10, root=2),
+            "root=2 must be the sender's number in its group, 0 to 1",
         ),
         (lambda: Plan("all_gather", N300, [], 0), "shard_bytes=0 must be a whole number"),
     ],
@@ -257,14 +175,5 @@ def test_what_is_no_plan(ask, phrase):
 
 
 def test_chunks_as_a_list():
-    assert (
-        Plan(
-            "all_reduce",
-            N300,
-            [[Transfer(0, 1, [0, 1], reduce=True)], [Transfer(1, 0, [0, 1])]],
-            10,
-        )
-        .validate()
-        .total_bytes
-        == 20
-    )
+    there, back = Transfer(0, 1, [0, 1], reduce=True), Transfer(1, 0, [0, 1])
+    assert Plan("all_reduce", N300, [[there], [back]], 10).validate().total_bytes == 20

@@ -33,21 +33,24 @@ def recorded(process, hosts, every):
         )
 
 
-# For each split, one start of its ranks: programs that give what one process gives, and one or two
-# other things.
+# For each split, one start of its ranks: programs that give what one process gives, with MPI's
+# blocking calls in one split, without shared memory in another.
 @pytest.mark.parametrize(
-    "hosts, collectives, every",
-    [((1, 2), 0, 4), ((2, 1), 15, 0), ((1, 4), 15, 0), ((2, 2), 0, 8)],
+    "hosts, first, every, checks",
+    [
+        ((1, 2), "together.py 2x4 without_shared_memory", 0, "1"),
+        ((2, 1), "", 0, "0"),
+        ((1, 4), "", 0, "1"),
+        ((2, 2), "", 8, "1"),
+    ],
     ids=["1x2", "2x1", "1x4", "2x2"],
 )
-def test_a_split(run, hosts, collectives, every):
-    programs, count = ["together.py 2x4"], 8
-    if collectives:
-        programs, count = [*programs, f"collectives.py {collectives}"], count + 3
-    if every:
-        programs.append(f"conformance.py {every}")
-    process = run((2, 4), hosts, "several.py", *programs)
-    passed(process, count * hosts[0] * hosts[1], "passed ")
+def test_a_split(run, hosts, first, every, checks):
+    programs, ranks = [first] if first else [], hosts[0] * hosts[1]
+    programs.append("together.py 2x4")
+    programs += [f"conformance.py {every}"] if every else []
+    process = run((2, 4), hosts, "several.py", *programs, TTKIT_RANK_CHECKS=checks)
+    passed(process, (7 + bool(first)) * ranks, "passed ")
     if every:
         recorded(process, hosts, every)
 
@@ -66,38 +69,16 @@ def test_all_collectives_against_loops(run, hosts, checks):
     passed(process, 3 * hosts[0] * hosts[1])
 
 
-@pytest.mark.parametrize("mesh, hosts", [((4, 4), (2, 2)), ((8, 4), (4, 1))], ids=str)
-def test_bigger_meshes(run, mesh, hosts):
-    names = ["collectives", "exchanges", "mapping", "random_programs"]
-    passed(
-        run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 4 * hosts[0] * hosts[1]
-    )
+def test_a_bigger_mesh(run):
+    passed(run((4, 4), (2, 2), "together.py", "4x4", "collectives", "exchanges"), 8)
 
 
-def test_without_checks(run):
-    """The same with MPI's blocking calls."""
-    passed(
-        run(
-            (2, 4),
-            (1, 2),
-            "together.py",
-            "2x4",
-            "collectives",
-            "exchanges",
-            "large",
-            "mapping",
-            "random_programs",
-            TTKIT_RANK_CHECKS="0",
-        ),
-        10,
-    )
+@whole
+def test_a_tall_mesh(run):
+    passed(run((8, 4), (4, 1), "together.py", "8x4", "collectives", "exchanges", "mapping"), 12)
 
 
 @whole
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
 def test_all_without_checks(run, hosts):
-    passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 8 * hosts[0] * hosts[1])
-
-
-def test_without_shared_memory(run):
-    passed(run((2, 4), (2, 2), "together.py", "2x4", "without_shared_memory"), 4)
+    passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 7 * hosts[0] * hosts[1])

@@ -7,7 +7,6 @@ from shards import ASYNC, put, same, semaphores
 
 import ttkit
 from ttkit import ttnn
-from ttkit.plans import all_to_all, topology
 
 ROWS = ttnn.ROW_MAJOR_LAYOUT
 
@@ -45,17 +44,6 @@ def test_all_to_all_into_a_buffer():
         got = ASYNC.all_to_all_async(t, *buffers, 2, 3, semaphores(mesh, 1)[0])
         assert got is buffers[1]
         same(got, want)
-
-
-def test_a_plan_moves_the_parts_that_all_to_all_promises():
-    plan = all_to_all(topology("t3000"), 4 * 8, axis=1)
-    shards = [np.arange(8) + 100 * chip for chip in range(8)]
-    for chip, got in enumerate(plan.run(shards)):
-        row, place = divmod(chip, 4)
-        want = [np.split(s, 4)[place] for s in shards[4 * row : 4 * row + 4]]
-        np.testing.assert_array_equal(got, np.concatenate(want))
-    # between the middle chips of a line: two chips' parts for two
-    assert max(plan.bytes_per_link.values()) == 4 * 8
 
 
 @pytest.mark.parametrize("mode", ["zeros", "replicate"])

@@ -1,7 +1,5 @@
 """Normalisations and embedding against their formulas on each chip; parameters of modules."""
 
-import sys
-
 import hypothesis
 import numpy as np
 import pytest
@@ -33,27 +31,13 @@ def test_chips_of_the_tests_differ(wide, put, distinct):
 
 @FLOATS
 @PAIRS
-@pytest.mark.parametrize("flat", [True, False], ids=["n", "1xn"])
-def test_layer_norm(mesh, put, check, dtype, kinds, flat):
+def test_layer_norm(mesh, put, check, dtype, kinds):
     x = put(mesh, (4, 33, 50), kinds[0], dtype)
-    shape = (1, 50) if not flat or kinds[1] != "RR" else (50,)
+    shape = (50,) if kinds == ("S0R", "RR") else (1, 50)
     gamma, beta = put(mesh, shape, kinds[1], dtype), put(mesh, shape, kinds[1], dtype)
 
     made = ttnn.layer_norm(x, epsilon=1e-5, weight=gamma, bias=beta)
     check(made, layer_norm, x, gamma, beta, additions=50)
-
-
-@FLOATS
-@PAIRS
-def test_rms_norm(mesh, put, check, dtype, kinds):
-    x, gamma = put(mesh, (4, 33, 64), kinds[0], dtype), put(mesh, (1, 64), kinds[1], dtype)
-    check(
-        ttnn.rms_norm(x, epsilon=1e-6, weight=gamma),
-        lambda x, g: rms_norm(x, g, 1e-6),
-        x,
-        gamma,
-        additions=64,
-    )
 
 
 @FLOATS
@@ -66,9 +50,6 @@ def test_a_residual_is_added_first(mesh, put, check, dtype, kinds):
     made = ttnn.layer_norm(x, epsilon=1e-5, weight=gamma, residual_input_tensor=more)
     check(made, lambda x, r, g: layer_norm(x + r, g, 0), x, more, gamma, additions=64)
     np.testing.assert_array_equal(ttkit.to_numpy(ttnn.get_device_tensors(x)[0]), before)
-    for norm in (ttnn.rms_norm, ttnn.layer_norm):
-        with pytest.raises(TTKitError, match="Input and residual logical and padded shapes must"):
-            norm(x, residual_input_tensor=put(mesh, (1, 33, 64), "RR", dtype))
 
 
 def test_norm_in_many_blocks_of_rows(wide, put, check):
@@ -113,7 +94,7 @@ MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
 
 
 @hypothesis.settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
@@ -154,41 +135,13 @@ def test_embedding_of_higher_ranks(mesh, put, check, shape):
 
 
 ROWS = ttnn.ROW_MAJOR_LAYOUT
-REFUSED = {
-    "rms rows": (
-        lambda p: ttnn.rms_norm(p((32, 64), layout=ROWS)),
-        r"ttnn::rms_norm does not support this ROW_MAJOR input: W \(64\). Use TILE layout",
-    ),
-    "norm rows": (
-        lambda p: ttnn.layer_norm(p((32, 50), layout=ROWS)),
-        r"does not support this ROW_MAJOR input: W \(50\)",
-    ),
-    "host table": (
-        lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32)).cpu()),
-        "Input tensor B must be on device",
-    ),
-    "gamma": (
-        lambda p: ttnn.layer_norm(p((32, 64)), weight=p((1, 96))),
-        "gamma padded widths must match",
-    ),
-    "table type": (
-        lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32))),
-        "Weights tensor must have BFLOAT16 dtype",
-    ),
-    "index": (
-        lambda p: ttnn.embedding(
-            p((1, 32), dtype=ttnn.uint32, low=999), p((2, 32), dtype=ttnn.bfloat16)
-        ),
-        "outside of a table of 2 rows",
-    ),
-}
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(wide, put, case):
-    call, message = REFUSED[case]
-    with pytest.raises(TTKitError, match=message):
-        call(lambda *args, **options: put(wide, *args, **options))
+def test_refused(wide, put):
+    with pytest.raises(TTKitError, match=r"does not support this ROW_MAJOR input: W \(50\)"):
+        ttnn.layer_norm(put(wide, (32, 50), layout=ROWS))
+    with pytest.raises(TTKitError, match="Weights tensor must have BFLOAT16 dtype"):
+        ttnn.embedding(put(wide, (1, 32), dtype=ttnn.uint32, low=3), put(wide, (8, 32)))
 
 
 # ---------------------------------------------------------------- parameters of torch modules
@@ -249,11 +202,6 @@ def test_values(model, torch):
         assert ttnn.to_torch(ours).equal(theirs.detach().bfloat16())
 
 
-def test_parameters_of_a_single_module(torch):
-    assert seen(make(torch.nn.Linear(4, 3)).weight) == ([4, 3], TILE, ttnn.bfloat16)
-    assert make(torch.nn.ReLU()) == {}
-
-
 def test_missing_name(model):
     made = make(model)
     assert not hasattr(made.layers[0], "bias")
@@ -265,17 +213,6 @@ def test_on_the_device(wide, model):
     made = make(model, device=wide)
     assert made.steps[0].weight.device() is wide and made.layers[0].weight.device() is wide
     assert len(ttnn.get_device_tensors(made.scale)) == 8
-
-
-def test_distributed_by_a_mapper(wide, torch):
-    linear = torch.nn.Linear(32, 128, bias=False)
-    with ttnn.distribute(ttnn.ShardTensor2dMesh(wide, (2, 4), (None, 1))):
-        weight = make(linear, device=wide).weight
-    assert list(weight.shape) == [32, 32]
-    for chip, part in enumerate(ttnn.get_device_tensors(weight)):
-        assert ttnn.to_torch(part).equal(
-            linear.weight.T[:, chip % 4 * 32 :][:, :32].detach().bfloat16()
-        )
 
 
 def test_distributed_along_the_width(wide, torch):
@@ -294,18 +231,6 @@ def test_distributed_along_the_width(wide, torch):
             assert ttnn.to_torch(part).equal(wanted)
 
 
-def test_linear_on_a_mesh_with_its_parameters(wide, torch, put, check):
-    linear = torch.nn.Linear(64, 96)
-    made, x = make(linear, device=wide), put(wide, (32, 64), "S0R", ttnn.bfloat16)
-    check(
-        ttnn.linear(x, made.weight, bias=made.bias),
-        lambda x, w, b: x @ w + b,
-        x,
-        made.weight,
-        made.bias,
-    )
-
-
 def test_subclass_counts_as_its_parent(torch):
     class Column(torch.nn.Linear):
         pass
@@ -318,12 +243,6 @@ def test_subclass_counts_as_its_parent(torch):
             self.more = torch.nn.Parameter(torch.zeros(2))
 
     assert seen(make(More()).more) == ([2], ROWS, ttnn.bfloat16)
-
-
-def test_torch_is_needed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)  # an import of it fails
-    with pytest.raises(TTKitError, match="Torch is not installed"):
-        PRE.preprocess_model_parameters(initialize_model=lambda: None)
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])

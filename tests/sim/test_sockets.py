@@ -132,7 +132,7 @@ def test_memory_is_that_of_the_tensors(wide):
     assert used() == {0}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_other_sockets(data):
     """Any connections, on one mesh: only a shift has a plan, and other chips keep their values."""

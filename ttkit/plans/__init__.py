@@ -13,7 +13,7 @@ from ttkit.plans.collectives import (
 )
 from ttkit.plans.cost import Cost, cost, crossover
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.plans.plan import Plan, Step, Transfer
+from ttkit.plans.plan import Plan, Transfer
 from ttkit.plans.schedule import Action, Schedule, Timetable
 from ttkit.plans.topology import LINE, RING, Topology, topology
 
@@ -24,7 +24,6 @@ __all__ = [
     "Cost",
     "Plan",
     "Schedule",
-    "Step",
     "Timetable",
     "Topology",
     "Transfer",

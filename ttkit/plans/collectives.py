@@ -7,25 +7,27 @@ addition, are a reduce-scatter, or a sum at one chip. In a mesh of rows and colu
 spread along the rows first, and then, as bigger bundles, along the columns. The ring algorithm is
 that of Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 2009, both ways round.
+
+The simulator records the arguments of the collectives that ran last; `plan_of` builds their plans.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.plans.plan import Plan, Step, Transfer
-from ttkit.plans.topology import Topology
+from ttkit.plans.plan import Plan, Transfer
+from ttkit.plans.topology import Topology, topology
 from ttkit.words import counted
 
 Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
 Line = tuple[int, ...]  # The chips stand in the order of the line.
-# A spread takes a draft, chips and the chunks of each, and returns steps that bring all to all.
-Spread = Callable[[Plan, Line, list[Bundle]], Steps]
+ALGORITHMS = ("line", "ring")
 
 
 def all_gather(
@@ -169,9 +171,7 @@ def broadcast(
         3
     """
     draft = _draft("broadcast", topology, shard_bytes, axis, links, root=root)
-    roots: dict[int, Bundle] = {
-        group[root]: (topology.place[group[root]],) for group in draft.groups
-    }
+    roots = {group[root]: (topology.place[group[root]],) for group in draft.groups}
     return _finished(draft, _spread(draft, algorithm, roots)[0], "both ways")
 
 
@@ -189,7 +189,7 @@ def point_to_point(
         source, destination: device ids.
 
     Raises:
-        TTKitError: no such chips, no route.
+        TTKitError: no route.
 
     Example:
         >>> from ttkit.plans import topology
@@ -199,8 +199,7 @@ def point_to_point(
     """
     route, ends = topology.route(source, destination), {"root": source, "destination": destination}
     draft = _draft("point_to_point", topology, shard_bytes, None, links, **ends)
-    bundle = (topology.place[source],)
-    steps = [[_message(draft, a, b, bundle)] for a, b in itertools.pairwise(route)]
+    steps = [[Transfer(a, b, topology.place[source])] for a, b in itertools.pairwise(route)]
     return _finished(draft, steps, counted(len(steps), "hop"))
 
 
@@ -237,20 +236,18 @@ def shift(
         line = line[::-1] if backwards else line
         moved.append(_hops(draft, line, [(topology.place[chip],) for chip in line], hops))
     name = "ring" if topology.closes(draft.groups[0]) else "line"
-    name = f"{name}, backwards" if backwards else name
-    return _finished(draft, list(_together(moved)), name)
+    return _finished(draft, _together(moved), f"{name}, backwards" if backwards else name)
 
 
 # ---------------------------------------------------------------- how chunks spread along a line
-def _line(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
-    """In step t the chunks of each chip make their t-th hop, both ways to the ends."""
-    n = len(line)
-    return _hops(draft, line, loads, [(n - 1 - i, i) for i in range(n)])
+def _along(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
+    """In step t the chunks of each chip make their t-th hop, both ways.
 
-
-def _ring(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
-    """Around a ring each chip's chunks make half of the hops each way."""
+    On a line they go to the ends, around a ring half of the hops each way.
+    """
     n = len(line)
+    if algorithm == "line":
+        return _hops(draft, line, loads, [(n - 1 - i, i) for i in range(n)])
     if not draft.topology.closes(line):
         asked = f"algorithm='ring' over chips {list(line)}"
         rule = f"no cable leads from chip {line[-1]} back to chip {line[0]}: LINE"
@@ -258,41 +255,33 @@ def _ring(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
     return _hops(draft, line, loads, [(n // 2, (n - 1) // 2)] * n)
 
 
-ALGORITHMS: dict[str, Spread] = {"line": _line, "ring": _ring}
-
-
 def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, int]]) -> Steps:
     """Steps in which each chip's load makes so many hops forwards and so many backwards."""
     steps: Steps = [[] for _ in range(max(map(max, reach)))]
     for i, (load, far) in enumerate(zip(loads, reach, strict=True)):
+        chunk = load[0] if len(load) == 1 else load
         for hops, towards in zip(far if load else (), (1, -1)):
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
             for hop, (a, b) in enumerate(itertools.pairwise(way)):
-                message = _message(draft, a, b, load)
+                size = None
                 if draft.collective == "all_to_all":  # It sends a part of each chunk.
-                    size = -(-(message.bytes or 0) * (hops - hop) // (len(line) * len(load)))
-                    message = replace(message, bytes=size)
-                steps[hop].append(message)
+                    size = -(-draft.shard_bytes * (hops - hop) // len(line))
+                steps[hop].append(Transfer(a, b, chunk, size))
     return [step for step in steps if step]  # A broadcast from the middle ends early.
-
-
-def _message(draft: Plan, source: int, destination: int, bundle: Bundle) -> Transfer:
-    chunk = bundle[0] if len(bundle) == 1 else bundle
-    return Transfer(source, destination, chunk, sum([draft.sizes[c] for c in bundle]))
 
 
 # ---------------------------------------------------------------- from lines to a mesh
 def _spread(
-    draft: Plan, algorithm: str | None, start: dict[int, Bundle] | None = None
+    draft: Plan, algorithm: str | None, start: Mapping[int, Bundle] | None = None
 ) -> tuple[Steps, str]:
     """Steps in which what chips have at the start, by default their own chunks, reaches all chips
     of their groups; the algorithm's name.
     """
     topology = draft.topology
-    if algorithm is not None and algorithm not in ALGORITHMS:
+    if algorithm not in (None, *ALGORITHMS):
         known = [*ALGORITHMS, "tree"] if draft.collective == "all_reduce" else ALGORITHMS
         fail(f"{draft.collective} by {algorithm!r}", f"the algorithms are {', '.join(known)}")
-    has = start or {chip: (place,) for chip, place in topology.place.items()}
+    has = dict(start) if start else {chip: (place,) for chip, place in topology.place.items()}
     phases = [draft.groups]
     if draft.axis is None and min(topology.shape) > 1:
         phases = [topology.groups(1), topology.groups(0)]
@@ -305,7 +294,7 @@ def _spread(
             name = algorithm or ("ring" if topology.closes(line) else "line")
             names[name] = True
             loads = [has.get(chip, ()) for chip in line]
-            moved.append(ALGORITHMS[name](draft, line, loads))
+            moved.append(_along(draft, name, line, loads))
             has |= dict.fromkeys(line, tuple(itertools.chain.from_iterable(loads)))
         steps += _together(moved)
     return steps, " and ".join(names)
@@ -318,10 +307,10 @@ def _check_cables(topology: Topology, line: Line) -> None:
             fail(asked, f"no cable joins chip {a} and chip {b}", "another mesh shape")
 
 
-def _together(lines: list[Steps]) -> Iterator[list[Transfer]]:
-    """The steps of lines of chips that work at the same time."""
-    for step in itertools.zip_longest(*lines, fillvalue=[]):
-        yield list(itertools.chain.from_iterable(step))
+def _together(lines: list[Steps]) -> Steps:
+    """Return the steps of lines of chips that work at the same time."""
+    steps = itertools.zip_longest(*lines, fillvalue=[])
+    return [list(itertools.chain.from_iterable(step)) for step in steps]
 
 
 def _backwards(steps: Steps) -> Steps:
@@ -346,4 +335,79 @@ def _draft(
 
 
 def _finished(draft: Plan, steps: Steps, algorithm: str) -> Plan:
-    return replace(draft, steps=tuple(Step(tuple(step)) for step in steps), algorithm=algorithm)
+    return replace(draft, steps=tuple(map(tuple, steps)), algorithm=algorithm)
+
+
+# ---------------------------------------------------------------- what ran last
+BUILDERS: dict[str, Callable[..., Plan]] = {
+    build.__name__: build
+    for build in (
+        all_gather,
+        all_to_all,
+        reduce_scatter,
+        all_reduce,
+        broadcast,
+        point_to_point,
+        shift,
+    )
+}
+
+
+class Record(NamedTuple):
+    """The arguments of a collective: enough to plan it, and cheap to keep."""
+
+    collective: str
+    mesh: Any
+    shard_bytes: int  # The size of each chip's shard includes tile padding.
+    axis: int | None
+    algorithm: str | None  # It is "line", or None for a ring where cables close it.
+    links: int | None
+    # The coordinates are a broadcast's sender, or a point_to_point's sender and receiver.
+    ends: tuple[Any, ...] = ()
+    backwards: bool = False  # Only a shift uses this.
+
+
+# These are the collectives that ran last, the newest at the end.
+latest: deque[Record] = deque(maxlen=64)
+
+
+def plan_of(what: Record) -> Plan:
+    """Return the plan of a recorded collective."""
+    there = topology(what.mesh)
+    ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
+    how: dict[str, Any] = {"links": what.links, "axis": what.axis, "algorithm": what.algorithm}
+    if what.collective == "shift":
+        how["backwards"] = what.backwards
+        del how["algorithm"]
+    elif what.collective == "broadcast":
+        how["root"] = there.place[ends[0]] if what.axis is None else what.ends[0][what.axis]
+    elif what.collective == "point_to_point":
+        how = {"links": what.links, "source": ends[0], "destination": ends[1]}
+    return BUILDERS[what.collective](there, what.shard_bytes, **how)
+
+
+def last_plan() -> Plan:
+    """Return the plan of the collective that ran last on the simulator.
+
+    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
+
+    Raises:
+        TTKitError: none has run yet.
+
+    Example:
+        >>> import ttkit
+        >>> from ttkit import ttnn
+        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> ttkit.last_plan()
+        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
+    """
+    if not latest:
+        fail(
+            "ttkit.last_plan()",
+            "no collective has run yet; on a card they are not recorded",
+            "ttnn.all_gather(...) on the simulator first",
+        )
+    return plan_of(latest[-1])

@@ -9,7 +9,7 @@ measured slower where every chip forwards for others at once; `traffic="ring"` s
 
 from __future__ import annotations
 
-from collections import Counter
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -54,12 +54,9 @@ class Cost:
         point_to_point and shift.
         """
         n, collective = self.plan.group_size, self.plan.collective
-        factors = {
-            "all_gather": n - 1,
-            "all_to_all": (n - 1) / n,
-            "reduce_scatter": (n - 1) / n,
-            "all_reduce": 2 * (n - 1) / n,
-        }
+        part = (n - 1) / n
+        factors = {"all_gather": n - 1, "all_to_all": part, "reduce_scatter": part}
+        factors["all_reduce"] = 2 * part
         size = self.plan.shard_bytes * factors.get(collective, 1)
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
@@ -162,13 +159,11 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
 
 def _step_time(plan: Plan, step: Step, traffic: str) -> float:
     """The slowest pair of chips: its bytes over as many cables as its messages may use."""
-    load: Counter[tuple[int, int]] = Counter()
-    messages: Counter[tuple[int, int]] = Counter()
+    messages: dict[tuple[int, int], list[int]] = {}
     for t in step:
-        load[t.source, t.destination] += t.bytes or 0
-        messages[t.source, t.destination] += 1
+        messages.setdefault((t.source, t.destination), []).append(t.bytes or 0)
     most = max(1, plan.topology.links)
-    loads = {(load[pair], min(most, plan.links * messages[pair])) for pair in load}
+    loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]
     return max(times, default=0.0)
 
@@ -195,10 +190,6 @@ def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int
     def gains(size: int) -> bool:
         return cost(large(size)).time_s <= cost(small(size)).time_s
 
-    low, high = 1, 1 << 30
-    if gains(low) or not gains(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if gains(middle) else (middle, high)
-    return high
+    sizes = range(1, (1 << 30) + 1)
+    first = bisect.bisect_left(sizes, True, key=gains)
+    return sizes[first] if 0 < first < len(sizes) else None

@@ -6,12 +6,11 @@ stage; the rest of the time is the bubble."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from ttkit.errors import check_counts, fail
 from ttkit.plans.schedule import Action, Schedule
-
-Order = list[Action]
 
 
 def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
@@ -27,7 +26,7 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
         >>> one_at_a_time(4, 8).timeline().bubble_fraction
         0.75
     """
-    return _ahead("one at a time", stages, micro_batches, lambda stage: 0)
+    return _whole("one at a time", micro_batches, [0] * stages)
 
 
 def gpipe(stages: int, micro_batches: int) -> Schedule:
@@ -41,7 +40,7 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
         >>> gpipe(2, 2).actions[0]
         (F0, F1, B0, B1)
     """
-    return _ahead("GPipe", stages, micro_batches, lambda stage: micro_batches)
+    return _whole("GPipe", micro_batches, [micro_batches] * stages)
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
@@ -57,7 +56,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
         >>> one_f_one_b(2, 3).actions
         ((F0, F1, B0, F2, B1, B2), (F0, B0, F1, B1, F2, B2))
     """
-    return _ahead("1F1B", stages, micro_batches, lambda stage: stages - 1 - stage)
+    return _whole("1F1B", micro_batches, list(range(stages))[::-1])
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
@@ -98,12 +97,9 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
         for chunk in range(chunks)
         for i in range(length)
     ]
-    forwards = [Action("F", i, chunk) for chunk, i in turns]
-    backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in turns]
     first = (chunks - 1) * length  # The last stage does so many forwards ahead.
     ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
-    rows = tuple(tuple(_alternate(forwards, backwards, n)) for n in ahead)
-    return Schedule("interleaved 1F1B", stages, micro_batches, rows, chunks)
+    return _alternating("interleaved 1F1B", micro_batches, turns, ahead, chunks)
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
@@ -123,7 +119,7 @@ def zb_h1(stages: int, micro_batches: int) -> Schedule:
     """
     rows = []
     for stage, row in enumerate(one_f_one_b(stages, micro_batches).actions):
-        order: Order = []
+        order: list[Action] = []
         for action in row:
             order.append(action._replace(kind="I") if action.kind == "B" else action)
             if action.kind == "B" and action.micro_batch >= stage:
@@ -157,18 +153,26 @@ def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> 
     return SCHEDULES[name](stages, micro_batches)
 
 
-def _ahead(name: str, stages: int, micro_batches: int, ahead: Callable[[int], int]) -> Schedule:
-    """Each stage does so many forwards ahead of the first backward."""
-    check_counts(f"a schedule {name!r}", stages=stages, micro_batches=micro_batches)
-    forwards = [Action("F", i) for i in range(micro_batches)]
-    backwards = [Action("B", i) for i in range(micro_batches)]
-    rows = [_alternate(forwards, backwards, ahead(stage)) for stage in range(stages)]
-    return Schedule(name, stages, micro_batches, tuple(map(tuple, rows)))
+def _whole(name: str, micro_batches: int, ahead: list[int]) -> Schedule:
+    """Return a schedule of stages that each have one chunk."""
+    return _alternating(name, micro_batches, [(0, i) for i in range(micro_batches)], ahead)
 
 
-def _alternate(forwards: Order, backwards: Order, ahead: int) -> Order:
-    """So many forwards ahead, then one of each in turn, then the backwards that are left."""
-    order = forwards[:ahead]
-    for i, backward in enumerate(backwards):
-        order += [*forwards[ahead + i : ahead + i + 1], backward]
-    return order
+def _alternating(
+    name: str, micro_batches: int, turns: list[tuple[int, int]], ahead: list[int], chunks: int = 1
+) -> Schedule:
+    """Return a schedule: so many forwards ahead, then one of each in turn, then the backwards left.
+
+    Args:
+        turns: chunk and micro-batch of each forward; a backward has the chunks in reverse.
+        ahead: of each stage.
+    """
+    forwards = [Action("F", i, chunk) for chunk, i in turns]
+    backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in turns]
+    rows = []
+    for many in ahead:
+        order = forwards[:many]
+        for forward, backward in itertools.zip_longest(forwards[many:], backwards):
+            order += [forward, backward] if forward else [backward]
+        rows.append(tuple(order))
+    return Schedule(name, len(ahead), micro_batches, tuple(rows), chunks)

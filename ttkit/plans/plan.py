@@ -12,7 +12,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,12 +23,6 @@ from ttkit.plans.topology import Topology
 Array = np.ndarray
 # The keys are chips and then chunks; the values are what the chip holds of the chunk.
 Holdings = dict[int, dict[int, Any]]
-Parts = dict[int, dict[int, int]]  # The values have a bit for each chip whose part is added in.
-
-GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point", "shift")
-# In these, every chip sends to every other one of its group.
-ALL = ("all_gather", "all_to_all")
-REDUCES = ("reduce_scatter", "all_reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +48,8 @@ class Transfer:
         return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Transfers that happen at the same time; each reads what its source held before the step."""
-
-    transfers: tuple[Transfer, ...]
-
-    def __iter__(self) -> Iterator[Transfer]:
-        return iter(self.transfers)
-
-    def __len__(self) -> int:
-        return len(self.transfers)
+# Transfers that happen at the same time; each reads what its source held before the step.
+Step = tuple[Transfer, ...]
 
 
 @dataclass(frozen=True)
@@ -102,14 +87,14 @@ class Plan:
     shard_bytes: int
     axis: int | None = None
     links: int = 1
-    root: int | None = None
+    root: int = 0
     destination: int | None = None
     algorithm: str = "by hand"
     backwards: bool = False
 
     def __post_init__(self) -> None:
-        if self.collective not in GATHERS + REDUCES:
-            rule = f"the collectives are {', '.join(GATHERS + REDUCES)}"
+        if self.collective not in COLLECTIVES:
+            rule = f"the collectives are {', '.join(COLLECTIVES)}"
             fail(f"a plan for {self.collective!r}", rule)
         asked, links = f"a plan for {self.collective} on {self.topology!r}", self.topology.links
         check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
@@ -119,24 +104,14 @@ class Plan:
         if self.collective == "broadcast" and self.root not in range(self.group_size):
             rule = f"root={self.root!r} must be the sender's number in its group"
             fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
-        object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
+        object.__setattr__(self, "steps", tuple(tuple(map(self._sized, s)) for s in self.steps))
 
-    def _sized(self, step: Iterable[Transfer]) -> Step:
-        """A step of transfers that all have their size."""
-        if isinstance(step, Step) and all(t.bytes is not None for t in step):
-            return step
-        if not all(isinstance(t, Transfer) for t in step):
-            rule = f"a step is a list of Transfer, this is {step!r}"
-            fail(f"a plan for {self.collective}", rule, "steps=[[Transfer(...), ...], ...]")
+    def _sized(self, t: Transfer) -> Transfer:
+        """Return a transfer that has its size."""
+        if t.bytes is not None:
+            return t
         known = range(len(self.sizes))  # `validate` reports an unknown chunk.
-        return Step(
-            tuple(
-                replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
-                if t.bytes is None
-                else t
-                for t in step
-            )
-        )
+        return replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
@@ -149,7 +124,7 @@ class Plan:
     @property
     def adds(self) -> bool:
         """True where chips add up what they hold of a chunk."""
-        return self.collective in REDUCES
+        return COLLECTIVES[self.collective].adds
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property
@@ -176,39 +151,25 @@ class Plan:
         size, rest = divmod(self.shard_bytes, self.group_size)
         return [size + (self.group_of[chip][1] < rest) for chip in self.topology.chips]
 
-    @functools.cached_property
-    def _chunks(self) -> dict[tuple[int, ...], list[int]]:
-        """The chunks of all chips of a group; kept, because each of many chips may hold them."""
-        return {group: [self.topology.place[chip] for chip in group] for group in self.groups}
+    @property
+    def sender(self) -> int:
+        """The number in its group of the chip that sends, where only one does."""
+        return self.topology.place[self.root] if self.destination is not None else self.root
+
+    def _chunks(self, chip: int, numbers: Numbers) -> list[int]:
+        group, number = self.group_of[chip]
+        return [self.topology.place[group[n]] for n in numbers(self, number)]
 
     def before(self, part: Callable[[int, int], Any]) -> Holdings:
         """Return what every chip holds at the start: {chip: {chunk: part(chip, chunk)}}."""
-        return {chip: {c: part(chip, c) for c in chunks} for chip, chunks in self._starts()}
-
-    def _starts(self) -> Iterator[tuple[int, Iterable[int]]]:
-        for group in self.groups:
-            for number, (chip, own) in enumerate(zip(group, self._chunks[group], strict=True)):
-                if self.adds:
-                    yield chip, self._chunks[group]
-                elif self.collective in (*ALL, "shift"):
-                    yield chip, [own]
-                else:
-                    sender = number if self.collective == "broadcast" else chip
-                    yield chip, [own] if sender == self.root else []
+        held = COLLECTIVES[self.collective].held
+        return {
+            chip: {c: part(chip, c) for c in self._chunks(chip, held)} for chip in self.group_of
+        }
 
     def goal(self, chip: int) -> list[int]:
         """Return the chunks that a chip must hold, whole, after the last step."""
-        group, number = self.group_of[chip]
-        if self.collective in (*ALL, "all_reduce"):
-            return self._chunks[group]
-        if self.collective == "reduce_scatter":
-            return self._chunks[group][number : number + 1]
-        if self.collective == "shift":
-            before = number + 1 if self.backwards else number - 1
-            return [self._chunks[group][before % len(group)]]
-        if self.collective == "broadcast":
-            return [self._chunks[group][self.root or 0]]
-        return [self.topology.place[self.root or 0]] if chip == self.destination else []
+        return self._chunks(chip, COLLECTIVES[self.collective].goal)
 
     # ------------------------------------------------------------ reading the steps
     def _play(self, held: Holdings, add: Callable[[Any, Any], Any]) -> Iterator[Holdings]:
@@ -262,39 +223,27 @@ class Plan:
         if len(arrays) != len(chips) or len({array.shape for array in arrays}) > 1:
             rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
             fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
-        n, size = self.group_size, arrays[0].shape[dim]
-        if self.collective in ("reduce_scatter", "all_to_all") and size % n:
-            rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
-            fail(f"{self!r}.run", rule, "another dim, or pad first")
+        number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
-        # A sum's chunk is the shard's part with its owner's number; else a shard is one part.
-        number = [self.group_of[chip][1] if self.adds else 0 for chip in chips]
-        held = self.before(lambda chip, c: parts[chip][number[c]])
+        held = self.before(lambda chip, c: parts[chip][number[c] if self.adds else 0])
         for _ in self._play(held, operator.add):
             pass
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _parts(self, array: Array, dim: int) -> list[Array]:
-        """A shard as flat chunks."""
+        """A shard as chunks: a part of the sum for each chip, else the shard itself."""
         if self.collective == "reduce_scatter":
-            return [part.ravel() for part in np.split(array, self.group_size, dim)]
+            return np.split(array, self.group_size, dim)
         # The sum of an all_reduce has the shard's shape, so it may be cut anywhere.
-        return np.array_split(array.ravel(), self.group_size if self.adds else 1)
+        return np.array_split(array.ravel(), self.group_size) if self.adds else [array]
 
     def _result(self, chip: int, held: dict[int, Array], own: Array, dim: int) -> Array:
-        goal = self.goal(chip)
-        if not goal:
-            return own.copy()
-        if self.collective in ALL:
-            shards = [held[c].reshape(own.shape) for c in goal]
-            if self.collective == "all_to_all":
-                n, number = self.group_size, self.group_of[chip][1]
-                shards = [np.split(shard, n, dim)[number] for shard in shards]
-            return np.concatenate(shards, dim)
-        shape = list(own.shape)
-        if self.collective == "reduce_scatter":
-            shape[dim] //= self.group_size
-        return np.concatenate([held[c] for c in goal]).reshape(shape)
+        got = [held[c] for c in self.goal(chip)] or [own]
+        if self.collective == "all_reduce":
+            return np.concatenate(got).reshape(own.shape)
+        if self.collective == "all_to_all":
+            got = [np.split(x, self.group_size, dim)[self.group_of[chip][1]] for x in got]
+        return np.concatenate(got, dim)
 
     # ------------------------------------------------------------ counting
     @property
@@ -334,7 +283,7 @@ class Plan:
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
         """The most that any chip holds beyond its local shard, chunks to be added included."""
-        held = {chip: set(chunks) for chip, chunks in self._starts()}
+        held = {chip: set(chunks) for chip, chunks in self.before(lambda chip, c: None).items()}
         extra, peak = dict.fromkeys(held, 0), 0
         for step in self.steps:
             landing: Counter[int] = Counter()
@@ -351,40 +300,91 @@ class Plan:
         return peak
 
 
+# ---------------------------------------------------------------- the collectives
+# It takes a plan and a chip's number in its group, and returns numbers of chips of the group.
+Numbers = Callable[[Plan, int], Iterable[int]]
+
+
+class Collective(NamedTuple):
+    """Whose chunks a chip holds before the first step, and must hold after the last."""
+
+    held: Numbers
+    goal: Numbers
+    adds: bool = False
+
+
+def _own(plan: Plan, number: int) -> Iterable[int]:
+    return [number]
+
+
+def _all(plan: Plan, number: int) -> Iterable[int]:
+    return range(plan.group_size)
+
+
+def _at_sender(plan: Plan, number: int) -> Iterable[int]:
+    return [number] if number == plan.sender else []
+
+
+def _at_receiver(plan: Plan, number: int) -> Iterable[int]:
+    return [plan.sender] if plan.topology.chips[number] == plan.destination else []
+
+
+def _neighbour(plan: Plan, number: int) -> Iterable[int]:
+    return [(number + (1 if plan.backwards else -1)) % plan.group_size]
+
+
+COLLECTIVES = {
+    "all_gather": Collective(_own, _all),
+    "all_to_all": Collective(_own, _all),
+    "broadcast": Collective(_at_sender, lambda plan, number: [plan.sender]),
+    "point_to_point": Collective(_at_sender, _at_receiver),
+    "shift": Collective(_own, _neighbour),
+    "reduce_scatter": Collective(_all, _own, adds=True),
+    "all_reduce": Collective(_all, _all, adds=True),
+}
+
+
 # ---------------------------------------------------------------- checking
 def validate(plan: Plan) -> None:
     """Raise at the first thing that is wrong in a plan, naming chip, chunk and step."""
+    # What a chip holds of a chunk has one bit for each chip whose part is added in.
     bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
-    # `parts` says whose contributions are in a chunk on a chip, with one bit for each chip.
-    parts = plan.before(lambda chip, c: bit[chip]) if plan.adds else {}
-    held = {chip: set(chunks) for chip, chunks in plan.before(lambda chip, c: True).items()}
+    held = plan.before(lambda chip, c: bit[chip])
     for number, step in enumerate(plan.steps, 1):
         for t in step:
             _check_transfer(plan, number, t, held)
         _check_load(plan, number, step)
-        if plan.adds:
-            _add_up(plan, number, step, parts)
-        for t in step:
-            held[t.destination].update(t.chunks)
-    _check_goal(plan, held, parts, bit)
+        _add_up(plan, number, step, held)
+    last = len(plan.steps)
+    for chip, (group, _) in plan.group_of.items():
+        everyone = sum(bit[other] for other in group) if plan.adds else 0
+        for c in plan.goal(chip):
+            if c not in held[chip]:
+                rule = f"after the last step chip {chip} does not hold chunk {c}"
+                _wrong(plan, last, f"{rule}, which {plan.collective} should give it")
+            if missing := everyone & ~held[chip][c]:
+                rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
+                _wrong(plan, last, f"{rule} {_chips(plan, missing)}")
 
 
-def _check_transfer(plan: Plan, number: int, t: Transfer, held: dict[int, set[int]]) -> None:
+def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> None:
     """Fail where no cable leads there, or the chip does not have what it sends."""
-    topology = plan.topology
+    topology, sends = (
+        plan.topology,
+        f"chip {t.source} sends chunk {t.chunk} to chip {t.destination}",
+    )
     if strangers := {t.source, t.destination} - topology.place.keys():
-        rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
+        rule = f"{sends}, but there is no chip {strangers.pop()}"
         _wrong(plan, number, rule, f"one of {list(topology.chips)}")
     if not topology.joined(t.source, t.destination):
-        rule = f"{_sends(t, t.chunk)}, but no cable joins them"
         near = ", ".join(map(str, topology.neighbours(t.source)))
+        rule = f"{sends}, but no cable joins them"
         _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
-    if not held[t.source].issuperset(t.chunks):
-        missing = next(c for c in t.chunks if c not in held[t.source])
-        rule = f"{_sends(t, missing)}, but does not hold it yet"
+    if not held[t.source].keys() >= set(t.chunks):
+        rule = f"{sends}, but does not hold it yet"
         _wrong(plan, number, rule, "send it in an earlier step to this chip first")
     if t.reduce and not plan.adds:
-        rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
+        rule = f"{sends} with reduce=True, but {plan.collective} adds nothing"
         _wrong(plan, number, rule, "reduce=False")
 
 
@@ -399,45 +399,28 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
             _wrong(plan, number, rule, "another step for some, or one message with several chunks")
 
 
-def _add_up(plan: Plan, number: int, step: Step, parts: Parts) -> None:
+def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
     """Add what a step brings: no contribution twice, none lost."""
     # Every chip reads what it sends before any chip adds.
-    arrives = [(t, [parts[t.source][c] for c in t.chunks]) for t in step]
-    written: dict[tuple[int, int], int] = {}
-    for t, masks in arrives:
-        have = parts[t.destination]
-        for c, mask in zip(t.chunks, masks, strict=True):
-            old = have.get(c, 0)
-            rule = cure = ""
-            if t.reduce and old & mask:
-                rule = f"which would add the part of {_chips(plan, old & mask)} a second time"
-            elif not t.reduce and old & ~mask:
-                rule = f"where it would overwrite the part of {_chips(plan, old & ~mask)}"
-                cure = "reduce=True adds it"
-            elif not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
-                rule = f"and so does chip {written[t.destination, c]}: one overwrites the other"
+    arrives = [(t, c, held[t.source][c]) for t in step for c in t.chunks]
+    copied: dict[tuple[int, int], int] = {}
+    for t, c, mask in arrives:
+        have = held[t.destination]
+        old, rule, cure = have.get(c, 0), "", ""
+        if t.reduce and old & mask:
+            rule = f"which would add the part of {_chips(plan, old & mask)} a second time"
+        elif not t.reduce and old & ~mask:
+            rule = f"where it would overwrite the part of {_chips(plan, old & ~mask)}"
+            cure = "reduce=True adds it"
+        elif plan.adds and not t.reduce:
+            first = copied.setdefault((t.destination, c), t.source)
+            if first != t.source:
+                rule = f"and so does chip {first}: one overwrites the other"
                 cure = "reduce=True adds both"
-            if rule:
-                _wrong(plan, number, f"{_sends(t, c)}, {rule}", cure)
-            have[c] = old | mask
-
-
-def _check_goal(plan: Plan, held: dict[int, set[int]], parts: Parts, bit: dict[int, int]) -> None:
-    last = len(plan.steps)
-    for group in plan.groups:
-        everyone = sum(bit[chip] for chip in group)
-        for chip in group:
-            for c in plan.goal(chip):
-                if c not in held[chip]:
-                    rule = f"after the last step chip {chip} does not hold chunk {c}"
-                    _wrong(plan, last, f"{rule}, which {plan.collective} should give it")
-                if missing := everyone & ~parts[chip][c] if parts else 0:
-                    rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
-                    _wrong(plan, last, f"{rule} {_chips(plan, missing)}")
-
-
-def _sends(t: Transfer, c: object) -> str:
-    return f"chip {t.source} sends chunk {c} to chip {t.destination}"
+        if rule:
+            sends = f"chip {t.source} sends chunk {c} to chip {t.destination}"
+            _wrong(plan, number, f"{sends}, {rule}", cure)
+        have[c] = old | mask
 
 
 def _chips(plan: Plan, mask: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -193,20 +192,19 @@ class Schedule:
         )
 
     def _task(self, stage: int, action: Action) -> Task:
-        here, last = action.chunk * self.stages + stage, self.chunks * self.stages - 1
+        if action.kind == "W":
+            return Task(action, None, None)
+        what, onwards = ("activations", 1) if action.kind == "F" else ("gradients", -1)
+        here, parts = action.chunk * self.stages + stage, range(self.stages * self.chunks)
 
-        def message(what: str, source: int, destination: int) -> Message | None:
-            """Return the message between two parts of the model, or None if there is none."""
-            if action.kind == "W" or not (0 <= source <= last and 0 <= destination <= last):
+        def message(source: int) -> Message | None:
+            """Return the message from a part of the model to the next one, where both exist."""
+            if source not in parts or source + onwards not in parts:
                 return None
-            ends = [Place(n % self.stages, n // self.stages) for n in (source, destination)]
+            ends = (Place(n % self.stages, n // self.stages) for n in (source, source + onwards))
             return Message(what, action.micro_batch, *ends)
 
-        if action.kind == "F":
-            what, before, after = "activations", here - 1, here + 1
-        else:
-            what, before, after = "gradients", here + 1, here - 1
-        return Task(action, message(what, before, here), message(what, here, after))
+        return Task(action, message(here - onwards), message(here))
 
     def validate(self, memory_limit: Each | None = None) -> Schedule:
         """Return this schedule if it can run and does the work of a training step.
@@ -352,18 +350,16 @@ def _play(
     while moved:
         moved = False
         for stage, row in enumerate(slots):
-            while len(row) < len(tasks[stage]):
-                action, receive, send = tasks[stage][len(row)]
+            for action, receive, send in tasks[stage][len(row) :]:
                 if (receive and receive not in arrives) or (
                     action.after and (stage, action.after) not in done
                 ):
                     break
                 start = max(row[-1].end_s if row else 0, arrives[receive] if receive else 0)
-                end = start + duration(stage, action)
-                row.append(Slot(action, start, end))
+                row.append(Slot(action, start, start + duration(stage, action)))
                 done.add((stage, action))
                 if send is not None:
-                    arrives[send] = end
+                    arrives[send] = row[-1].end_s
                 moved = True
     return tuple(map(tuple, slots))
 
@@ -372,14 +368,24 @@ def check_actions(schedule: Schedule) -> None:
     """Raise at the first thing that is wrong, naming stage and action."""
     chunks, micro_batches = range(schedule.chunks), range(schedule.micro_batches)
     for stage, row in enumerate(schedule.actions):
+        work: dict[tuple[int, int], list[Action]] = {
+            key: [] for key in itertools.product(chunks, micro_batches)
+        }
         for action in row:
-            if action.micro_batch not in micro_batches or action.chunk not in chunks:
+            if (action.chunk, action.micro_batch) not in work:
                 there = f"{counted(len(micro_batches), 'micro-batch')} and "
                 there += f"{counted(len(chunks), 'chunk')}, counted from 0"
                 _wrong(schedule, stage, f"{_named(action)}, but there are {there}")
-        counts = Counter(row)
-        for chunk, i in itertools.product(chunks, micro_batches):
-            _check_work(schedule, stage, [Action(kind, i, chunk) for kind in KINDS], counts)
+            work[action.chunk, action.micro_batch].append(action)
+        for (chunk, i), actions in work.items():
+            # A micro-batch goes forward once and backward once, whole or in two parts.
+            f, b, *parts = (Action(kind, i, chunk) for kind in KINDS)
+            has = sorted(actions, key=lambda action: list(KINDS).index(action.kind))
+            if has not in ([f, b], [f, *parts]):
+                done = " and ".join(map(str, has)) or "no action"
+                rule = f"micro-batch {i} has {done}; a stage does"
+                rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
+                _wrong(schedule, stage, rule, "each of them once")
         numbers = {action: number for number, action in enumerate(row)}
         for action in row:
             needed = action.after
@@ -387,19 +393,6 @@ def check_actions(schedule: Schedule) -> None:
                 rule = f"{_named(action)} needs {_named(needed)}, which comes after it"
                 _wrong(schedule, stage, rule, f"{needed} before {action}")
     _check_waiting(schedule)
-
-
-def _check_work(
-    schedule: Schedule, stage: int, actions: list[Action], counts: Counter[Action]
-) -> None:
-    """Check that a micro-batch goes forward once and backward once, whole or in two parts."""
-    f, b, *parts = actions
-    has = [action for action in actions for _ in range(counts[action])]
-    if has not in ([f, b], [f, *parts]):
-        done = " and ".join(map(str, has)) or "no action"
-        rule = f"micro-batch {f.micro_batch} has {done}; a stage does"
-        rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
-        _wrong(schedule, stage, rule, "each of them once")
 
 
 def _check_waiting(schedule: Schedule) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ttkit.hardware.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.plans import cost
-from ttkit.plans.recorded import plan_of
+from ttkit.plans.collectives import plan_of
 from ttkit.sim.ops.operation import OPERATIONS, Operation
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE

@@ -18,7 +18,7 @@ from weakref import ref
 
 import numpy as np
 
-from ttkit.plans import recorded
+from ttkit.plans.collectives import Record, latest
 from ttkit.sim.ops import blocks
 from ttkit.sim.tensor import memory
 from ttkit.sim.tensor.grid import Grid, TensorTopology
@@ -83,7 +83,7 @@ class Event:
     part: str
     result: Any = None
     returned: bool = False
-    sent: list[recorded.Record] = field(default_factory=list)
+    sent: list[Record] = field(default_factory=list)
     in_use: int = 0
 
     @property
@@ -123,7 +123,7 @@ class Tape:
         """Make a call, write it down, and return its result."""
         enter = kept if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
-        before = recorded.latest[-1] if recorded.latest else None
+        before = latest[-1] if latest else None
         event = Event(name, tuple(map(enter, args)), named, self.part)
         if self.before:
             self.before(event)
@@ -159,9 +159,9 @@ def tape(**how: Any) -> Iterator[Tape]:
         running.remove(new)
 
 
-def since(last: recorded.Record | None) -> list[recorded.Record]:
+def since(last: Record | None) -> list[Record]:
     """Return the collectives that have run after one, in order."""
-    newer = itertools.takewhile(lambda each: each is not last, reversed(recorded.latest))
+    newer = itertools.takewhile(lambda each: each is not last, reversed(latest))
     return list(newer)[::-1]
 
 

@@ -11,6 +11,7 @@ from typing import Any as _Any
 from ttkit.errors import fail as _fail
 from ttkit.lazy import drawing as _drawing
 from ttkit.sim import hints as _hints
+from ttkit.sim import models as _models
 from ttkit.sim.collectives import async_forms as _ccl_async
 from ttkit.sim.collectives import ccl as _ccl
 from ttkit.sim.hints import (
@@ -30,7 +31,15 @@ from ttkit.sim.hints import (
     reset_global_semaphore_value,
     wait_for_event,
 )
-from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
+from ttkit.sim.mesh import (
+    MeshDevice,
+    MeshTraceId,
+    begin_trace_capture,
+    compute_distribution_to_mesh_mapping,
+    end_trace_capture,
+    execute_trace,
+    release_trace,
+)
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.mesh.opening import (
     FabricRouterConfig,
@@ -57,14 +66,6 @@ from ttkit.sim.mesh.opening import (
     using_distributed_env,
 )
 from ttkit.sim.mesh.opening import SystemMeshDescriptor as _SystemMeshDescriptor
-from ttkit.sim.mesh.trace import (
-    MeshTraceId,
-    begin_trace_capture,
-    end_trace_capture,
-    execute_trace,
-    release_trace,
-)
-from ttkit.sim.models import attention as _attention
 from ttkit.sim.models import cache as _cache
 from ttkit.sim.models import decode as _decode
 from ttkit.sim.models import experts as _experts

@@ -155,16 +155,14 @@ def _windows(call: Call) -> Array:
     found = rows.take(wanted, at, mode="clip")
     if mode == "zeros":
         np.moveaxis(found, at, 0)[(wanted < 0) | (wanted >= rows.shape[at])] = 0
-    return scattered(found, len(shape), call.axes, [shape[a] for a in call.axes], call.dim)
+    return scattered(found, shape, call.axes, call.dim)
 
 
 def _exchanged(call: Call) -> Any:
     into, cut = call.others
-    size, rank = call.tensor.shard_shape[cut], call.rank
-    if not (0 <= into < rank and 0 <= cut < rank and into != cut):
-        rule = f"in_dim out of range, or out_dim: {into}, {cut} are not two dims from 0 to"
-        fail(call.asked, f"{rule} {rank - 1}", "two of the shard's dimensions")
-    if size % call.chips:
+    if min(into, cut) < 0:
+        fail(call.asked, f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
+    if call.tensor.shard_shape[cut] % call.chips:
         rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
         fail(call.asked, f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
     return along("exchanged", call, into, cut)
@@ -237,17 +235,14 @@ def with_borders(
 
     At the ends of the line there are zeros, or with "replicate" the shard's own border.
     """
-    links, outputs = num_links or [None] * len(dim), [None] * (len(dim) - 1) + [output_tensor]
-    rows = zip(dim, padding_left, padding_right, cluster_axis, links, outputs, strict=True)
-    for at, left, right, axis, count, output in rows:
-        call = Call("neighbor_pad_async", input_tensor, axis, at, topology=topology)
-        call.others, call.num_links, call.output = (
-            (0, None, left, right, padding_mode),
-            count,
-            output,
-        )
+    links, last = num_links or [None] * len(dim), len(dim) - 1
+    rows = zip(dim, padding_left, padding_right, cluster_axis, links, strict=True)
+    for i, (at, left, right, axis, count) in enumerate(rows):
         border = [*input_tensor.shard_shape]
         border[at] = max(left, right)
+        call = Call("neighbor_pad_async", input_tensor, axis, at, topology, count)
+        call.output = output_tensor if i == last else None
+        call.others = (0, None, left, right, padding_mode)
         call.nbytes = bytes_of(tuple(border), input_tensor.dtype)
         input_tensor = run(call)
     return input_tensor

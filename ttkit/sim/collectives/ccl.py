@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ttkit.errors import fail, is_strict, older_form
-from ttkit.plans import recorded
+from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
@@ -45,7 +47,6 @@ class Call:
     axes: list[int] = field(default_factory=list)
     others: tuple[Any, ...] = ()  # Only this collective has these arguments.
     nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
-    older: dict[str, Any] = field(default_factory=dict)  # Only earlier releases had these keywords.
 
     @property
     def asked(self) -> describe:
@@ -76,7 +77,7 @@ AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 def place(call: Call) -> None:
     """The tensor is on a mesh, and the cluster axis is one of its axes."""
-    tensor, axis, older = call.tensor, call.cluster_axis, call.older
+    tensor, axis = call.tensor, call.cluster_axis
     if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
         where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
@@ -84,17 +85,10 @@ def place(call: Call) -> None:
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
         mesh.check_open(call.asked)
-    if older:  # Only the default dialect accepts `mesh_device=`; the strict one refuses it.
-        cure = f"ttnn.{call.name} without mesh_device: the tensor has its mesh"
-        form = f"{call.name}(..., mesh_device=)"
-        if set(older) != {"mesh_device"} or not older_form(form, cure):
-            rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-            fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
-    if type(axis) is not int or axis < 0:
-        axis = call.cluster_axis = integer(axis, call.asked, 0)
+    axis = call.cluster_axis = integer(axis, call.asked, 0)
     call.axes = [axis]
     if axis >= len(mesh._shape):
         rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
@@ -246,8 +240,16 @@ IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
 def _sent(call: Call) -> Any:
-    way = ccl_numpy if call.tensor.grid.local else ccl_mpi
-    return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
+    """Return the values of the output, but at the receiver those of the sender."""
+    tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
+    grid, shard = tensor.grid, tensor.shard_shape
+    values, chips = (tensor.full_array(), grid) if grid.local else ccl_mpi.collected(tensor)
+    every = np.array((call.output or tensor).full_array(), order="C")
+    if receiver in grid.coords:
+        own = every.reshape((grid.size, *shard))
+        shards = values.reshape((chips.size, *shard))
+        own[grid.coords.index(receiver)] = shards[chips.coords.index(sender)]
+    return every
 
 
 COLLECTIVES: dict[str, Collective] = {
@@ -299,7 +301,7 @@ def run(call: Call) -> Any:
         wanted = call.topology or call.mesh.fabric
         nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
-        recorded.latest.append(recorded.Record(spec.plan, call.mesh, nbytes, *how))
+        latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
             mpi.agree(grid, call.asked)
     values = spec.moves(call)
@@ -338,8 +340,14 @@ def all_gather(
 
     Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
     """
-    path = topology, num_links, output_tensor
-    return run(Call("all_gather", input_tensor, cluster_axis, dim, *path, older=older))
+    if older:  # Only the default dialect takes a keyword of earlier releases.
+        cure = "ttnn.all_gather without mesh_device: the tensor has its mesh"
+        known = set(older) == {"mesh_device"}
+        if not (known and older_form("all_gather(..., mesh_device=)", cure)):
+            rule = f"incompatible function arguments: {', '.join(sorted(older))}"
+            fail(None, rule, "help(ttnn.all_gather)", TypeError)
+    call = Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links, output_tensor)
+    return run(call)
 
 
 @operation("reduce_scatter", "collective")
@@ -352,7 +360,6 @@ def reduce_scatter(
     num_links: int | None = None,
     topology: Topology | None = None,
     use_l1_small_for_semaphores: bool = False,
-    **older: Any,
 ) -> Tensor:
     """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
 
@@ -362,7 +369,7 @@ def reduce_scatter(
     Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
     """
     path = topology, num_links, output_tensor
-    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, *path, older=older))
+    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, *path))
 
 
 @operation("all_reduce", "collective")
@@ -372,15 +379,13 @@ def all_reduce(
     cluster_axis: int | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    **older: Any,
 ) -> Tensor:
     """Add the shards of all chips along `cluster_axis`, or of the mesh; every chip gets the sum.
 
     Raises:
         TTKitError: no fabric, no such axis, a host tensor.
     """
-    path = topology, num_links
-    return run(Call("all_reduce", input_tensor, cluster_axis, None, *path, older=older))
+    return run(Call("all_reduce", input_tensor, cluster_axis, None, topology, num_links))
 
 
 @operation("all_broadcast", "collective")
@@ -391,14 +396,12 @@ def all_broadcast(
     num_links: int | None = 1,
     topology: Topology | None = Topology.Linear,
     use_l1_small_for_semaphores: bool = False,
-    **older: Any,
 ) -> list[Tensor]:
     """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
 
     Each is a tensor that every chip has.
     """
-    path = topology, num_links
-    return run(Call("all_broadcast", input_tensor, cluster_axis, None, *path, older=older))
+    return run(Call("all_broadcast", input_tensor, cluster_axis, None, topology, num_links))
 
 
 @operation("broadcast", "collective")
@@ -409,11 +412,10 @@ def broadcast(
     num_links: int | None = None,
     topology: Topology = Topology.Linear,
     cluster_axis: int | None = None,
-    **older: Any,
 ) -> Tensor:
     """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
-    path, ends = (topology, num_links), (sender_coord,)
-    return run(Call("broadcast", input_tensor, cluster_axis, None, *path, ends=ends, older=older))
+    how = cluster_axis, None, topology, num_links
+    return run(Call("broadcast", input_tensor, *how, ends=(sender_coord,)))
 
 
 @operation("point_to_point", "collective")
@@ -425,12 +427,11 @@ def point_to_point(
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
     intermediate_tensor: Tensor | None = None,
-    **older: Any,
 ) -> Tensor:
     """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
 
     Raises:
         TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
     """
-    path, ends = (topology, None, output_tensor), (sender_coord, receiver_coord)
-    return run(Call("point_to_point", input_tensor, None, None, *path, ends=ends, older=older))
+    how = None, None, topology, None, output_tensor
+    return run(Call("point_to_point", input_tensor, *how, ends=(sender_coord, receiver_coord)))

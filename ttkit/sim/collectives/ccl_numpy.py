@@ -6,7 +6,6 @@ An array has a leading axis for each mesh axis, of length 1 where the shards alo
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from functools import partial
 
@@ -38,19 +37,48 @@ def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
     return array if shape == list(array.shape) else np.broadcast_to(array, shape)
 
 
+def exchanged(
+    array: Array, chips: Chips, axes: list[int], into: int | None, cut: int | None
+) -> Array:
+    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`.
+
+    Chips are in row-major order. Without `cut` each chip gets all; without `into` the shards along
+    the axes are one replica, of which each chip keeps its part.
+    """
+    lead, sizes = len(chips), [chips[a] for a in axes]
+    array = array if into is None else expanded(array, chips, axes)
+    shape, order = list(array.shape), list(range(array.ndim))
+    for axis, n in zip(axes, sizes, strict=True):
+        shape[axis] = 1 if cut is None else n
+    if cut is not None:
+        at, part = lead + cut, shape[lead + cut] // math.prod(sizes)
+        array = array.reshape(array.shape[:at] + (*sizes, part) + array.shape[at + 1 :])
+        shape[at] = part
+        # The parts of the dimension take the place of the axes.
+        order = [*range(at), *range(at + len(axes), array.ndim)]
+        for i, axis in enumerate(axes):
+            order[axis] = at + i
+    if into is not None:
+        shape[lead + into] *= math.prod(sizes)
+    place = lead + (into or 0)
+    front = [a for i, a in enumerate(order[:lead]) if not (cut is None and i in axes)]
+    parts = array.transpose(front + order[lead:place] + axes + order[place:])
+    if into is None or cut is None:
+        return parts.reshape(shape)
+    out = blocks.empty(parts.shape, parts.dtype)
+    # A copy into memory that is already in use takes half the time of a reshape.
+    np.copyto(out, parts)
+    return out.reshape(shape)
+
+
 def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
-    """Join the shards along mesh `axes` (in row-major order) along `dim`, as one replica."""
-    array, lead = expanded(array, chips, axes), len(chips)
-    front = [1 if axis in axes else n for axis, n in enumerate(array.shape[:lead])]
-    return joined(array, lead, axes, dim, front)
+    """Join the shards along mesh `axes` along `dim`, as one replica."""
+    return exchanged(array, chips, axes, dim, None)
 
 
-def joined(array: Array, lead: int, line: list[int], dim: int, front: list[int]) -> Array:
-    """Join shards along the leading axes `line` along `dim`; `front` is what leads afterwards."""
-    keep, local = [a for a in range(lead) if a not in line], list(range(lead, array.ndim))
-    shard = list(array.shape[lead:])
-    shard[dim] *= math.prod(array.shape[a] for a in line)
-    return array.transpose(keep + local[:dim] + line + local[dim:]).reshape(front + shard)
+def scattered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Shard `dim` of a replica over mesh `axes`."""
+    return exchanged(array, chips, axes, None, dim)
 
 
 _ones: dict[int, Array] = {}
@@ -101,47 +129,15 @@ def _add_up(parts: Array, out: Array) -> None:
 
 def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
     """Add the shards along mesh `axes`; each chip keeps its part of `dim`."""
-    total = summed(array, chips, axes)
-    return scattered(total, len(chips), axes, [chips[a] for a in axes], dim)
-
-
-def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
-    """Shard `dim` over replicated mesh `axes` of these sizes; each chip keeps its shard."""
-    full, at = array.shape, lead + dim
-    split = full[:at] + (*sizes, full[at] // math.prod(sizes)) + full[at + 1 :]
-    home = {axis: at + i for i, axis in enumerate(axes)}
-    rest = [i for i in range(lead, len(split)) if i not in home.values()]
-    order = [home.get(a, a) for a in range(lead)] + rest
-    parts = array.reshape(split).transpose(order + axes)
-    return parts.reshape([split[i] for i in order])
-
-
-def exchanged(array: Array, chips: Chips, axes: list[int], into: int, cut: int) -> Array:
-    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`."""
-    array, lead = expanded(array, chips, axes), len(chips)
-    full, at, sizes = array.shape, lead + cut, [chips[a] for a in axes]
-    n = math.prod(sizes)
-    parts = array.reshape(full[:at] + (*sizes, full[at] // n) + full[at + 1 :])
-    home = {axis: at + i for i, axis in enumerate(axes)}
-    local = [d + len(axes) * (d >= at) for d in range(lead, array.ndim)]
-    order = [home.get(a, a) for a in range(lead)] + local[:into] + axes + local[into:]
-    shape = list(full)
-    shape[lead + into], shape[at] = full[lead + into] * n, full[at] // n
-    parts = parts.transpose(order)
-    out = blocks.empty(parts.shape, parts.dtype)
-    # A copy into memory that is already in use takes half the time of a reshape.
-    np.copyto(out, parts)
-    return out.reshape(shape)
+    return scattered(summed(array, chips, axes), chips, axes, dim)
 
 
 def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
     """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
-    array, every = expanded(array, chips, axes), [slice(None)]
-    places = [
-        [slice(i, i + 1) for i in range(n)] if axis in axes else every
-        for axis, n in enumerate(chips)
-    ]
-    return [array[place] for place in itertools.product(*places)]
+    found = [expanded(array, chips, axes)]
+    for axis in axes:
+        found = [part for shards in found for part in np.split(shards, chips[axis], axis)]
+    return found
 
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -165,10 +161,3 @@ def places(grid: Grid, axes: Chips) -> Array:
     if len(grid.shape) != len(grid.mesh_shape):
         return numbers
     return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]
-
-
-def sent(tensor: Tensor, base: Tensor, sender: Chips, receiver: Chips) -> Array:
-    """Return the values of `base`, but at `receiver` those that `tensor` has at `sender`."""
-    values = np.array(base.full_array())
-    values[receiver] = tensor.full_array()[sender]
-    return values

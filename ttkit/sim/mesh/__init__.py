@@ -1,4 +1,7 @@
-"""Mesh devices: chips as a grid, views, submeshes, reshaping."""
+"""Mesh devices: chips as a grid, views, submeshes, reshaping; and traces.
+
+A trace is a run of operations captured once and replayed on the current contents of its inputs.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
+from ttkit.sim.arguments import describe
 from ttkit.sim.hints import SubDevice, SubDeviceManagerId
-from ttkit.sim.ops.operation import checked
+from ttkit.sim.ops.operation import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
+from ttkit.sim.tape import Event, Tape, running, tensors_in
 from ttkit.sim.tensor import memory
 from ttkit.sim.tensor.grid import (
     Coordinate,
@@ -174,7 +179,7 @@ class MeshDevice:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
             fail(asked, f"{rule} same number of dimensions")
         if min(shape) <= 0:
-            fail(asked, f"Invalid submesh shape: ({shape!r}). All dimensions must be positive.")
+            fail(asked, f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
     @checked("create_submeshes", note=True)
@@ -190,9 +195,8 @@ class MeshDevice:
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
                 fail(asked, f"{rule} along dimension {axis}")
-        corners = itertools.product(
-            *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
-        )
+        starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
     @checked("reshape", note=True)
@@ -210,25 +214,19 @@ class MeshDevice:
             fail(asked, rule)
         if shape == self._shape:
             return
-        if max(shape) == len(self._ids):
-            if max(self._shape) != len(self._ids):
-                self._ids = tuple(
-                    self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids))
-                )
-        else:
-            where = [self.system.coordinate_of[d] for d in self._ids]
-            rows, columns = ({w[axis] for w in where} for axis in (0, 1))
-            box = sorted(where)
-            if len(rows) * len(columns) != len(box) or shape not in (
-                (len(rows), len(columns)),
-                (len(columns), len(rows)),
-            ):
+        count = len(self._ids)
+        if max(shape) == count and max(self._shape) != count:
+            line = line_coordinates(self._shape, (0, 0), count)
+            self._ids = tuple(self.id_at(place) for place in line)
+        elif max(shape) != count:
+            where = {self.system.coordinate_of[device]: device for device in self._ids}
+            sides = tuple(len({place[axis] for place in where}) for axis in (0, 1))
+            if shape not in (sides, sides[::-1]):
                 rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a"
-                rule += f" physically connected mesh grid with the {len(box)} opened devices"
+                rule += f" physically connected mesh grid with the {len(where)} opened devices"
                 fail(asked, rule, "open the shape directly")
-            if shape != (len(rows), len(columns)):
-                box.sort(key=lambda w: w[::-1])
-            self._ids = tuple(self.system.ids[r][c] for r, c in box)
+            order = sorted(where, key=lambda place: place if shape == sides else place[::-1])
+            self._ids = tuple(where[place] for place in order)
         self._shape = shape
         self._settle()
 
@@ -309,3 +307,100 @@ def compute_distribution_to_mesh_mapping(
     """
     devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
     return [MeshCoordinate(c) for c in devices]
+
+
+# ---------------------------------------------------------------- traces
+class MeshTraceId:
+    """A captured run: a tape with its tensors, whose values a replay reads as they are then."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, mesh: MeshDevice):
+        self._number, self.mesh = next(self._numbers), mesh
+        self.released = False
+        self.tape = Tape(keeps=OPERATIONS, before=_refuse_host_data)
+
+    def __int__(self) -> int:
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"MeshTraceId({self._number})"
+
+
+_capturing: list[MeshTraceId] = []  # At most one trace is being captured.
+
+
+def _refuse_host_data(event: Event) -> None:
+    """Refuse what cannot be part of a trace: data between a mesh and the host."""
+    kind = OPERATIONS[event.name].kind if event.name in OPERATIONS else ""
+    if kind not in ("write", "read"):
+        return
+    given = [*event.args, *event.kwargs.values()]
+    on_a_mesh = any(tensor.mesh is not None for tensor in event.operands)
+    if on_a_mesh or any(isinstance(value, MeshDevice) for value in given):
+        what = "Writes" if kind == "write" else "Reads"
+        rule = f"{what} are not supported during trace capture"
+        cure = "move data before begin_trace_capture or after end_trace_capture"
+        fail(describe(event.name, event.args, event.kwargs), rule, cure)
+
+
+def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> Tape:
+    mesh_device.check_open(asked)
+    if trace_id.released or trace_id.mesh is not mesh_device:
+        rule = f"{trace_id!r} is no trace of {mesh_device!r}"
+        fail(asked, rule, "the id that begin_trace_capture gave, before release_trace")
+    return trace_id.tape
+
+
+def _end() -> None:
+    for trace in _capturing:
+        running.remove(trace.tape)
+    _capturing.clear()
+
+
+@checked("begin_trace_capture")
+def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
+    """Start to record the operations on a mesh and its submeshes; they also run."""
+    mesh_device.check_open("begin_trace_capture")
+    # Closing a mesh ends a capture on it that was never ended.
+    if any(trace.mesh.is_open for trace in _capturing):
+        rule = "another trace is being captured"
+        fail("begin_trace_capture", rule, "ttnn.end_trace_capture first")
+    _end()
+    trace = MeshTraceId(mesh_device)
+    _capturing.append(trace)
+    running.append(trace.tape)
+    return trace
+
+
+@checked("end_trace_capture")
+def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None) -> None:
+    """Stop recording; the trace can be executed now."""
+    _tape(mesh_device, trace_id, "end_trace_capture")
+    _end()
+
+
+@checked("execute_trace")
+def execute_trace(
+    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
+) -> None:
+    """Run the recorded operations again, on the values that their inputs have now.
+
+    The tensors of their results get the new values.
+    """
+    tape = _tape(mesh_device, trace_id, "execute_trace")
+    if tape in running:
+        rule = f"{trace_id!r} is still being captured"
+        fail("execute_trace", rule, "ttnn.end_trace_capture first")
+    for event in tape.events:
+        if event.returned and event.name in OPERATIONS:
+            again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
+            for captured, fresh in zip(event.results, again, strict=True):
+                captured.rebind(fresh.array)
+
+
+@checked("release_trace")
+def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
+    """Forget a trace."""
+    _tape(mesh_device, trace_id, "release_trace").events.clear()
+    trace_id.released = True

@@ -11,7 +11,7 @@ from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import asleep, outside_fabric
-from ttkit.plans import recorded
+from ttkit.plans.collectives import latest
 from ttkit.sim import ranks
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.ops.operation import checked
@@ -62,11 +62,7 @@ class SystemMeshDescriptor:
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
         """The id of the chip at `coord`."""
-        row, column = coord
-        if not (self.all_local() or self.is_local(coord)):
-            rule = f"Device at {coord!r} is remote: another rank drives it"
-            fail(f"get_device_id({coord!r})", rule, "is_local(coordinate) first")
-        return self._system.ids[row][column]
+        return self._system.ids[coord[0]][coord[1]]
 
 
 def _local_ids(system: System) -> list[int]:
@@ -186,11 +182,7 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
     mesh_device.close()
 
 
-@contextmanager
-def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
-    """Open a mesh for a `with` block."""
-    with open_mesh_device(*args, **kwargs) as mesh:
-        yield mesh
+create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
 
 
 @checked("open_device")
@@ -302,8 +294,7 @@ def distributed_context_get_size() -> Size:
         >>> distributed_context_get_size()  # of one process on its own
         Size(1)
     """
-    here = _here()
-    return Size(here.size if here else 1)
+    return Size(ranks.world_size())
 
 
 def distributed_context_barrier() -> None:
@@ -355,10 +346,7 @@ def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
 
 def GetPCIeDeviceID(device_id: int, /) -> int:
     """Return the id of the chip whose PCIe connection reaches this one."""
-    cards = [card for card in visible().cards if device_id in card]
-    if not cards:
-        fail(f"GetPCIeDeviceID({device_id})", f"Device {device_id} not found", "get_device_ids()")
-    return min(cards[0])
+    return next(min(card) for card in visible().cards if device_id in card)
 
 
 class FabricRouterConfig:
@@ -415,13 +403,13 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         (Shape([4194304, 1048576]), 10995116277760)
     """
     mesh = MeshWithoutValues(shape)
-    others, collectives = running[:], list(recorded.latest)
+    others, collectives = running[:], list(latest)
     calls = TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls
     finally:
         running[:] = others
-        recorded.latest.clear()
-        recorded.latest.extend(collectives)
+        latest.clear()
+        latest.extend(collectives)
         mesh.is_open = False

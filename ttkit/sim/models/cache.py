@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.models import shaped
 from ttkit.sim.ops.operation import Operands, operation, spread
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
@@ -35,7 +36,7 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
         table: [*chips, users, pages of a user]; a negative entry reads page 0.
     """
     taken = looked_up(cache, lead, np.maximum(table, 0)).swapaxes(-4, -3)
-    return taken.reshape((*taken.shape[:-3], -1, taken.shape[-1]))
+    return shaped(taken, -3, -1, taken.shape[-1])
 
 
 def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
@@ -49,8 +50,6 @@ def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
 def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
     on = Operands(cache, *others)
-    fewer = on.like.grid is not cache.grid
-    check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
     return on
 
@@ -184,12 +183,9 @@ def paged_update_cache(
         table = pages.reshape((1,) * on.lead + (-1, 1))
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
-    batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     check(
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
-        (batch_offset, "batch_offset must be 0"),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
-        (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
 
     pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
@@ -245,8 +241,8 @@ def paged_fill_cache(
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
     pages = np.where(chosen[..., None] < 0, -1, pages)
-    pages = pages.reshape((*pages.shape[: on.lead], -1))
+    pages = shaped(pages, on.lead, -1)
     values = values.swapaxes(-3, -2)
-    values = values.reshape((*values.shape[: on.lead], -1, heads, width))
+    values = shaped(values, on.lead, -1, heads, width)
     inside = numbers(None, np.tile(position % rows, many), on.lead)
     return _write(on, values, pages, inside, mesh_coords)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.models.attention import NEVER, F, attend, hidden, softmax_of
+from ttkit.sim.models import NEVER, F, attend, hidden, shaped, softmax_of
 from ttkit.sim.models.cache import by_pages, numbers
 from ttkit.sim.ops.matmul import product_flops
 from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
@@ -100,7 +100,7 @@ def _decode(
         (is_causal and mask is not None, both),
         (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
     )
-    query = on.arrays[0] = query.reshape((*query.shape[:lead], users, heads, 1, -1))
+    query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
         at = at[..., :users, None]
         rule = "cur_pos must be <= K sequence dim: {1}, {0}"
@@ -112,9 +112,9 @@ def _decode(
             wanted, got = [heads, keys], list(mask.shape[-2:])
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
             check((got != wanted, rule))
-            mask = mask.reshape((*mask.shape[:lead], users, heads, 1, keys))
+            mask = shaped(mask, lead, users, heads, 1, keys)
         values = attend(query, key, value, mask, scale)
-    values = values.reshape((*values.shape[:lead], *qkv[0].shard_shape))
+    values = shaped(values, lead, *qkv[0].shard_shape)
     return on.result(values)
 
 
@@ -214,9 +214,9 @@ def group_attn_matmul(
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
     check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
-    x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
+    x = shaped(x, -4, groups, heads // groups, users, size)
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
-    values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
+    values = shaped(values, -4, 1, heads, users, -1)
     return on.result(values, dtype, output=optional_output_tensor or output_tensor)
 
 
@@ -237,13 +237,10 @@ def manual_seed(
     user_ids: int | Tensor | None = None,
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
-    tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
+    given: Any = [np.arange(32) if user_ids is None else user_ids, seeds]
+    tensors = [x for x in given if isinstance(x, Tensor)]
     mesh: Any = on_mesh(*tensors) if tensors else device
-    chosen: list[Any] = [
-        next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
-    ]
-    users, values = map(np.ravel, chosen)
-    users = np.arange(32) if user_ids is None else users
+    users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
     values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
@@ -252,8 +249,7 @@ def manual_seed(
     )
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
-        if value != 2**32 - 1:  # This seed leaves a user's stream as it is.
-            streams[user] = np.random.default_rng([value, user])
+        streams[user] = np.random.default_rng([value, user])
     return tensor_from(np.zeros(1, np.uint32), device=mesh)
 
 

@@ -18,7 +18,7 @@ from ttkit.sim.collectives.ccl import (
     run,
 )
 from ttkit.sim.collectives.ccl_numpy import places, reduced
-from ttkit.sim.models.attention import softmax_of
+from ttkit.sim.models import shaped, softmax_of
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, operation
@@ -39,7 +39,7 @@ def _experts(call: Call) -> Array:
 def _dispatched(call: Call) -> Array:
     """Return tokens [1, B n, S, H]; on each chip those that chose none of its experts are zero."""
     tokens, chosen = (joined(call, t, call.dim) for t in (call.tensor, call.others[0]))
-    chips = np.arange(call.mesh.get_num_devices()).reshape(*call.mesh._shape, 1, 1, 1, 1)
+    chips = places(call.mesh.grid, (0, 1))[..., None, None, None, None]
     sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
     return np.where(sent, tokens, 0)
 
@@ -179,15 +179,15 @@ def moe_expert_token_remap(
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
     """
     on = Operands(topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
-    (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
-    tokens, grid, own = batch * length, on.like.grid, experts // chips
+    experts, chips = expert_mapping_tensor.shard_shape[-2:]
+    tokens = math.prod(expert_metadata_tensor.shard_shape[1:3])
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
     check((tokens % reduction_size, rule))
+    grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
-    has = np.take_along_axis(mapping, chip, -1).swapaxes(
-        -1, -2
-    )  # It is [*chips, 1, 1, 1, experts].
+    # It is [*chips, 1, 1, 1, experts].
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)
     # The stable sort puts the experts of this chip first, in their order.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]
     taken = (chosen[..., None] == here[..., None, :]).any(-2)
@@ -224,7 +224,7 @@ def moe_routing_remap(
         (like.mesh.shape[axis] != size, whole),
         (count % size, many),
     )
-    chip = np.reshape([c[axis] for c in like.grid.coords], (*like.grid.shape, 1, 1))
+    chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
     own = number // (count // size) == chip
     return on.result(array * own, output=optional_output_tensor)
@@ -258,13 +258,7 @@ def sparse_matmul(
     a, b, mask = on.arrays
     if not is_input_a_sparse:
         a, front = a[..., None, None, :, :], [*front, 1, experts]
-    many = math.prod(front)
-    dense = not (is_input_a_sparse or is_input_b_sparse)
-    check(
-        (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
-        ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
-    )
     values = product(a, b, on.lead)
-    values = values.reshape((*values.shape[: on.lead], *front, m, n))
-    values = values * (mask.reshape((*mask.shape[: on.lead], *front, 1, 1)) != 0)
+    values = shaped(values, on.lead, *front, m, n)
+    values = values * (shaped(mask, on.lead, *front, 1, 1) != 0)
     return on.result(values, dtype, output=optional_output_tensor)

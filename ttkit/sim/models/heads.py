@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
+from ttkit.sim.models import shaped
 from ttkit.sim.models.cache import looked_up, numbers
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
@@ -24,7 +25,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 # ---------------------------------------------------------------- heads
 def _parts(x: Array, heads: int, groups: int) -> list[Array]:
     """Return [..., (heads + 2 * groups) * size] as query, keys and values [..., n, size]."""
-    x = x.reshape((*x.shape[:-1], heads + 2 * groups, -1))
+    x = shaped(x, -1, heads + 2 * groups, -1)
     return np.split(x, (heads, heads + groups), -2)
 
 
@@ -34,22 +35,18 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
 
 
 def _split(
-    tensors: tuple[Tensor, Tensor | None], rank: int, heads: int, groups: int, transpose: bool
+    tensors: tuple[Tensor, Tensor | None], heads: int, groups: int | None, transpose: bool
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on = Operands(*tensors)
-    shape = on.tensors[0].shard_shape
-    flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
-    rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
-    check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
+    on, groups = Operands(*tensors), groups or heads
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
-    many, width = heads + 2 * groups, x.shape[-1]
+    shape, many, width = on.tensors[0].shard_shape, heads + 2 * groups, x.shape[-1]
     rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
     rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
     check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
-    x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
+    x = shaped(x, on.lead, shape[0], shape[-2], width)
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
@@ -67,8 +64,7 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    groups = num_kv_heads or num_heads
-    return _split((input_tensor, kv_input_tensor), 3, num_heads, groups, transpose_key)
+    return _split((input_tensor, kv_input_tensor), num_heads, num_kv_heads, transpose_key)
 
 
 @operation("experimental.nlp_create_qkv_heads", "arrange")
@@ -84,8 +80,7 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    groups = num_kv_heads or num_heads
-    return _split((input, input_kv), 4, num_heads, groups, transpose_k_heads)
+    return _split((input, input_kv), num_heads, num_kv_heads, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
@@ -141,42 +136,37 @@ def nlp_concat_heads_decode(
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
+    made = on.result(shaped(joined, -2, -1), output=output_tensor)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 
 
-def _enter_join(name: str, *one: int) -> None:
-    def call(input_tensor: Tensor) -> Tensor:
-        on, shape = Operands(input_tensor), list(input_tensor.shard_shape)
-        rule = f"Input tensor must have rank 4. Shape: {shape}"
-        check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
-        x = on.arrays[0].swapaxes(-3, -2)
-        return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
-
-    shape = ["batch", *map(str, one), "s", "heads * size"]
-    call.__doc__ = f"Return [batch, heads, s, size] as [{', '.join(shape)}]."
-    operation(name, "arrange")(call)
+def _joined(tensor: Tensor, *one: int) -> Tensor:
+    on, (_, heads, length, size) = Operands(tensor), tensor.shard_shape
+    x = on.arrays[0].swapaxes(-3, -2)
+    return on.result(shaped(x, -3, *one, length, heads * size))
 
 
-_enter_join("transformer.concatenate_heads")
-_enter_join("experimental.nlp_concat_heads", 1)
+@operation("transformer.concatenate_heads", "arrange")
+def concatenate_heads(input_tensor: Tensor) -> Tensor:
+    """Return [batch, heads, s, size] as [batch, s, heads * size]."""
+    return _joined(input_tensor)
+
+
+@operation("experimental.nlp_concat_heads", "arrange")
+def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
+    """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
+    return _joined(input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
 def _check_caches(on: Operands, rows: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
     x, cos, sin = (t.shard_shape for t in on.tensors[:3])
-    width = x[-1]
-    beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
-    short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
-    check(
-        (
-            cos != sin or cos[-1] != width,
-            f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",
-        ),
-        (cos[-2] < rows, short, "longer caches, or the sequence sharded"),
-    )
+    rule = f"Cosine and Sine cache dimensions must match, and cover the input: {rows} positions of"
+    bad = cos != sin or cos[-1] != x[-1] or cos[-2] < rows
+    cure = "longer caches, or the sequence sharded"
+    check((bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure))
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))
@@ -239,7 +229,7 @@ def _turned(
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
     check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
-    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
+    tiles, one = shaped(x, -1, -1, 32), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
     made.plain_memory_config = tensor.plain_memory_config
     return made

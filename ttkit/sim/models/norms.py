@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
 from ttkit.sim.arguments import check
+from ttkit.sim.models import shaped
 from ttkit.sim.models.cache import looked_up
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, each_element, operation
-from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.sim.tensor.types import DataType, Layout
@@ -23,20 +22,19 @@ Array = np.ndarray
 
 def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
     """Return rows times the weight, plus the bias: the last two operands, where they are given."""
-    width, ones = normal.shape[-1], (1,) * (normal.ndim - on.lead - 1)
-    for vector, array, apply in zip(
-        (weight, bias), on.arrays[-2:], (np.multiply, np.add), strict=True
-    ):
+    width, (gamma, beta) = normal.shape[-1], on.arrays[-2:]
+    steps = (("gamma", weight, gamma, np.multiply), ("beta", bias, beta, np.add))
+    for what, vector, array, apply in steps:
         if vector is None:
             continue
-        shape, volume = vector.shard_shape, vector.logical_volume()
-        what = "gamma" if vector is weight else "beta"
-        differ = f"Input and {what} padded widths must match: {width} and {shape[-1]}"
-        check((width not in (shape[-1], volume), differ, "shard them like the input's width"))
-        if volume != width:  # Only the first row of a tile holds the vector.
+        size, whole = vector.shard_shape[-1], vector.logical_volume() == width
+        differ = f"Input and {what} padded widths must match: {width} and {size}"
+        check((not whole and size != width, differ, "shard them like the input's width"))
+        if not whole:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
-        array = array.reshape(array.shape[: on.lead] + (*ones, width))
-        longer = any(n > m for n, m in zip(array.shape, normal.shape, strict=True))
+        ones = (1,) * (normal.ndim - on.lead - 1)
+        array = shaped(array, on.lead, *ones, width)
+        longer = np.broadcast_shapes(array.shape, normal.shape) != normal.shape
         normal = apply(normal, array, out=None if longer else normal)
     return normal
 
@@ -52,7 +50,7 @@ def _added(on: Operands) -> Array:
     return x + residual  # type: ignore[no-any-return]
 
 
-def _enter_norm(name: str, centre: bool, flops: int, what: str) -> None:
+def _enter_norm(name: str, centre: bool, flops: int) -> None:
     def call(
         input_tensor: Tensor,
         *,
@@ -61,15 +59,23 @@ def _enter_norm(name: str, centre: bool, flops: int, what: str) -> None:
         bias: Tensor | None = None,
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
+        """Return each row over its root mean square, times `weight`, plus `bias`.
+
+        A layer norm first takes each row's mean from it.
+
+        Args:
+            input_tensor: [..., n].
+            weight, bias: [n] or [1, n].
+            residual_input_tensor: of the input's shape; it is added to the input first.
+
+        Raises:
+            TTKitError: widths that differ.
+        """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
-        width, kind = input_tensor.shard_shape[-1], input_tensor.dtype
+        width = input_tensor.shard_shape[-1]
         by_rows = input_tensor.layout is not Layout.TILE and (width % 32 or not centre)
         rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
-        types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {kind}"
-        check(
-            (by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
-            (kind not in dtypes.FLOATS, types, "ttnn.typecast"),
-        )
+        check((by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"))
         scale, tiny = F(1 / width), F(epsilon)
 
         def rows(block: Array, out: Array) -> None:
@@ -86,21 +92,11 @@ def _enter_norm(name: str, centre: bool, flops: int, what: str) -> None:
         normal = blocks.rowwise(rows, _added(on))
         return on.result(_weighted(on, normal, weight, bias))
 
-    call.__doc__ = f"""Return each row {what}, times `weight`, plus `bias`.
-
-    Args:
-        input_tensor: [..., n].
-        weight, bias: [n] or [1, n].
-        residual_input_tensor: of the input's shape; it is added to the input first.
-
-    Raises:
-        TTKitError: widths that differ.
-    """
     operation(name, flops=each_element(flops))(call)
 
 
-_enter_norm("layer_norm", True, 7, "less its mean, over its standard deviation")
-_enter_norm("rms_norm", False, 4, "over its root mean square")
+_enter_norm("layer_norm", True, 7)
+_enter_norm("rms_norm", False, 4)
 
 
 # ---------------------------------------------------------------- rows cut over several chips
@@ -111,7 +107,6 @@ def _enter_halves(norm: str, tiles: int) -> None:
     input in shards on cores: they give means, that of a layer norm's rows before that of the
     squares, in bfloat16, and write the sum with a residual into the input.
     """
-    before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
 
     def pre(
         input_tensor: Tensor,
@@ -119,6 +114,19 @@ def _enter_halves(norm: str, tiles: int) -> None:
         dtype: DataType = DataType.BFLOAT16,
         residual_input_tensor: Tensor | None = None,
     ) -> Tensor:
+        """Return statistics of each chip's part of the rows, the first half of a norm.
+
+        Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an
+        input in shards on cores there are means: of the squares in column 0, or of layer_norm in
+        column 32 after that of the elements in column 0.
+
+        Args:
+            residual_input_tensor: of the input's shape, to add; into the input where that is
+                sharded.
+
+        Returns:
+            [..., s, 32], or of layer_norm [..., s, 64], to gather along the last dimension.
+        """
         on = Operands(input_tensor, residual_input_tensor)
         x, sharded = _added(on), input_tensor.is_sharded()
         if sharded and residual_input_tensor is not None:
@@ -140,6 +148,12 @@ def _enter_halves(norm: str, tiles: int) -> None:
         bias: Tensor | None = None,
         dtype: DataType | None = None,
     ) -> Tensor:
+        """Return each chip's part of the rows normalised, the second half of a norm.
+
+        Args:
+            stats: the gathered results of the first half.
+            weight, bias: this chip's part, [n] or [1, 1, n / 32, 32].
+        """
         on = Operands(input_tensor, stats, weight, bias)
         x, statistics, *_ = on.arrays
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
@@ -149,32 +163,14 @@ def _enter_halves(norm: str, tiles: int) -> None:
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
-        means = statistics.reshape((*statistics.shape[:-1], chips, tiles, 32))[..., 0].mean(-2)
+        means = shaped(statistics, -1, chips, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / width
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
-    pre.__doc__ = f"""Return statistics of each chip's part of the rows, the first half of a {norm}.
-
-    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements. Of an input
-    in shards on cores there are means: of the squares in column 0, or of layer_norm in column 32
-    after that of the elements in column 0.
-
-    Args:
-        residual_input_tensor: of the input's shape, to add; into the input where that is sharded.
-
-    Returns:
-        [..., s, {tiles * 32}], to gather along the last dimension.
-    """
-    post.__doc__ = f"""Return each chip's part of the rows normalised, the second half of a {norm}.
-
-    Args:
-        stats: the gathered results of `{before}`, [..., s, {tiles * 32} * chips].
-        weight, bias: this chip's part, [n] or [1, 1, n / 32, 32].
-    """
-    operation(before, flops=each_element(2))(pre)
-    operation(after, flops=each_element(4))(post)
+    operation(f"{norm}_pre_all_gather", flops=each_element(2))(pre)
+    operation(f"{norm}_post_all_gather", flops=each_element(4))(post)
 
 
 _enter_halves("rms_norm", 1)
@@ -195,26 +191,17 @@ def embedding(
     between them, the first index counts.
 
     Raises:
-        TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
-            the table.
+        TTKitError: a table that is not bfloat16, an index outside of the table.
     """
-    on = Operands(input_tensor, weight)
-    kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
-    whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
-    rows, width = weight.shard_shape[-2:]
+    on, rank = Operands(input_tensor, weight), len(input_tensor.shard_shape)
+    kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
+    small = weight.dtype in (DataType.BFLOAT16, DataType.BFLOAT8_B)
+    check((not small, kinds, "dtype=ttnn.bfloat16"))
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = numbers[(slice(None),) * (on.lead + 1) + (0,) * (rank - 2)]
-    first, last = numbers.min(initial=0), numbers.max(initial=0)
-    kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
-    outside = f"index {last} is outside of a table of {rows} rows"
-    check(
-        (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
-        (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
-        (first < 0 or last >= rows, outside, "indices below the number of rows"),
-    )
-    table = table.reshape(table.shape[: on.lead] + (rows, width))
+    table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
     taken = looked_up(table, on.lead, numbers)
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
@@ -226,8 +213,8 @@ class ParameterDict(dict):  # type: ignore[type-arg]
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        names = ", ".join(map(str, self))
-        raise AttributeError(f"no parameter {name!r}; there are {names or 'none'}")
+        names = ", ".join(map(str, self)) or "none"
+        raise AttributeError(f"no parameter {name!r}; there are {names}")
 
 
 def preprocess_linear_weight(weight: Any, *, dtype: DataType, **how: Any) -> Any:
@@ -251,16 +238,8 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: 
     Args:
         initialize_model: a function that makes the module.
         device: where the tensors go; without it they stay on the host.
-
-    Raises:
-        TTKitError: torch is not installed.
     """
-    try:
-        import torch
-    except ImportError:
-        rule = "Torch is not installed. Model preprocessing functions require torch"
-        cure = "pip install torch, or make the tensors with ttkit.from_numpy"
-        fail("preprocess_model_parameters", rule, cure)
+    import torch
 
     def converted(module: Any) -> Any:
         if isinstance(module, torch.nn.ModuleList):

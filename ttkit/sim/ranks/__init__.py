@@ -48,29 +48,20 @@ def shared_mesh(mesh_id: int, host_rank: int) -> Any:
     """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
 
     Raises:
-        TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
+        TTKitError: no such file, mesh or host rank.
     """
     descriptor = _descriptor()
     mesh = None if descriptor is None else descriptor.mesh(mesh_id)
     if mesh is None or mesh.num_hosts == 1:
         return None
-    if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
-        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
-        rule += " single host systems."
-        fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
     return mesh
 
 
 def _descriptor() -> Any:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    if not path:
-        return None
-    try:
-        changed = os.stat(path).st_mtime_ns
-    except OSError:
-        changed = 0  # The reader reports a file that is missing.
-    return _read(path, changed)
+    # The reader reports a file that is missing.
+    return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
 
 
 @functools.lru_cache(maxsize=16)
@@ -124,25 +115,23 @@ def shared(system: System, mesh: Any, host_rank: int) -> SharedSystem:
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
     dims, (start, block) = mesh.device_dims, mesh.part_of(host_rank)
-    places, where = list(itertools.product(*map(range, dims))), system.coordinate_of
-    whole, part = system.shape == dims, system.shape == block
-    known: dict[Coordinate, int] = {c: i for i, c in enumerate(places)}
-    if whole:
-        known = {c: device for device, c in where.items()}
-    elif part:
-        top, left = start
-        known |= {(top + r, left + c): device - len(where) for device, (r, c) in where.items()}
+    places, whole = list(itertools.product(*map(range, dims))), system.shape == dims
+    there: dict[int, Coordinate] = {}  # The coordinates of the devices that the machine knows.
+    if whole or system.shape == block:
+        top, left = (0, 0) if whole else start
+        there = {device: (top + r, left + c) for device, (r, c) in system.coordinate_of.items()}
+    known = {c: i for i, c in enumerate(places)} | {c: device for device, c in there.items()}
     # The devices that this host rank drives get the first numbers.
     order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known[c]))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
     cards: tuple[tuple[int, ...], ...] = ()
+    if there:
+        cards = tuple(tuple(number[there[device]] for device in chips) for chips in system.cards)
+        cards += tuple((i,) for i in range(len(there), len(places)))
     wraps = mesh.rings
     if whole:
-        cards = tuple(tuple(number[where[device]] for device in chips) for chips in system.cards)
         wraps = tuple(a or b for a, b in zip(wraps, system.wraps, strict=True))
-    elif part:
-        cards = system.cards + tuple((i,) for i in range(len(where), len(places)))
     hosts = {i: mesh.host_of(c) for c, i in number.items()}
     links = mesh.channels or system.links_per_pair
     return SharedSystem(system.name, system.chip, ids, links, wraps, cards, host_rank, hosts)

@@ -87,7 +87,7 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
     values, chips = tensor.array, grid
     sums = name in ("summed", "reduced")
     if group is None:
-        values, chips = _collected(tensor, mpi.members(grid))
+        values, chips = collected(tensor)
     elif len(group.hosts) > 1:
         chips = group.chips
         if sums and chips.size * values.itemsize * math.prod(
@@ -96,9 +96,7 @@ def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
             values = _added_up(tensor, axes, _communicator(group.hosts))
             if name == "summed":
                 return values
-            sizes = [grid.mesh_shape[a] for a in axes]
-            scattered = ccl_numpy.scattered(values, len(chips.shape), axes, sizes, *how)
-            return _own(scattered, chips, grid)
+            return _own(ccl_numpy.scattered(values, chips.shape, axes, *how), chips, grid)
         values = _along(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
@@ -157,12 +155,17 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
     if tensor.grid.owners is None:
         return tensor.array, tensor.grid
     mpi.agree(tensor.grid, describe(name, (tensor,)), all_hosts=True)
-    return _collected(tensor, mpi.world().ranks(range(tensor.grid.owners.hosts)))
+    return collected(tensor, mpi.world().ranks(range(tensor.grid.owners.hosts)))
 
 
-def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
-    """Every chip's values, from these ranks; zeros where this rank is not one of them."""
+def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Grid]:
+    """Every chip's values, from these ranks; zeros where this rank is not one of them.
+
+    Args:
+        ranks: by default those that drive chips of the tensor.
+    """
     grid, here, shard = tensor.grid, mpi.world(), tensor.shard_shape
+    ranks = mpi.members(grid) if ranks is None else ranks
     full = grid_over(grid.mesh_shape, grid.covers)
     if here.rank not in ranks:
         return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
@@ -177,15 +180,3 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     # The values arrive in the order of the ranks, and must be put in mesh order.
     place = np.argsort(np.argsort(sources, kind="stable"))
     return flat.reshape((full.size,) + shard)[place].reshape(full.shape + shard), full
-
-
-# ---------------------------------------------------------------- from one to one
-def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
-    """Do `ccl_numpy.sent`."""
-    grid, every = tensor.grid, np.array(base.full_array(), order="C")
-    values, chips = _collected(tensor, mpi.members(grid))
-    if receiver in grid.coords:
-        own = every.reshape((grid.size, *tensor.shard_shape))
-        shards = values.reshape((chips.size, *tensor.shard_shape))
-        own[grid.coords.index(receiver)] = shards[chips.coords.index(sender)]
-    return every

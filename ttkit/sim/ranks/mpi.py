@@ -10,6 +10,7 @@ import functools
 import os
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +27,11 @@ CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
 EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
 
 
-class Settings:
-    """Checks and time-out of the communication between ranks."""
-
-    def __init__(self) -> None:
-        self.checks = os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false")
-        self.timeout_s = float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
-
-
-settings = Settings()
+# Checks and time-out of the communication between ranks.
+settings = SimpleNamespace(
+    checks=os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false"),
+    timeout_s=float(os.environ.get("TTKIT_RANK_TIMEOUT", "300")),
+)
 
 
 def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
@@ -140,45 +137,33 @@ class World:
         test, everything = self.mpi.Request.Testall, [*requests, *more]
         if test(everything):
             return
-        start, nap = time.perf_counter(), 20e-6
+        start, nap, interrupted = time.perf_counter(), 20e-6, False
+        # MPI may write into the memory of these messages until it is finalised, which is after
+        # Python has ended, so this memory is only freed after a wait that ends well.
+        kept = ctypes.py_object((everything, buffers))
+        ctypes.pythonapi.Py_IncRef(kept)
         try:
-            while not test(everything):
-                waited = time.perf_counter() - start
-                if waited > settings.timeout_s:
-                    self._give_up(requests, ranks, asked, waited, None)
+            while (waited := time.perf_counter() - start) <= settings.timeout_s:
+                if test(everything):
+                    ctypes.pythonapi.Py_DecRef(kept)
+                    return
                 if waited < EAGER_S:
                     # There may be more ranks than cores, so another rank may need this core.
                     os.sched_yield()
                 else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)
-        except BaseException as stop:
-            # MPI may write into the memory of these messages until it is finalised, which is
-            # after Python has ended, so this memory is never freed.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
-            if isinstance(stop, KeyboardInterrupt):
-                self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
-            raise
-
-    def _give_up(
-        self,
-        requests: list[Any],
-        ranks: Sequence[int],
-        asked: object,
-        waited: float,
-        stop: KeyboardInterrupt | None,
-    ) -> None:
+        except KeyboardInterrupt:
+            interrupted = True
         missing = [r for r, request in zip(ranks, requests, strict=True) if not request.Test()]
-        names = numbered(missing) if missing else "other ranks"
+        names, waited = numbered(missing or [-1]), time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
-        if stop is not None:
-            raise KeyboardInterrupt(
-                f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
-            ) from None
-        rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
+        rule = f"rank {self.rank} waited {waited:.1f} s for {names}"
+        if interrupted:
+            raise KeyboardInterrupt(f"{rule} in {asked}")
         cure = "look at what they do: an error there, another branch, or a longer"
         cure += " ttkit.rank_checks(timeout_s=...)"
-        fail(asked, rule, cure, CollectiveMismatch)
+        fail(asked, f"{rule}, which did not come", cure, CollectiveMismatch)
 
     def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.plans.recorded import Record, latest
+from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import blocks
@@ -74,10 +75,10 @@ class _Channel:
     # -1 for the one before.
     shift: tuple[int, int] | None = None
 
-    def __init__(self, config: SocketConfig, ranks: Sequence[tuple[Any, Any]], asked: str):
+    def __init__(self, config: SocketConfig, ranks: Sequence[tuple[int, int]]):
         if not config.connections:
             rule = "Socket connection config cannot be empty."
-            fail(asked, rule, "one SocketConnection for each chip")
+            fail("a socket", rule, "one SocketConnection for each chip")
         cores = ((c.sender_core, c.receiver_core) for c in config.connections)
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
@@ -85,27 +86,57 @@ class _Channel:
         self.queue: deque[tuple[str, np.ndarray]] = deque()
         self.everyone = tuple(sorted({rank for ends in ranks for rank in ends}))
         _made[self.everyone] += 1
+        # Other sockets between some of these ranks may have the same tag.
         self.tag = mpi.SOCKET + 2 * _made[self.everyone]
         if len(self.everyone) > 1 and mpi.me() in self.everyone and mpi.settings.checks:
             call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
             mpi.compare(call[: mpi.TEXT], self.everyone)
 
-    def to(self, rank: int) -> tuple[Any, int, int]:
-        """The communicator of all ranks at the socket, a rank's number in it, and the tag.
+    def _to(self, rank: int) -> tuple[Any, int]:
+        """The communicator of all ranks at the socket, and a rank's number in it."""
+        return mpi.world().group(self.everyone), self.everyone.index(rank)
 
-        Other sockets between some of these ranks may have the same tag.
-        """
-        return mpi.world().group(self.everyone), self.everyone.index(rank), self.tag
+    def send(self, rank: int, about: str, values: np.ndarray) -> None:
+        """Start to send values and, before them, their description."""
+        if rank == mpi.me():
+            self.queue.append((about, values))
+            return
+        here, (comm, to) = mpi.world(), self._to(rank)
+        here.in_step("send_async")
+        header = mpi.encoded(f"{about}|{values.nbytes}")
+        if not _pending:
+            atexit.register(flush)
+        _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
+        sends = [comm.Isend(header, to, self.tag), comm.Isend(values, to, self.tag + 1)]
+        _pending.append((sends, (header, values)))
 
-    def routes(self, end: SocketEndpoint) -> dict[int, list[tuple[Coordinate, Coordinate]]]:
-        """The connections of this rank's chips at one end, by the rank at the other end."""
-        found: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
-        # Connections are sorted by receiver, so that what one rank sends arrives in the order of
-        # the shards.
-        for pair, ranks in sorted(zip(self.pairs, self.ranks, strict=True), key=lambda c: c[0][1]):
-            if ranks[end.value] == mpi.me():
-                found.setdefault(ranks[1 - end.value], []).append(pair)
-        return found
+    def receive(self, rank: int, asked: object) -> tuple[str, np.ndarray]:
+        """Receive a description and values, even if they do not fit, so that a sender can go on."""
+        if rank == mpi.me():
+            if not self.queue:
+                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
+                fail(asked, rule, "send_async on the other end first")
+            return self.queue.popleft()
+        here, (comm, source) = mpi.world(), self._to(rank)
+        here.in_step(asked)
+        header = np.empty(mpi.TEXT, np.uint8)
+        here.wait([comm.Irecv(header, source, self.tag)], [rank], asked, (), header)
+        about, nbytes = mpi.decoded(header).split("|")
+        raw = np.empty(int(nbytes), np.uint8)
+        here.wait([comm.Irecv(raw, source, self.tag + 1)], [rank], asked, (), raw)
+        return about, raw
+
+
+# Messages on their way are kept here with their memory, which MPI still reads.
+_pending: list[tuple[list[Any], Any]] = []
+
+
+def flush() -> None:
+    """Wait until all that was sent has been received."""
+    asked = "the end of the program: tensors that were sent and not received"
+    while _pending:
+        requests, kept = _pending.pop()
+        mpi.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
 class MeshSocket:
@@ -124,23 +155,28 @@ class MeshSocket:
         if world_size() == 1:
             rule = "this process is alone: there is no other end"
             fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
-        me, ends = mpi.world().rank, (config.sender_rank, config.receiver_rank)
+        me, ends = mpi.me(), (config.sender_rank, config.receiver_rank)
         if ends.count(me) != 1:
             rule = f"rank {me} is at no end, or at both: the ends are {ends}"
-            cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair for"
-            fail(asked, rule, f"{cure} two meshes of one process")
-        channel = _Channel(config, [ends] * len(config.connections), asked)
+            fail(asked, rule, "SocketConfig(..., sender_rank=0, receiver_rank=1)")
+        channel = _Channel(config, [ends] * len(config.connections))  # type: ignore[list-item]
         self._join(device, SocketEndpoint(ends.index(me)), channel)
 
     def _join(self, device: MeshDevice, end: SocketEndpoint, channel: _Channel) -> MeshSocket:
         asked = f"a socket of {device!r}"
         device.check_open(asked)
         self._device, self._end, self._channel = device, end, channel
-        self._routes = channel.routes(end)
-        for chip in self.chips():
-            if not is_inside(chip, device._shape):
-                rule = f"Coordinate {MeshCoordinate(chip)!r} not found in mesh {device.shape!r}"
-                fail(asked, rule)
+        # The connections of this rank's chips, by the rank at the other end. They are sorted by
+        # receiver, so that what one rank sends arrives in the order of the shards.
+        self._chips: dict[int, list[Coordinate]] = {}
+        both = zip(channel.pairs, channel.ranks, strict=True)
+        for pair, ranks in sorted(both, key=lambda c: c[0][1]):
+            if ranks[end.value] == mpi.me():
+                chip = pair[end.value]
+                self._chips.setdefault(ranks[1 - end.value], []).append(chip)
+                if not is_inside(chip, device._shape):
+                    rule = f"Coordinate {MeshCoordinate(chip)!r} not found in mesh {device.shape!r}"
+                    fail(asked, rule)
         return self
 
     @property
@@ -150,7 +186,7 @@ class MeshSocket:
 
     def chips(self) -> list[Coordinate]:
         """This rank's chips at this end."""
-        return [pair[self._end.value] for pairs in self._routes.values() for pair in pairs]
+        return list(itertools.chain.from_iterable(self._chips.values()))
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
         """Which end this is."""
@@ -174,18 +210,15 @@ def create_socket_pair(
         >>> sender.get_socket_endpoint_type().name
         'SENDER'
     """
-    meshes = sender_mesh_device, receiver_mesh_device
-    asked = f"create_socket_pair({meshes[0]!r}, {meshes[1]!r})"
-    ranks = [
-        (_driver(meshes[0], c.sender_core), _driver(meshes[1], c.receiver_core))
-        for c in socket_config.connections
-    ]
-    channel = _Channel(socket_config, ranks, asked)
-    if meshes[0] is meshes[1]:
-        channel.shift = _shift(dict(channel.pairs), meshes[0]._shape)
+    first, second = sender_mesh_device, receiver_mesh_device
+    connections = socket_config.connections
+    ranks = [(_driver(first, c.sender_core), _driver(second, c.receiver_core)) for c in connections]
+    channel = _Channel(socket_config, ranks)
+    if first is second:
+        channel.shift = _shift(dict(channel.pairs), first._shape)
     sender, receiver = (
         MeshSocket.__new__(MeshSocket)._join(mesh, end, channel)
-        for mesh, end in zip(meshes, SocketEndpoint, strict=True)
+        for mesh, end in zip((first, second), SocketEndpoint, strict=True)
     )
     return sender, receiver
 
@@ -214,7 +247,7 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     on_mesh(tensor)
     if socket._end is not end:
         rule = f"{name} op requires a {end.name} socket"
-        fail(asked, rule, f"the other one of create_socket_pair, or of rank {list(socket._routes)}")
+        fail(asked, rule, f"the other one of create_socket_pair, or of rank {list(socket._chips)}")
     if tensor.mesh is not socket._device:
         rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
         fail(asked, rule, "a tensor on the socket's mesh")
@@ -256,39 +289,12 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
     chips = array if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
-    for rank, pairs in mesh_socket._routes.items():
+    for rank, senders in mesh_socket._chips.items():
         # A replicated tensor is sent once to each rank.
-        places = [grid.coords.index(sender) for sender, _ in pairs]
+        places = [grid.coords.index(sender) for sender in senders]
         values = np.ascontiguousarray(chips if replicated else chips[places])
-        if rank == mpi.me():
-            channel.queue.append((about, values))
-        else:
-            _post(f"{about}|{len(values)}|{values.nbytes}", values, *channel.to(rank))
+        channel.send(rank, about, values)
     return []
-
-
-# Messages on their way are kept here with their memory, which MPI still reads.
-_pending: list[tuple[list[Any], Any]] = []
-
-
-def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None:
-    """Start to send values and, before them, their description."""
-    here = mpi.world()
-    here.in_step("send_async")
-    header = mpi.encoded(text)
-    if not _pending:
-        atexit.register(flush)
-    _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
-    sends = [comm.Isend(header, rank, tag), comm.Isend(values, rank, tag + 1)]
-    _pending.append((sends, (header, values)))
-
-
-def flush() -> None:
-    """Wait until all that was sent has been received."""
-    asked = "the end of the program: tensors that were sent and not received"
-    while _pending:
-        requests, kept = _pending.pop()
-        mpi.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
 @operation("experimental.recv_async", "collective")
@@ -303,19 +309,19 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
     channel, arrived = mesh_socket._channel, []
-    for rank, pairs in mesh_socket._routes.items():
-        if rank == mpi.me():
-            if not channel.queue:
-                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
-                fail(asked, rule, "send_async on the other end first")
-            about, values = channel.queue.popleft()
-            _check(asked, about, output_tensor)
-            if channel.shift and grid.local:
-                output_tensor.rebind(values)
-                return [output_tensor]
-        else:
-            values = _received(asked, output_tensor, rank, *channel.to(rank))
-        arrived.append(([grid.coords.index(r) for _, r in pairs], values))
+    for rank, receivers in mesh_socket._chips.items():
+        about, values = channel.receive(rank, asked)
+        if about != _about(output_tensor):
+            rule = f"the sender sent {about}, the output tensor is {_about(output_tensor)}"
+            cure = "tensors of one shape, dtype and layout at both ends"
+            fail(asked, rule, cure, CollectiveMismatch)
+        if channel.shift and grid.local:
+            output_tensor.rebind(values)
+            return [output_tensor]
+        if rank != mpi.me():  # From another rank plain bytes arrive.
+            values = values.view(output_tensor.array.dtype)
+        places = [grid.coords.index(chip) for chip in receivers]
+        arrived.append((places, values.reshape((-1, *output_tensor.shard_shape))))
     if arrived:
         output_tensor.rebind(_placed(arrived, output_tensor))
     return [output_tensor]
@@ -323,34 +329,12 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.ndarray:
     """Return a tensor's values, with those that have arrived at the chips of the socket."""
-    grid, (_, first) = tensor.grid, arrived[0]
-    shape = (grid.size, *tensor.shard_shape)
-    every = len({place for places, _ in arrived for place in places}) == grid.size
-    if every and all(len(v) == 1 and (v is first or np.array_equal(v, first)) for _, v in arrived):
+    grid, ((places, first), *more) = tensor.grid, arrived
+    every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
+    if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):
         return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
-    if len(first) == grid.size and arrived[0][0] == list(range(grid.size)):
-        return first.reshape(grid.shape + tensor.shard_shape)
-    into = np.empty(shape, first.dtype) if every else np.array(tensor.full_array()).reshape(shape)
-    for places, values in arrived:
-        into[places] = values
-    return into.reshape(grid.shape + tensor.shard_shape)
-
-
-def _check(asked: object, about: str, tensor: Tensor) -> None:
-    if about != _about(tensor):
-        rule = f"the sender sent {about}, the output tensor is {_about(tensor)}"
-        fail(asked, rule, "tensors of one shape, dtype and layout at both ends", CollectiveMismatch)
-
-
-def _received(
-    asked: object, tensor: Tensor, rank: int, comm: Any, source: int, tag: int
-) -> np.ndarray:
-    """Receive a description and values, even if they do not fit, so that the sender can go on."""
-    here, header = mpi.world(), np.empty(mpi.TEXT, np.uint8)
-    here.in_step(asked)
-    here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)
-    about, copies, nbytes = mpi.decoded(header).split("|")
-    raw = np.empty(int(nbytes), np.uint8)
-    here.wait([comm.Irecv(raw, source, tag + 1)], [rank], asked, (), raw)
-    _check(asked, about, tensor)
-    return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)
+    if not (every and not more and places == sorted(places) and len(first) == grid.size):
+        first = np.array(tensor.full_array()).reshape((grid.size, *tensor.shard_shape))
+        for places, values in arrived:
+            first[places] = values
+    return first.reshape(grid.shape + tensor.shard_shape)

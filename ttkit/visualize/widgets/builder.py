@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit import plans
 from ttkit.errors import TTKitError
-from ttkit.plans import Plan, Step, Topology, Transfer
+from ttkit.plans import Plan, Topology, Transfer
 from ttkit.visualize.cells import Cells
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.plan import StepPicture, problem_of, step_cells, step_pictures, way
@@ -67,7 +67,7 @@ class PlanBuilder:
         return self._with(steps)
 
     def _with(self, steps: list[list[Transfer]]) -> Plan:
-        return replace(self._empty, steps=tuple(Step(tuple(step)) for step in steps))
+        return replace(self._empty, steps=tuple(map(tuple, steps)))
 
     def add(self, source: int, destination: int, chunk: int | None = None) -> None:
         """Add a transfer to the step.
