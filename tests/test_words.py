@@ -24,7 +24,7 @@ MODULES = {
     "sim/across": "sim/ranks/ccl_mpi",
     "sim/board": "sim/ops/blocks",
     "sim/exchange": "sim/collectives/ccl_numpy",
-    "sim/labels": "sim/tensor/quirks",
+    "sim/labels": "sim/tensor/grid",
     "train/sockets": "train/p2p",
     "train/wires": "train/p2p",
 }

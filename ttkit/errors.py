@@ -112,7 +112,7 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     text = rule + (f"\n  try: {cure}" if cure else "")
     error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
-    vars(error).update(ours=True, names_no_call=asked is None, rule=rule, cure=cure)
+    vars(error).update(asked=asked, rule=rule, cure=cure)
     raise error from None  # The rule already has NumPy's message.
 
 

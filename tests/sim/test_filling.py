@@ -76,7 +76,7 @@ def test_arange(start, end, step, dtype):
         made = ttnn.arange(start, end, step, dtype=dtype)
         np.testing.assert_array_equal(ttkit.to_numpy(made), wanted)
     else:
-        refused(lambda: ttnn.arange(start, end, step), "lead from start to end")
+        refused(lambda: ttnn.arange(start, end, step), "must lead from start to end")
 
 
 def test_arange_on_a_mesh_and_by_default():
@@ -84,7 +84,7 @@ def test_arange_on_a_mesh_and_by_default():
         made = ttnn.arange(3, device=mesh)
         assert made.dtype is ttnn.bfloat16 and made.layout is ROWS
         assert parts(made)[1, 3].tolist() == [0, 1, 2]
-        refused(lambda: ttnn.arange(1, 5, 0), "Step must be nonzero")
+        refused(lambda: ttnn.arange(1, 5, 0), "division by zero")
         refused(lambda: ttnn.arange(1.5), "start=1.5 is a float, not int", TypeError)
 
 
@@ -118,5 +118,5 @@ def test_dropout_at_its_ends(wide, put, check):
     x = put(wide, (2, 32), "S0R", ttnn.bfloat16)
     check(ttnn.experimental.dropout(x, 0.0, 1.0, 0), lambda x: x, x)
     check(ttnn.experimental.dropout(x, 1.0, 3.0, 0), lambda x: 0 * x, x)
-    with pytest.raises(TypeError, match="-1 is not an integer of at least 0"):
+    with pytest.raises(TypeError, match="must be an integer of at least 0"):
         ttnn.experimental.dropout(x, 0.1, 1.0, -1)

@@ -1,5 +1,7 @@
 """Whatever is given to whatever operation, it works or says what is wrong in the kit's form."""
 
+from __future__ import annotations
+
 import dataclasses
 import inspect
 
@@ -97,7 +99,7 @@ def test_no_error_but_ours(pool, data):
     except TTKitError as error:
         assert str(error)
     except (TypeError, IndexError) as error:
-        assert getattr(error, "ours", False) or "missing" in str(error), repr(error)
+        assert hasattr(error, "asked") or "missing" in str(error), repr(error)
 
 
 @checked("pick")

@@ -12,14 +12,14 @@ from places import ROWS, WORLDS, many, numbers, opened, parts
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.tensor import quirks
+from ttkit.sim.tensor import grid
 
 RECORDED = pathlib.Path(__file__).resolve().parent.parent / "conformance"
 
 
 def test_the_cases_that_are_named_are_there():
     known = "".join(path.read_text() for path in RECORDED.glob("*.json"))
-    named = re.findall(r"#[0-9a-f]{5}\b", pathlib.Path(quirks.__file__).read_text())
+    named = re.findall(r"#[0-9a-f]{5}\b", pathlib.Path(grid.__file__).read_text())
     assert len(named) >= 2 and all(f'{name}"' in known for name in named)
     assert json.loads((RECORDED / "op.json").read_text())["meta"]["source"].startswith(
         "ttnn 0.81.1"

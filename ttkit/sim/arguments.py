@@ -7,7 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -45,14 +45,19 @@ def keywords_of(other: Any) -> Callable[[Any], Any]:
     return shown
 
 
-def translate(error: Exception, asked: describe) -> NoReturn:
-    """Raise an error of the kit that names the call, for one that no check foresaw."""
-    if isinstance(error, MemoryError):
+def translate(error: Any, asked: describe) -> None:
+    """Let an error of `fail` name the call; raise one of the kit for what no check foresaw."""
+    if hasattr(error, "asked"):
+        if error.asked is None:
+            error.asked, error.args = asked, (f"{asked}: {error}",)
+    elif isinstance(error, MemoryError):
         rule = f"Out of Memory: the host has no room for the result ({error})"
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
-    if isinstance(error, (ValueError, ArithmeticError, IndexError)):
+    elif isinstance(error, (ValueError, ArithmeticError, IndexError)):
         fail(asked, f"Invalid arguments to {asked.name}: {error}", "see the shapes above")
-    fail(asked, f"incompatible function arguments: {error}", f"help(ttnn.{asked.name})", TypeError)
+    else:
+        rule = f"incompatible function arguments: {error}"
+        fail(asked, rule, f"help(ttnn.{asked.name})", TypeError)
 
 
 @functools.cache  # A function is looked at when it is first called.
@@ -66,29 +71,30 @@ def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
     """
     hints = typing.get_type_hints(function)
     found: dict[str, Classes] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name in inspect.signature(function).parameters:
         hint = hints.get(name, object)
         union = typing.get_origin(hint) in (types.UnionType, typing.Union)
         members = typing.get_args(hint) if union else (hint,)
-        plain = all(
-            isinstance(m, type) and m is not Any and typing.get_origin(m) is None for m in members
-        )
-        plain = plain and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        classes = sum((STANDS_FOR.get(m, (m,)) for m in members), ()) if plain else (object,)
-        found[name] = classes
+        kinds = (isinstance(m, type) and m is not Any for m in members)
+        plain = all(kinds) and not any(map(typing.get_origin, members))
+        found[name] = sum((STANDS_FOR.get(m, (m,)) for m in members), ()) if plain else (object,)
     return found
 
 
-def refuse(
-    function: Callable[..., Any], asked: describe, parameter: str, value: object
-) -> NoReturn:
-    """Raise a TypeError that names the parameter, what was given and what it takes."""
-    wanted = function.__annotations__[parameter]
-    wanted = wanted if isinstance(wanted, str) else inspect.formatannotation(wanted)
-    shown = f"{parameter}={describe.show(value)}"
-    rule = f"incompatible function arguments: {shown} is a {type(value).__name__}, not {wanted}"
-    cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
-    fail(asked, rule, cure, TypeError)
+def check_classes(function: Callable[..., Any], asked: describe) -> None:
+    """Raise a TypeError for an argument of another class than its annotation names.
+
+    It names the parameter, what was given and what it takes.
+    """
+    takes = classes_of(function)
+    for parameter, value in [*zip(takes, asked.args, strict=False), *asked.kwargs.items()]:
+        if isinstance(value, takes.get(parameter, object)):
+            continue
+        wanted = function.__annotations__[parameter]
+        shown = f"{parameter}={describe.show(value)}"
+        rule = f"incompatible function arguments: {shown} is a {type(value).__name__}, not {wanted}"
+        cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
+        fail(asked, rule, cure, TypeError)
 
 
 def check(*rules: tuple[Any, ...]) -> None:

@@ -13,9 +13,17 @@ from typing import Any, ClassVar, NamedTuple
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import visible
-from ttkit.sim.tensor.enums import BufferType, MathFidelity, UnaryOpType, UnaryWithParam, _Enum
 from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
-from ttkit.sim.tensor.types import Number
+from ttkit.sim.tensor.types import (
+    BufferType,
+    DispatchCoreAxis,
+    DispatchCoreType,
+    MathFidelity,
+    Number,
+    ThrottleLevel,
+    UnaryOpType,
+    UnaryWithParam,
+)
 
 # ---------------------------------------------------------------- in a call
 # Every operation takes these keywords; ttnn's own takes those that it can use.
@@ -55,16 +63,6 @@ def fused_activation(hints: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- records with ttnn's fields
-def _enumeration(name: str, *members: str) -> Any:
-    """Return an enumeration that counts from 0."""
-    return _Enum(name, members, start=0, module=__name__)  # type: ignore[call-arg]
-
-
-DispatchCoreAxis = _enumeration("DispatchCoreAxis", "ROW", "COL")
-DispatchCoreType = _enumeration("DispatchCoreType", "WORKER", "ETH")
-ReduceType = _enumeration("ReduceType", "Sum", "Mean", "Max", "Min", "Std", "Var", "Prod")
-ThrottleLevel = _enumeration("ThrottleLevel", "NO_THROTTLE", *(f"LEVEL_{i}" for i in range(1, 6)))
-
 NEEDED: Any = ...  # A field with this default must be given.
 _GRID = {"compute_with_storage_grid_size": NEEDED}
 _BLOCKS = _GRID | {"in0_block_w": NEEDED, "out_subblock_h": NEEDED, "out_subblock_w": NEEDED}

@@ -30,10 +30,10 @@ from ttkit.sim.collectives.ccl import (
 from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
 from ttkit.sim.ops import matmul, movement, shaping
 from ttkit.sim.ops.operation import operation
-from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
+from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType, Layout, UnaryWithParam
 
 Array = np.ndarray
 
@@ -177,12 +177,12 @@ COLLECTIVES |= {
     "mesh_partition": Collective(
         (dim_in_range(BELOW), divides(EVEN), whole_tiles),
         lambda call: partitioned(call.tensor, call.axes, call.dim),
-        quirks.partition,
+        after_partition,
         "",
     ),
-    "all_to_all_async": Collective((fabric_is_on,), _exchanged, quirks.unchanged, "all_to_all"),
-    "slice_reshard_async": Collective(CUT, _windows, quirks.unchanged, "all_to_all"),
-    "neighbor_pad_async": Collective(CUT, _windows, quirks.unchanged, "all_gather"),
+    "all_to_all_async": Collective((fabric_is_on,), _exchanged, unchanged, "all_to_all"),
+    "slice_reshard_async": Collective(CUT, _windows, unchanged, "all_to_all"),
+    "neighbor_pad_async": Collective(CUT, _windows, unchanged, "all_gather"),
 }
 
 

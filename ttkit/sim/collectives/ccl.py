@@ -20,12 +20,10 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
-from ttkit.sim.tensor import quirks
-from ttkit.sim.tensor.enums import FabricConfig, Topology
-from ttkit.sim.tensor.grid import TensorTopology, is_inside
+from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import MeshCoordinate, integer
+from ttkit.sim.tensor.types import FabricConfig, MeshCoordinate, Topology, integer
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -258,38 +256,36 @@ COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
         (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
         lambda call: along("gathered", call, call.dim),
-        quirks.gather,
+        after_gather,
         "all_gather",
     ),
     "reduce_scatter": Collective(
         (fabric_is_on, dim_in_range(BOUNDS), scatters, neighbours, divides(PARTS)),
         lambda call: along("reduced", call, call.dim),
-        quirks.scatter,
+        after_scatter,
         "reduce_scatter",
         sums=True,
     ),
     "all_reduce": Collective(
         (fabric_is_on, neighbours),
         lambda call: along("summed", call),
-        quirks.gather,
+        after_gather,
         "all_reduce",
         sums=True,
     ),
     "all_broadcast": Collective(
         (fabric_is_on, neighbours),
         lambda call: along("each", call),
-        quirks.gather,
+        after_gather,
         "all_gather",  # It sends the same transfers, but the shards are not joined.
     ),
     "broadcast": Collective(
         (one_line, ends_fit, neighbours, fabric_is_on),
         lambda call: along("each", call)[call.ends[0][call.axes[0]]],
-        quirks.gather,
+        after_gather,
         "broadcast",
     ),
-    "point_to_point": Collective(
-        (ends_fit, fabric_is_on), _sent, quirks.unchanged, "point_to_point"
-    ),
+    "point_to_point": Collective((ends_fit, fabric_is_on), _sent, unchanged, "point_to_point"),
 }
 
 

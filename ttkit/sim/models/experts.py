@@ -27,10 +27,10 @@ from ttkit.sim.models.cache import shaped
 from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
-from ttkit.sim.tensor import quirks
 from ttkit.sim.tensor.creation import tensor_from
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType, Layout
 
 Array = np.ndarray
 
@@ -68,8 +68,8 @@ def _combined(call: Call) -> Array:
 
 
 COLLECTIVES |= {
-    "all_to_all_dispatch": Collective((fabric_is_on,), _dispatched, quirks.unchanged, "all_gather"),
-    "all_to_all_combine": Collective((fabric_is_on,), _combined, quirks.unchanged, "all_to_all"),
+    "all_to_all_dispatch": Collective((fabric_is_on,), _dispatched, unchanged, "all_gather"),
+    "all_to_all_combine": Collective((fabric_is_on,), _combined, unchanged, "all_to_all"),
 }
 
 

@@ -17,11 +17,10 @@ from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import PlacementReplicate, integer, integers
+from ttkit.sim.tensor.types import DataType, Layout, PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 
@@ -82,17 +81,16 @@ def _fill(tensor: Tensor, value: float) -> Tensor:
 
 def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
     """Return `fill` with this value; the other parameters are its own."""
-    signature = inspect.signature(fill)
-    rest = [p for p in signature.parameters.values() if p.name != "fill_value"]
-    shown = signature.replace(parameters=rest)
 
     def call(*args: Any, **kwargs: Any) -> Tensor:
         if not args:
             return fill(fill_value=fill_value, **kwargs)
         return fill(args[0], fill_value, *args[1:], **kwargs)
 
+    signature = inspect.signature(fill)
+    rest = [p for p in signature.parameters.values() if p.name != "fill_value"]
+    call.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
     call.__doc__, call.__annotations__ = doc, fill.__annotations__
-    call.__signature__ = shown  # type: ignore[attr-defined]
     return call
 
 
@@ -152,12 +150,11 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    first, last, by = (integer(number, "arange") for number in (start, end, step))
-    if by == 0 or (last - first) * by <= 0:
-        rule = "Step must be nonzero and lead from start to end"
-        fail(f"arange({first}, {last}, {by})", rule, "for example arange(0, 10, 2)")
+    values = np.arange(start, end, step, dtype=np.int32)
+    if not values.size:
+        fail(None, "Step must lead from start to end", "for example arange(0, 10, 2)")
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(np.arange(first, last, by, dtype=np.int32), dtype, asked="arange", **how)
+    return tensor_from(values, dtype, asked="arange", **how)
 
 
 _streams = np.random.SeedSequence(0)

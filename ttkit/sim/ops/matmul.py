@@ -10,12 +10,12 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import OPERATIONS, Operands, check_broadcast, operation
+from ttkit.sim.ops.operation import OPERATIONS, Operands, check_broadcast, operation, with_rank
 from ttkit.sim.ops.unary import activation
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType, Layout
 
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
@@ -34,9 +34,8 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
         (2, 4, 3, 6)
     """
-    rank = max(a.ndim, b.ndim)
-    a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
-    b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
+    rank = max(a.ndim, b.ndim) - lead
+    a, b = with_rank(a, lead, rank), with_rank(b, lead, rank)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     whole = (*batch, a.shape[-2], b.shape[-1])
     if blocks.idle[0]:
@@ -96,58 +95,43 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
 
 
 def _matmul(
-    operands: tuple[Tensor, Tensor, Tensor | None],
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
     transposed: tuple[bool, bool],
     dtype: DataType | None,
     act: Any,
     output: Tensor | None,
 ) -> Tensor:
-    """Return the product of the first two operands, plus a third, through an activation."""
-    a, b, bias = operands
+    """Return the product of the first two operands, plus a bias, through an activation."""
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
         fail(None, f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
     on = Operands(a, b, bias)
     x, y, added = on.arrays
     # One dimension is a row on the left and a column on the right.
-    shape_a = (1,) * (2 - len(a.shard_shape)) + a.shard_shape
-    shape_b = b.shard_shape + (1,) * (2 - len(b.shard_shape))
-    lead = on.lead
-    x, y = x.reshape(x.shape[:lead] + shape_a), y.reshape(y.shape[:lead] + shape_b)
+    lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
+    x, y = with_rank(x, lead, 2), y[..., None] if column else y
     if transposed[0]:
-        x, shape_a = x.swapaxes(-1, -2), shape_a[:-2] + (shape_a[-1], shape_a[-2])
+        x = x.swapaxes(-1, -2)
     if transposed[1]:
-        y, shape_b = y.swapaxes(-1, -2), shape_b[:-2] + (shape_b[-1], shape_b[-2])
-    _check(on.tensors, shape_a, shape_b)
-    batch = shape_a[:-2]
-    if len(shape_b) > 2:
-        batch = np.broadcast_shapes(batch, shape_b[:-2])
-    shape = batch + (shape_a[-2], shape_b[-1])
-    would_fit(on.like, shape, dtype or a.dtype)
+        y = y.swapaxes(-1, -2)
+    left, right = x.shape[lead:], y.shape[lead:]
+    _check(on.tensors, left, right)
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    would_fit(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)
     values = product(x, y, lead)
-    values = values.reshape(values.shape[:lead] + shape)
     if bias is not None:
-        check_broadcast(shape, bias.shard_shape)
-        values, shape = _plus(values, added, lead, shape, bias.shard_shape)
+        check_broadcast(values.shape[lead:], bias.shard_shape)
+        rank = max(values.ndim, added.ndim) - lead
+        values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
+        fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
+        values = np.add(values, added, out=values if fits else None)
     if act is not None:
         values = activation(act)(values)
-    rows, columns = len(a.shard_shape) > 1, len(b.shard_shape) > 1
-    if not (rows and columns):
-        kept = shape[:-2] + shape[-2:-1] * rows + shape[-1:] * columns
-        values = values.reshape(values.shape[:lead] + kept)
+    values = values.squeeze(-2) if row else values
+    values = values.squeeze(-1) if column else values
     return on.result(values, dtype, layout=Layout.TILE, output=output)
-
-
-def _plus(
-    values: np.ndarray, bias: np.ndarray, lead: int, shape: Shape, bias_shape: Shape
-) -> tuple[np.ndarray, Shape]:
-    """Add a bias, in place where it fits; return the sum and the shape of its shards."""
-    shape = (1,) * (len(bias_shape) - len(shape)) + shape
-    values = values.reshape(values.shape[:lead] + shape)
-    ones = (1,) * (len(shape) - len(bias_shape))
-    bias = bias.reshape(bias.shape[:lead] + ones + bias_shape)
-    fits = np.broadcast_shapes(values.shape, bias.shape) == values.shape
-    return np.add(values, bias, out=values if fits else None), shape
 
 
 def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
@@ -176,9 +160,8 @@ def matmul(
     Raises:
         TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
     """
-    transposed = (transpose_a, transpose_b)
-    operands = (input_tensor_a, input_tensor_b, None)
-    return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
+    how = (transpose_a, transpose_b), dtype, activation, optional_output_tensor
+    return _matmul(input_tensor_a, input_tensor_b, None, *how)
 
 
 @operation("linear", "product", flops=product_flops)
@@ -194,9 +177,8 @@ def linear(
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
-    transposed = (transpose_a, transpose_b)
-    operands = (input_tensor_a, input_tensor_b, bias)
-    return _matmul(operands, transposed, dtype, activation, optional_output_tensor)
+    how = (transpose_a, transpose_b), dtype, activation, optional_output_tensor
+    return _matmul(input_tensor_a, input_tensor_b, bias, *how)
 
 
 @operation("addmm", "product", flops=product_flops)

@@ -12,7 +12,7 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
-from ttkit.sim.ops.shaping import reshape
+from ttkit.sim.ops.shaping import reshape, shards
 from ttkit.sim.ranks import ccl_mpi
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.creation import onto_device
@@ -20,13 +20,6 @@ from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
-)
-from ttkit.sim.tensor.enums import (
-    BufferType,
-    DataType,
-    Layout,
-    ShardOrientation,
-    TensorMemoryLayout,
 )
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.tensor.memory import plane, shards_of
@@ -39,7 +32,16 @@ from ttkit.sim.tensor.sharding import (
     num_cores_to_corerangeset,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
+from ttkit.sim.tensor.types import (
+    BufferType,
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementShard,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 
 
 # ---------------------------------------------------------------- host and mesh
@@ -87,17 +89,12 @@ def copy_host_to_device_tensor(
     host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
 ) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
-    if host_tensor.mesh is not None or device_tensor.mesh is None:
-        rule = "the first tensor must be on the host and the second on a device"
-        fail(None, rule, "ttnn.from_device(tensor) for the first")
-    mesh = on_mesh(device_tensor)
-    if _spec(host_tensor) != _spec(device_tensor):
-        rule = "Host tensor has different shape, dtype or layout than the device tensor"
+    if host_tensor.mesh is not None:
+        fail(None, "the first tensor must be on the host", "ttnn.from_device(tensor) for it")
+    array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
+    if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
+        rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
         fail(None, rule, "the same mapper, dtype and layout as the device tensor was made with")
-    array, grid, _ = _placed(host_tensor, mesh)
-    if grid is not device_tensor.grid:
-        cure = "the same mapper as the device tensor was made with"
-        fail(None, "the tensors cover different chips", cure)
     device_tensor.rebind(array)
 
 
@@ -108,19 +105,22 @@ def _spec(tensor: Tensor) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- layout and type
 def _stored(
     tensor: Tensor,
-    *,
     dtype: DataType | None = None,
-    layout: Layout | None = None,
     config: MemoryConfig | None = None,
     output: Tensor | None = None,
+    *,
+    layout: Layout | None = None,
+    host: bool = False,
 ) -> Tensor:
     """Return the same values in another type, layout or memory, or in `output`.
 
     Without `config` they are in memory as before, if the stored shape is.
+
+    Args:
+        host: the tensor may be on the host.
     """
-    if tensor.mesh is not None:
-        on_mesh(tensor)
-    made = result(tensor, tensor.array, dtype=dtype, layout=layout, output=output, owned=False)
+    array, _ = shards(tensor, host)
+    made = result(tensor, array, dtype=dtype, layout=layout, output=output, owned=False)
     if output is None and (config or made.padded == tensor.padded):
         keep_in(made, config or tensor.plain_memory_config)
     return made
@@ -145,7 +145,7 @@ def to_layout(
         fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
-    return _stored(tensor, dtype=dtype, layout=layout, config=memory_config)
+    return _stored(tensor, dtype, memory_config, layout=layout, host=True)
 
 
 def _typecast(
@@ -156,8 +156,9 @@ def _typecast(
 ) -> Tensor:
     """Return the same values in another element type."""
     layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else None
-    how: Any = {"config": memory_config, "output": optional_output_tensor}
-    return _stored(input_tensor, dtype=dtype, layout=layout, **how)
+    return _stored(
+        input_tensor, dtype, memory_config, optional_output_tensor, layout=layout, host=True
+    )
 
 
 typecast = operation("typecast", "store")(_typecast)
@@ -176,8 +177,6 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
     on_mesh(input_tensor)
-    if input_tensor.layout is not Layout.ROW_MAJOR:
-        fail(None, "Can only tilize row major data", "ttnn.untilize first")
     for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
         if size % 32:
             rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
@@ -189,8 +188,6 @@ def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
     on_mesh(input_tensor)
-    if input_tensor.layout is not Layout.TILE:
-        fail(None, "Can only untilize tile major data", "ttnn.tilize first")
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
@@ -198,14 +195,12 @@ def untilize(input_tensor: Tensor) -> Tensor:
 @operation("clone", "store")
 def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a copy in a buffer of its own."""
-    on_mesh(input)
-    return _stored(input, dtype=dtype)
+    return _stored(input, dtype)
 
 
 @operation("copy", "store")
 def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     """Write the values of `input_a` into `input_b`, and return it."""
-    on_mesh(input_a, input_b)
     return _stored(input_a, output=input_b)
 
 
@@ -214,8 +209,7 @@ def assign(
     input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
 ) -> Tensor:
     """Return a copy, in another type where one is given; or write the values into `target`."""
-    on_mesh(input_tensor)
-    return _stored(input_tensor, dtype=dtype, output=target)
+    return _stored(input_tensor, dtype, output=target)
 
 
 @operation("to_memory_config", "store")
@@ -229,13 +223,12 @@ def to_memory_config(
     on_mesh(tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
-    return _stored(tensor, dtype=dtype, config=memory_config, output=output_tensor)
+    return _stored(tensor, dtype, memory_config, output_tensor)
 
 
 @operation("reallocate", "store")
 def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
-    on_mesh(tensor)
     made = _stored(tensor, config=memory_config)
     tensor.deallocate()
     return made
@@ -266,6 +259,7 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
+    on_mesh(input_tensor)
     config, own = sharded_memory_config or grid, input_tensor.plain_memory_config
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
@@ -276,12 +270,11 @@ def interleaved_to_sharded(
         spec = ShardSpec(grid, shard_shape, shard_orientation)
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
     rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-    on_mesh(input_tensor)
     check(
-        (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
-        (not config.is_sharded(), "Output memory config must be sharded", "ttnn.to_memory_config"),
+        (own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
+        (config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config"),
     )
-    return _stored(input_tensor, dtype=output_dtype, config=config)
+    return _stored(input_tensor, output_dtype, config)
 
 
 @operation("sharded_to_interleaved", "store")
@@ -297,7 +290,7 @@ def sharded_to_interleaved(
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
     check((config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard"))
-    return _stored(input_tensor, dtype=output_dtype, config=config)
+    return _stored(input_tensor, output_dtype, config)
 
 
 @operation("reshard", "store")
@@ -305,8 +298,7 @@ def reshard(
     input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return a sharded tensor with other shards, or on other cores."""
-    on_mesh(input_tensor)
-    return _stored(input_tensor, config=output_memory_config, output=output_tensor)
+    return _stored(input_tensor, None, output_memory_config, output_tensor)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
@@ -365,12 +357,11 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     call; shards on devices stay where they are: those of other ranks have a shape here, but no
     values.
     """
-    dtype, layout, shape = tensor.dtype, tensor.layout, tensor.shard_shape
+    kind = tensor.dtype, tensor.layout
     if tensor.mesh is None:
         values, grid = ccl_mpi.everywhere(tensor, "get_device_tensors")
-        whole = np.broadcast_to(values, grid.shape + shape)
-        indices = np.ndindex(grid.shape)
-        return [new_tensor(whole[index][None, None], dtype, layout) for index in indices]
+        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
+        return [new_tensor(whole[at][None, None], *kind) for at in np.ndindex(grid.shape)]
     result = []
     local = dict(zip(tensor.grid.coords, tensor.shards(), strict=True))
     for coordinate in tensor.grid.covers:
@@ -378,8 +369,8 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
         if one.size:
             shard = local[coordinate][(None,) * len(one.shape)]
         else:
-            shard = np.empty((0,) + shape, tensor.array.dtype)
-        part = new_tensor(shard, dtype, layout, one, tensor.topology)
+            shard = np.empty((0, *tensor.shard_shape), tensor.array.dtype)
+        part = new_tensor(shard, *kind, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
         part.plain_memory_config = tensor.plain_memory_config
         result.append(part)

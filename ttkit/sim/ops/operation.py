@@ -18,13 +18,12 @@ import numpy as np
 from ttkit.errors import TTKitError, fail
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
-from ttkit.sim.arguments import classes_of, describe, refuse, translate, with_hints
+from ttkit.sim.arguments import check_classes, describe, translate, with_hints
 from ttkit.sim.tensor import dtypes as rounding
-from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.grid import TensorTopology, restricted
-from ttkit.sim.tensor.quirks import merged
+from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
+from ttkit.sim.tensor.types import DataType, Layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
@@ -150,13 +149,15 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
     Args:
         kind: of an operation; other functions take no hints.
     """
-    names = tuple(inspect.signature(function).parameters)
-    accepted = (hardware.EVERY if kind else frozenset()) - set(names)
+    signature = inspect.signature(function)
+    accepted = (hardware.EVERY if kind else frozenset()) - set(signature.parameters)
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
     # A result lies where the first operand does, but matmuls and dot-product attention write to
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
-    inherits = inherits and "memory_config" not in names
+    inherits = inherits and "memory_config" in accepted
+    silent = np.errstate(all="ignore")(function)
+    right: set[tuple[Any, ...]] = set()  # Calls with arguments of these classes were right.
     tapes = tape.running
 
     @functools.wraps(function)
@@ -165,30 +166,20 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
             return _on_tapes(name, call, args, kwargs)
         hint = None
         if kwargs and not accepted.isdisjoint(kwargs):
-            hints = {key: value for key, value in kwargs.items() if key in accepted}
-            kwargs = {key: value for key, value in kwargs.items() if key not in accepted}
+            hints = {key: kwargs.pop(key) for key in accepted.intersection(kwargs)}
             hint = hardware.place_of(describe(name, args, kwargs), hints)
             if kwargs.get("activation") is None:
                 kwargs |= hardware.fused_activation(hints)
-        given = dict(zip(names, args))
-        if kwargs:
-            given |= kwargs
-        takes = classes_of(function)
-        for parameter, value in given.items():
-            if parameter in takes and not isinstance(value, takes[parameter]):
-                refuse(function, describe(name, args, kwargs), parameter, value)
+        operands = (*args, *kwargs.values()) if kwargs else args
+        classes = (*map(type, operands), *kwargs)
+        if classes not in right:
+            check_classes(function, describe(name, args, kwargs))
+            right.add(classes)
         try:
-            with np.errstate(all="ignore"):
-                result = function(*args, **kwargs)
+            result = silent(*args, **kwargs)
         except (TTKitError, *UNEXPECTED) as error:
-            asked = describe(name, args, kwargs)
-            if getattr(error, "names_no_call", False):
-                error.args = (f"{asked}: {error}",)
-                error.names_no_call = False  # type: ignore[union-attr]
-            elif not (isinstance(error, TTKitError) or getattr(error, "ours", False)):
-                translate(error, asked)
+            translate(error, describe(name, args, kwargs))
             raise
-        operands = tuple(given.values())
         first = operands[0] if operands else None
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
@@ -200,8 +191,7 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
 
     if kind:
         shown = accepted & (hardware.OF_PRODUCTS if kind == "product" else hardware.OF_ALL)
-        signature = with_hints(inspect.signature(function), shown)
-        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__signature__ = with_hints(signature, shown)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 
@@ -210,8 +200,8 @@ def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -
 
     A hint without a shard specification leaves the shards to the chip; it is only noted.
     """
-    for tensor in result if isinstance(result, (list, tuple)) else [result]:
-        if not isinstance(tensor, Tensor) or any(tensor is given for given in operands):
+    for tensor in tape.tensors_in(result):
+        if any(tensor is given for given in operands):
             continue
         if hint is None:
             config = operands[0].plain_memory_config
@@ -237,24 +227,18 @@ def _kind(value: Any) -> Any:
 # ---------------------------------------------------------------- operands and results
 def on_mesh(*tensors: Any) -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
-    mesh = None
+    mesh = tensors[0].mesh
     for number, tensor in enumerate(tensors):
-        if not isinstance(tensor, Tensor):
-            rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
-            fail(None, rule, "ttnn.from_torch(...) it first", TypeError)
         if tensor.mesh is None:
             rule = f"Input tensor {chr(65 + number)} must be on device, got storage type: "
             fail(None, f"{rule}StorageType::HOST", "ttnn.to_device(tensor, mesh)")
         if tensor._array is None:
             rule = f"Input Tensor {chr(65 + number)} is not allocated"
             fail(None, rule, "use it before ttnn.deallocate")
-        if mesh is not None and tensor.mesh is not mesh:
+        if tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
-            cure = "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)"
-            fail(None, rule, cure)
-        mesh = tensor.mesh
-    if not mesh.is_open:  # type: ignore[union-attr]
-        mesh.check_open(None)  # type: ignore[union-attr]
+            fail(None, rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
+    mesh.check_open(None)  # type: ignore[union-attr]
     return mesh
 
 
@@ -267,6 +251,7 @@ def result(
     topology: TensorTopology | None = None,
     output: Tensor | None = None,
     owned: bool = True,
+    exact: bool = False,
 ) -> Tensor:
     """Return a tensor of an operation's values on the chips of `like`, rounded to its dtype.
 
@@ -275,9 +260,10 @@ def result(
         topology: that of `like` when left out.
         output: an output tensor that gets the values and is returned.
         owned: the array is fresh and may be overwritten by the rounding.
+        exact: the dtype can represent the values.
     """
     dtype = dtype or like.dtype
-    if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
+    if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
         array = rounding.convert(array, dtype, owned=owned, foreign=not owned)
     topology = topology or _own_topology(like)
     if output is not None:
@@ -285,20 +271,15 @@ def result(
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
-def moved(
-    like: Tensor,
-    array: np.ndarray,
-    *,
-    layout: Layout | None = None,
-    topology: TensorTopology | None = None,
-    output: Tensor | None = None,
-) -> Tensor:
-    """Return a tensor of rearranged values of `like`, on the host where it is."""
+def moved(like: Tensor, array: np.ndarray, **how: Any) -> Tensor:
+    """Return a tensor of rearranged values of `like`, on the host where it is.
+
+    Args:
+        how: layout, topology and output, as of `result`.
+    """
     # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
-    if output is not None or (like.mesh is not None and like.dtype in rounding.BLOCK_FLOATS):
-        return result(like, array, layout=layout, topology=topology, output=output, owned=False)
-    topology = topology or _own_topology(like)
-    return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
+    exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
+    return result(like, array, owned=False, exact=exact, **how)
 
 
 def _own_topology(like: Tensor) -> TensorTopology:
@@ -311,14 +292,12 @@ def _written(
     like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
 ) -> Tensor:
     """Return `output` with new values and the topology of the operands, as ttnn does."""
-    if output.mesh is not like.mesh or output._array is None:
-        rule = "the output tensor is not allocated on the mesh of the operands"
-        fail("output_tensor", rule, "a tensor on their mesh, before ttnn.deallocate")
-    shape = array.shape[len(like.grid.shape) :]
-    if output.shard_shape != shape or output.grid is not like.grid:
-        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips, the output"
-        rule += f" tensor {list(output.shard_shape)} on {len(output.grid.covers)}"
+    shape, there = array.shape[len(like.grid.shape) :], output.grid
+    if (output.mesh, there, output.shard_shape) != (like.mesh, like.grid, shape):
+        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips of {like.mesh}"
+        rule += f", the output tensor {describe.show(output)} lies on {len(there.covers)}"
         fail("output_tensor", rule, "an output of that shape on those chips")
+    on_mesh(output)
     output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
     output.topology = topology
     return output
@@ -346,10 +325,8 @@ class Operands:
         for t in given:
             alike = alike and t.mesh is mesh and t.grid is grid and t.topology is topology
             alike = alike and t._array is not None
-        self.arrays: list[Any]
-        if alike:
-            self.arrays = [None if t is None else t._array for t in tensors]
-        else:
+        self.arrays: list[Any] = [None if t is None else t._array for t in tensors]
+        if not alike:
             mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
             topology = merged(mesh.grid, *(t.topology for t in given))
             self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
@@ -363,10 +340,7 @@ class Operands:
         for shape in shapes[1:]:
             check_broadcast(shapes[0], shape)
         rank = max(map(len, shapes))
-        return [
-            a.reshape(a.shape[: self.lead] + (1,) * (rank - len(shape)) + shape)
-            for a, shape in zip(self.arrays, shapes, strict=True)
-        ]
+        return [with_rank(array, self.lead, rank) for array in self.arrays]
 
     def result(
         self,
@@ -378,16 +352,10 @@ class Operands:
         owned: bool = True,
     ) -> Tensor:
         """Return a tensor as the function `result` does, by default like the first operand."""
-        first = self.tensors[0]
-        return result(
-            self.like,
-            array,
-            dtype=dtype or first.dtype,
-            layout=layout or first.layout,
-            topology=self.topology,
-            output=output,
-            owned=owned,
-        )
+        like, first = self.like, self.tensors[0]
+        dtype, layout = dtype or first.dtype, layout or first.layout
+        how: Any = {"topology": self.topology, "output": output, "owned": owned}
+        return result(like, array, dtype=dtype, layout=layout, **how)
 
 
 def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
@@ -410,6 +378,12 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
             fail(None, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+
+
+def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
+    """Return an array over chips whose shards have at least `rank` dimensions: ones in front."""
+    shape, ones = array.shape, (1,) * (lead + rank - array.ndim)
+    return array.reshape(shape[:lead] + ones + shape[lead:]) if ones else array
 
 
 def in_whole_tiles(values: np.ndarray) -> np.ndarray:

@@ -24,8 +24,8 @@ from ttkit.sim.ops.operation import (
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
-from ttkit.sim.tensor.enums import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import TILE_SIZE, DataType, Layout
 
 Array = np.ndarray
 Axes = tuple[int, ...]
@@ -64,13 +64,6 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], tuple[DataType, ...], int
 }
 
 
-def _axes(tensor: Tensor, dim: Dims) -> list[int]:
-    axes = axes_of(tensor, None if dim == [] else dim)
-    if len(set(axes)) != len(axes):
-        fail(None, f"reduce dim list contains a duplicate axis after sorting: {axes}")
-    return axes
-
-
 def _enter(name: str) -> None:
     function, takes, flops = FOLDS[name]
 
@@ -79,7 +72,7 @@ def _enter(name: str) -> None:
         if input_tensor.dtype not in takes:
             rule = f"ttnn.{name} does not support inputs of type"
             fail(None, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes, lead = _axes(input_tensor, dim), len(input_tensor.grid.shape)
+        axes, lead = axes_of(input_tensor, dim), len(input_tensor.grid.shape)
         values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.ops.operation import Operands, checked, moved, on_mesh, operation, spread
+from ttkit.sim.ops.operation import (
+    Operands,
+    checked,
+    in_whole_tiles,
+    moved,
+    on_mesh,
+    operation,
+    spread,
+    with_rank,
+)
 from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integer, integers
+from ttkit.sim.tensor.types import Layout, integer, integers
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
 
 
-def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS) -> int:
-    """`dim` as a number from 0, counted from the end where negative."""
-    rank, dim = len(tensor.shard_shape), integer(dim)
+def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
+    """`dim` as a number from 0, counted from the end where negative.
+
+    Args:
+        more: the dimension is one of a tensor that has so many more.
+    """
+    rank, dim = len(tensor.shard_shape) + more, integer(dim)
     if not -rank <= dim < rank:
         numbers = {"least": -rank, "last": rank - 1, "dim": dim}
         fail(None, rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
@@ -32,7 +45,7 @@ def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS) -> int:
 
 def axes_of(tensor: Tensor, dims: Any) -> list[int]:
     """One dimension or several as numbers from 0; all where none is named."""
-    if dims is None:
+    if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
     return [axis_of(tensor, dim, RANGE) for dim in several]
@@ -60,32 +73,27 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
         TTKitError: another number of elements.
     """
     array, lead = shards(input_tensor, host=True)
-    wanted, have = list(integers(shape, None, -1)), input_tensor.logical_volume()
-    if wanted.count(-1) == 1:
-        rest = -math.prod(wanted)
-        wanted[wanted.index(-1)] = have // rest if rest else 0
-    if math.prod(wanted) != have and padded_shape is not None:
-        stored, shard = input_tensor.padded, input_tensor.shard_shape
-        shard = (1,) * (len(stored) - len(shard)) + shard
-        ends = [(0, to - n) for to, n in zip(stored, shard, strict=True)]
-        whole = reshape(pad(reshape(input_tensor, shard), ends), padded_shape)
-        return get_item(whole, tuple(slice(n) for n in wanted))
-    if math.prod(wanted) != have or -1 in wanted:
+    wanted, have = integers(shape, None, -1), input_tensor.logical_volume()
+    front = array.shape[:lead]
+    if padded_shape is not None and math.prod(wanted) != have:
+        tiled = input_tensor.layout is Layout.TILE
+        stored = in_whole_tiles(with_rank(array, lead, 2)) if tiled else array
+        stored = stored.reshape((*front, *padded_shape))
+        first: Any = (..., *map(slice, wanted))
+        return moved(input_tensor, stored[first])
+    try:
+        return moved(input_tensor, array.reshape((*front, *wanted)))
+    except ValueError:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} has {have}"
-        rule += f" elements, {wanted} has {math.prod(wanted)}"
+        rule += f" elements, {list(wanted)} has {math.prod(wanted)}"
         fail(None, rule, "a shape with as many elements; one -1 at most")
-    return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
 @operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead = shards(input_tensor)
-    rank = len(input_tensor.shard_shape)
     order = [axis_of(input_tensor, d) for d in integers(dims)]
-    if sorted(order) != list(range(rank)):
-        rule = "The number of dimensions in the tensor input does not match the length of the"
-        fail(None, f"{rule} desired ordering: each of {rank} must come once, got {list(dims)}")
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
@@ -102,16 +110,10 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
-    pairs = [integers(p) for p in padding]
-    if len(pairs) > len(have):
-        rule = "ttnn.pad: padding len can't be larger than input tensor rank"
-        fail(None, f"{rule}: {len(pairs)} and {len(have)}")
-    if any(len(p) != 2 or min(p) < 0 for p in pairs):
-        fail(None, "each padding must be a pair (before, after) of numbers from 0 on")
+    pairs = [(0, 0)] * (len(have) - len(padding)) + [integers(pair) for pair in padding]
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
         fail(None, rule, "a row-major tensor, or padding after")
-    pairs = [(0, 0)] * (len(have) - len(pairs)) + pairs
     would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
     widths: Any = [(0, 0)] * lead + pairs
@@ -128,12 +130,10 @@ def repeat(
     """Repeat the shard that often along each dimension."""
     array, lead = shards(input_tensor)
     times = integers(repeat_dims, None, 0)
-    rank = max(len(times), len(input_tensor.shard_shape))
-    times = (1,) * (rank - len(times)) + times
-    shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
-    would_fit(input_tensor, tuple(n * t for n, t in zip(shape, times, strict=True)))
-    shaped = array.reshape(array.shape[:lead] + shape)
-    tiled = np.tile(shaped, (1,) * lead + times)
+    array = with_rank(array, lead, len(times))
+    times = (1,) * (array.ndim - lead - len(times)) + times
+    would_fit(input_tensor, tuple(map(operator.mul, array.shape[lead:], times)))
+    tiled = np.tile(array, (1,) * lead + times)
     return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
@@ -151,7 +151,6 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
-    shards(input_tensor, host=True)
     axes, shape = axes_of(input_tensor, dim), input_tensor.shard_shape
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
@@ -159,41 +158,32 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
 @operation("unsqueeze", "arrange", moves="shape")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 at `dim`."""
-    shards(input_tensor, host=True)
-    at, shape = integer(dim), list(input_tensor.shard_shape)
-    if not -len(shape) - 1 <= at <= len(shape):
-        fail(None, RANGE.format(least=-len(shape) - 1, last=len(shape), dim=at))
-    shape.insert(at % (len(shape) + 1), 1)
+    shape = list(input_tensor.shard_shape)
+    shape.insert(axis_of(input_tensor, dim, RANGE, more=1), 1)
     return reshape(input_tensor, shape)
 
 
 @operation("unsqueeze_to_4D", "arrange", moves="shape")
 def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     """Insert dimensions of size 1 in front, up to rank 4."""
-    if len(tensor.shard_shape) > 4:
-        fail(None, "Tensor rank is greater than 4")
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
 @operation("expand", "arrange")
 def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
-    wanted, have = integers(output_shape, None, -1), input_tensor.shard_shape
-    have = (1,) * (len(wanted) - len(have)) + have
-    if len(have) > len(wanted) or any(
-        n not in (-1, m) and m != 1 for n, m in zip(wanted, have, strict=True)
-    ):
-        rule = "Only size 1 dimensions can be expanded in the output shape, but the shard is"
-        fail(None, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
-    times = [n if m == 1 and n >= 0 else 1 for n, m in zip(wanted, have, strict=True)]
-    return repeat(input_tensor, times)
+    array, lead = shards(input_tensor)
+    wanted = integers(output_shape, None, -1)
+    array = with_rank(array, lead, len(wanted))
+    have = array.shape[lead:]
+    sizes = [m if n == -1 else n for n, m in zip(wanted, have, strict=True)]
+    return moved(input_tensor, np.broadcast_to(array, (*array.shape[:lead], *sizes)))
 
 
 def _enter(name: str, keep: Any, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
         array, lead = shards(input_tensor)
-        matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
-        kept = keep(array.reshape(array.shape[:lead] + matrix), diagonal)
+        kept = keep(with_rank(array, lead, 2), diagonal)
         return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
 
     call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
@@ -212,8 +202,6 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     Raises:
         TTKitError: other dimensions differ, or dtypes do.
     """
-    if not tensors:
-        fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
     on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
     for tensor in tensors:
@@ -253,10 +241,6 @@ def slice_(
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
     ranges = [integers(numbers) for numbers in (starts, ends, steps)]
-    for what, values in zip(("begins", "ends", "steps"), ranges, strict=True):
-        if len(values) != len(have):
-            rule = f"Input rank {len(have)} and {what} {len(values)} must have the same size"
-            fail(None, rule, "one number for each dimension")
     picked: list[Any] = [slice(None)] * lead
     for size, lo, hi, step in zip(have, *ranges, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
@@ -277,8 +261,6 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
-    if len(parts) > rank:
-        fail(None, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
     ranges, kept = [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
@@ -297,26 +279,25 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 
 
 @operation("split", "arrange")
-def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+def split(input_tensor: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
     """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
     array, lead = shards(input_tensor)
     axis = axis_of(input_tensor, dim)
     size = input_tensor.shard_shape[axis]
     if isinstance(split_size, (list, tuple)):
-        sizes = list(integers(split_size, None, 0))
-        if sum(sizes) != size:
+        ends = [*itertools.accumulate(integers(split_size, None, 0), initial=0)]
+        if ends[-1] != size:
             rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
-            fail(None, f"{rule} sizes {sizes} sum to {sum(sizes)}")
+            fail(None, f"{rule} sizes {list(split_size)} sum to {ends[-1]}")
     else:
-        each = integer(split_size, None, 1)
-        sizes = [min(each, size - start) for start in range(0, size, each)]
+        ends = [*range(0, size, split_size), size]
     front = (slice(None),) * (lead + axis)
-    cuts = itertools.pairwise(itertools.accumulate([0, *sizes]))
-    return [moved(input_tensor, array[(*front, slice(a, b))]) for a, b in cuts]
+    cuts = itertools.starmap(slice, itertools.pairwise(ends))
+    return [moved(input_tensor, array[(*front, cut)]) for cut in cuts]
 
 
 @operation("chunk", "arrange")
 def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
-    axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
-    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+    axis = axis_of(input_tensor, dim)
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // chunks), axis)

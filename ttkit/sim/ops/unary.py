@@ -15,8 +15,8 @@ from ttkit.errors import fail
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.types import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 
 Array = np.ndarray
 Function = Callable[[Array], Array]
@@ -97,8 +97,9 @@ def _softplus(x: Array) -> Array:
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20)))))
 
 
-def _test(function: Function) -> Function:
-    return lambda x: function(x).astype(x.dtype)
+def truth(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the test as 1 where it is true and 0 where it is false, in the operands' type."""
+    return lambda *given: function(*given).astype(given[0].dtype)
 
 
 # ---------------------------------------------------------------- the table
@@ -134,17 +135,20 @@ UNARY |= {
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
-    "isnan": _test(np.isnan),
-    "isinf": _test(np.isinf),
-    "isfinite": _test(np.isfinite),
-    "logical_not": _test(np.logical_not),
-    "eqz": _test(lambda x: x == 0),
-    "nez": _test(lambda x: x != 0),
-    "gtz": _test(lambda x: x > 0),
-    "ltz": _test(lambda x: x < 0),
-    "gez": _test(lambda x: x >= 0),
-    "lez": _test(lambda x: x <= 0),
 }
+TESTS: dict[str, Function] = {
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "logical_not": np.logical_not,
+    "eqz": lambda x: x == 0,
+    "nez": lambda x: x != 0,
+    "gtz": lambda x: x > 0,
+    "ltz": lambda x: x < 0,
+    "gez": lambda x: x >= 0,
+    "lez": lambda x: x <= 0,
+}
+UNARY |= {name: truth(test) for name, test in TESTS.items()}
 INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
 # Operations take floats only, except these, which take further element types.
 TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
@@ -226,16 +230,16 @@ def _backward(grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor
     return [on.result(g * derivative(x), tensor.dtype)]
 
 
-@operation("relu_bw")
-def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
-    """Return [gradient of ReLU's input]."""
-    return _backward(grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
+def _enter_gradient(name: str, derivative: Function) -> None:
+    def call(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+        return _backward(grad_tensor, input_tensor, derivative)
+
+    call.__doc__ = f"Return [gradient of the input of {name}]."
+    operation(f"{name}_bw")(call)
 
 
-@operation("silu_bw")
-def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
-    """Return [gradient of SiLU's input]."""
-    return _backward(grad_tensor, input_tensor, _silu_derivative)
+_enter_gradient("relu", lambda x: (x > 0).astype(F))
+_enter_gradient("silu", _silu_derivative)
 
 
 @operation("gelu_bw")
@@ -260,12 +264,9 @@ def activation(which: Any) -> Function:
     """
     if isinstance(which, (tuple, list)):
         which = UnaryWithParam(which)
-    kind, fast = which, False
-    if isinstance(which, UnaryWithParam):
-        kind, fast = which.op_type, any(which.params)
+    kind, fast = getattr(which, "op_type", which), any(getattr(which, "params", ()))
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
-    if name == "gelu" and fast:
-        name = "gelu_approx"
+    name = "gelu_approx" if fast and name == "gelu" else name
     if not isinstance(name, str) or name not in ACTIVATIONS:
         fail(None, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]

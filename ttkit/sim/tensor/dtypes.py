@@ -6,12 +6,13 @@ exactly representable in the narrower type, so that NumPy computes on them at fu
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ttkit.sim.ops.blocks import elementwise
 from ttkit.sim.tensor.absent import Absent, absent
-from ttkit.sim.tensor.enums import DataType
-from ttkit.sim.tensor.quirks import integers
+from ttkit.sim.tensor.types import DataType
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 # These are the bits of magnitude of an element, the leading one included.
@@ -97,6 +98,25 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
+def _integers(array: np.ndarray, dtype: DataType, target: Any) -> np.ndarray:
+    """Truncate floats to integers; out of range, the result is that of the host's instructions.
+
+    Values go through int32, where everything out of range is the least number; small types
+    saturate.
+
+    Args:
+        target: the NumPy type of `dtype`.
+    """
+    whole = np.trunc(array)
+    wide = np.where(np.abs(whole) < 2.0**63, whole, -(2.0**63)).astype(np.int64)
+    narrow = np.where((wide >= -(2**31)) & (wide < 2**31), wide, -(2**31))
+    if dtype is DataType.UINT32:
+        return np.where((wide >= 2**31) & (wide < 2**32), wide, narrow).astype(target)
+    if dtype in (DataType.UINT8, DataType.UINT16):
+        return np.clip(narrow, 0, np.iinfo(target).max).astype(target)
+    return narrow.astype(target)
+
+
 def convert(
     array: np.ndarray,
     dtype: DataType,
@@ -119,7 +139,7 @@ def convert(
         return absent(array.shape, target)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
-            return integers(array, dtype, target)
+            return _integers(array, dtype, target)
         array = array.astype(target)
         owned = True
     if dtype is DataType.BFLOAT16:

@@ -5,6 +5,7 @@ Buffers in L1 are not counted.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections import Counter
@@ -13,9 +14,8 @@ from typing import Any
 
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import chips
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid
-from ttkit.sim.tensor.types import integers
+from ttkit.sim.tensor.types import DataType, Layout, integers
 
 MeshDevice = Any  # This class is in `sim.mesh`, which imports this module.
 Tensor = Any  # This class is in `sim.tensor`, which imports this module.
@@ -89,6 +89,13 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
+@functools.lru_cache(maxsize=4096)
+def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
+    """Return the stored shape of a shard, and its bytes."""
+    whole = padded(shape, layout)
+    return whole, bytes_of(whole, dtype)
+
+
 def plane(padded: tuple[int, ...]) -> tuple[int, int]:
     """Rows of all leading dimensions, and columns, of a stored shape."""
     return math.prod(padded[:-1]), padded[-1]
@@ -149,7 +156,7 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
     """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
-    nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
+    _, nbytes = stored(shape, like.layout, dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
         _check(like.mesh, like.grid, nbytes)
 

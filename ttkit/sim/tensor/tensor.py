@@ -10,11 +10,19 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
-from ttkit.sim.tensor.memory import Allocation, Tile, bytes_of, element_size, padded
+from ttkit.sim.tensor.memory import Allocation, Tile, element_size, stored
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
+from ttkit.sim.tensor.types import (
+    BufferType,
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementReplicate,
+    Shape,
+    StorageType,
+)
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
 DRAM = BufferType.DRAM
@@ -249,11 +257,11 @@ def new_tensor(
     if shape is None:
         shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
     tensor.shard_shape = shape
-    tensor.padded = padded(shape, layout)
+    tensor.padded, nbytes = stored(shape, layout, dtype)
     tensor.plain_memory_config = DRAM_MEMORY_CONFIG
     tensor._allocation = None
     if mesh is not None and (memory_config is None or memory_config.buffer_type is DRAM):
-        tensor._allocation = Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+        tensor._allocation = Allocation(mesh, grid, nbytes)
     if memory_config is not None:
         keep_in(tensor, memory_config)
     tensor._array = array
