@@ -17,9 +17,9 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "ttkit"
 # Module of version 0.1 -> its name now.
 MODULES = {
     "channel": "train/p2p",
-    "cluster/cells": "cluster/engines/magics",
-    "cluster/keeper": "cluster/supervisor",
-    "cluster/lease": "cluster/supervisor",
+    "cluster/cells": "cluster/engines/results",
+    "cluster/keeper": "cluster/processes",
+    "cluster/lease": "cluster/processes",
     "cluster/waiting": "cluster/engines/results",
     "sim/across": "sim/ranks/ccl_mpi",
     "sim/board": "sim/ops/blocks",
@@ -65,6 +65,7 @@ TEXT = {
     r"wires?": "link",
     r"wish(es)?": "request",
 }
+ANY = re.compile("|".join(rf"\b{phrase}\b" for phrase in TEXT), re.IGNORECASE)
 # Where a word is right: of a file format, or of what a lesson says to the learner.
 ALLOWED = {"board": "descriptors/old_yaml", "boards": "descriptors/old_yaml", "said": "lessons/"}
 
@@ -103,7 +104,7 @@ def found_in(path, source):
             if word in NAMES and not right_there(word, path):
                 yield f"{path}:{line}: {name}: {word} is {NAMES[word]}"
     for text, line in texts_of(source):
-        for phrase, better in TEXT.items():
+        for phrase, better in TEXT.items() if ANY.search(text) else ():
             for match in re.finditer(rf"\b{phrase}\b", text, re.IGNORECASE):
                 if not right_there(match[0].lower(), path):
                     around = text[max(0, match.start() - 12) : match.end() + 12]

@@ -33,7 +33,7 @@ _NAMES = {
     "hardware": "use_system",
     "layouts.search": "plan_layouts",
     "plans.collectives": "last_plan",
-    "profiling.profile": "profile",
+    "profiling": "profile",
     "program": "install_as_ttnn",
     "sim.ranks.mpi": "rank_checks",
     "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "

@@ -46,29 +46,17 @@ def choice() -> Choice:
     library = importlib.util.find_spec("ttnn") is not None
     device = _device()
     if forced == "ttnn":
-        if not library:
-            fail(
-                "TTKIT_BACKEND=ttnn",
-                "the package ttnn is not installed here",
-                "pip install ttnn (Python 3.10 or 3.12), or TTKIT_BACKEND=sim",
-            )
+        lacking = [] if library else ["the package ttnn is not installed here"]
         if not device:
-            rule = (
-                "no device: there is no /dev/tenstorrent/* and "
-                "TT_METAL_MOCK_CLUSTER_DESC_PATH is not set to a file"
-            )
-            fail(
-                "TTKIT_BACKEND=ttnn",
-                rule,
-                "install the kernel driver (tt-kmd), pass the device into the container, "
-                "or TTKIT_BACKEND=sim",
-            )
+            where = "there is no /dev/tenstorrent/*"
+            lacking.append(f"no device: {where} and TT_METAL_MOCK_CLUSTER_DESC_PATH names no file")
+        if lacking:
+            cure = "pip install ttnn (Python 3.10 or 3.12), and the kernel driver (tt-kmd); "
+            fail("TTKIT_BACKEND=ttnn", "; ".join(lacking), f"{cure}or TTKIT_BACKEND=sim")
         return Choice("ttnn", f"TTKIT_BACKEND=ttnn, {device}")
     if library and device:
         return Choice("ttnn", f"ttnn is installed and {device}")
-    if not device:
-        return Choice("sim", "there is no Tenstorrent device")
-    return Choice("sim", "ttnn is not installed")
+    return Choice("sim", "ttnn is not installed" if device else "there is no Tenstorrent device")
 
 
 def _device() -> str:
@@ -166,13 +154,6 @@ def from_numpy(
         "mesh_mapper": mesh_mapper,
         "memory_config": memory_config,
     }
-    if not isinstance(array, (np.ndarray, np.generic)):
-        fail(
-            "ttkit.from_numpy",
-            f"{type(array).__name__} is not a NumPy array",
-            "np.asarray(...) it first",
-            TypeError,
-        )
     if is_simulated():
         return ttnn.from_torch(np.asanyarray(array), **options)
     import torch

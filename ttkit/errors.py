@@ -80,6 +80,8 @@ class TTKitError(Plain, RuntimeError):
           try: open 2x4
     """
 
+    rule = cure = ""  # `fail` sets both.
+
 
 class OutOfMemoryError(TTKitError):
     """A chip's DRAM cannot hold what was asked."""
@@ -110,8 +112,7 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     text = rule + (f"\n  try: {cure}" if cure else "")
     error = PLAIN.get(kind, kind)(text if asked is None else f"{asked}: {text}")
-    error.ours = True  # type: ignore[attr-defined]
-    error.names_no_call = asked is None  # type: ignore[attr-defined]
+    vars(error).update(ours=True, names_no_call=asked is None, rule=rule, cure=cure)
     raise error from None  # The rule already has NumPy's message.
 
 

@@ -5,7 +5,7 @@ files written whole or not at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -94,8 +94,6 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fail(asked, f"byte {error.start} is not UTF-8 text", "save it as plain text")
-    except OSError as error:
-        fail(asked, f"it cannot be opened: {error.strerror}", "check its permissions")
 
 
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
@@ -116,20 +114,18 @@ def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
     import yaml  # It is imported late, so that `from ttkit import ttnn` stays light.
 
     document = Document(Path(path))
-    asked, cure = f"read {what} {path}", "put quotes around values that are text"
+    asked = f"read {what} {path}"
     try:
         loader = yaml.SafeLoader(text)
         if node := loader.get_single_node():
             _note(document, node, ())  # The loader then merges `<<` keys in.
             document.value = loader.construct_document(node)
         return document
-    except yaml.MarkedYAMLError as error:
-        if mark := error.problem_mark or error.context_mark:
+    except (yaml.YAMLError, ValueError) as error:
+        if mark := getattr(error, "problem_mark", None):
             asked += f":{mark.line + 1}"
         cure = "look at that line and the one above it: indentation, colons, quotes"
-        fail(asked, f"malformed YAML: {error.problem or error.context}", cure)
-    except (yaml.YAMLError, ValueError) as error:
-        fail(asked, f"malformed YAML: {error}", cure)
+        fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
 
 
 def _note(document: Document, node: Any, where: Where) -> None:
@@ -151,16 +147,14 @@ def _note(document: Document, node: Any, where: Where) -> None:
             _note(document, child, (*where, index))
 
 
-def did_you_mean(
-    name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None
-) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for an unknown name, or "" where no known name is near.
 
     Example:
         >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
         "did you mean 'mesh_id'?"
     """
-    close = (renamed or {}).get(str(name)) or nearest(name, known)
+    close = nearest(name, known)
     return f"did you mean '{close}'?" if close else ""
 
 
@@ -181,10 +175,6 @@ def find_file(
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     wanted = Path(path).expanduser()
-    if wanted.is_absolute():
-        if wanted.is_file():
-            return wanted.resolve()
-        fail(asked, f"{what} not found: {wanted.resolve()}", "check the path")
     home = os.environ.get("TT_METAL_HOME")
     folders = [*([Path(home).expanduser()] if home else []), Path.cwd().resolve()]
     searched = [str(folder) for folder in folders]

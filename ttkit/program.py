@@ -15,7 +15,7 @@ from typing import Any
 from ttkit import backend, errors
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
-from ttkit.profiling.profile import Profile
+from ttkit.profiling import Profile
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Event, Tape, tape
 from ttkit.sim.tensor.types import PlacementShard

@@ -95,7 +95,7 @@ def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
     drawing.width = max(drawing.width, x + w + 3)
     drawing.height = max(drawing.height, y + h + 3)
     hover = f"refused: {rows}x{columns} at {corner}"
-    drawing.box(x, y, w, h, edge=BAD, round=8, dash="7 4", hover=hover, stroke_width=2.5)
+    drawing.box((x, y, w, h), hover, rx=8, stroke=BAD, stroke_dasharray="7 4", stroke_width=2.5)
 
 
 # ---------------------------------------------------------------- exercises

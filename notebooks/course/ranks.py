@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.cluster.engines.stacks import Frame, is_library, users_line
+from ttkit.cluster.engines.stacks import Frame, is_library
 from ttkit.lessons import CheckFailed, NotDone
 from ttkit.lessons.comparing import unlike
 from ttkit.lessons.exercises import Run
@@ -204,24 +204,22 @@ def watch(
         watch(cluster, to_the_right)
     """
     outcomes = cluster.run(_run, function, Watched, cluster.n, arguments, limit_s=limit_s)
-    found = _recorded(cluster, outcomes)
+    found = _recorded(outcomes)
     waits = tuple(wait for wait in found.waits if outcomes[wait.rank].state == "stuck")
     results = tuple(each.result for each in outcomes)
     return Exchange(cluster.n, found.messages, waits, results)
 
 
-def _recorded(cluster: Any, outcomes: list[Outcome]) -> Exchange:
+def _recorded(outcomes: list[Outcome]) -> Exchange:
     """Return the messages of the ranks, with the text of their lines."""
-    return exchange(
-        [[call._replace(line=_text(cluster, call)) for call in each.log] for each in outcomes]
-    )
+    return exchange([[call._replace(line=_text(call)) for call in each.log] for each in outcomes])
 
 
-def _text(cluster: Any, call: Call) -> str:
+def _text(call: Call) -> str:
     if not call.line:
         return ""
     file, number, function = call.line.rsplit("|", 2)
-    return users_line([Frame("", int(number), function, cluster.line(file, int(number)))])
+    return str(Frame(file, int(number), function))
 
 
 # ---------------------------------------------------------------- exercises
@@ -264,7 +262,7 @@ class OnRanks:
             if "to do" in states:
                 raise NotDone
             if "stuck" in states:
-                raise CheckFailed(f"on {n} ranks: {why_stuck(_recorded(cluster, outcomes))}")
+                raise CheckFailed(f"on {n} ranks: {why_stuck(_recorded(outcomes))}")
             results = [each.result for each in outcomes]
             yield RankRun((values,), results, f"on {n} ranks", {"n": n}, outcomes)
 

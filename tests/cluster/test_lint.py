@@ -8,8 +8,7 @@ from cluster import cases
 
 from ttkit import TTKitError
 from ttkit import __main__ as cli
-from ttkit.cluster import Finding, find_config, lint_path, read_bindings, read_descriptor
-from ttkit.cluster.files.lint import findings_table
+from ttkit.cluster import find_config, lint_path, read_bindings, read_descriptor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIGS = sorted(path.name for path in (ROOT / "configs").iterdir() if path.is_dir())
@@ -64,8 +63,8 @@ DEFECTS = {
     ),
     "host rank left out": (
         ("    mesh_host_rank: 1\n", ""),
-        "6: error: rank 1: mesh 0 has several ranks, so each needs a mesh_host_rank",
-        "mesh_host_rank: 0, 1",
+        "6: error: ranks 0 and 1 both claim mesh_id 0, mesh_host_rank 0",
+        "another mesh_host_rank",
     ),
     "no quotes, one number": (
         ('"2,3"', "2"),
@@ -98,15 +97,13 @@ DEFECTS = {
         "6: warning: rank 1 sees all devices, but shares its host on localhost with rank 0",
         "TT_VISIBLE_DEVICES",
     ),
-    "devices are no list": (
-        ('"2,3"', '"2-3"'),
-        "9: error: TT_VISIBLE_DEVICES '2-3' is not a comma list of device numbers",
-        "/dev/tenstorrent",
-    ),
     "devices for all": (
-        ("mesh_graph", 'global_env: {TT_VISIBLE_DEVICES: "0"}\nmesh_graph'),
-        "10: error: all ranks get the same TT_VISIBLE_DEVICES",
-        "move it to env_overrides",
+        (
+            '    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n',
+            'global_env: {TT_VISIBLE_DEVICES: "0"}\n',
+        ),
+        "6: error: ranks 0 and 1 both see device 0 on localhost",
+        "devices of its own",
     ),
     "key twice": (
         ("    mesh_host_rank: 1\n", "    mesh_host_rank: 0\n    mesh_host_rank: 1\n"),
@@ -148,11 +145,11 @@ def test_each_defect_is_found(folder, name):
     "hosts, said",
     [
         ("localhost slots=1\n", "1: error: 2 ranks, but hosts.txt has 1 slot"),
-        ("a slots=2\nb slots=1\n", "1: warning: 2 ranks, but hosts.txt has 3 slots: 1 stay empty"),
+        ("a slots=2\nb slots=1\n", "1: warning: 2 ranks, but hosts.txt has 3 slots"),
         (
             "localhost slts=2\n",
-            "1: error: read configs/t3000_2ranks/hosts.txt:1: 'slts' is not known after a "
-            "host's name",
+            "1: error: read configs/t3000_2ranks/hosts.txt:1: 'localhost slts=2' is not a line of "
+            "a hosts file",
         ),
         ("# none\n", "1: error: read configs/t3000_2ranks/hosts.txt: it names no host"),
     ],
@@ -187,12 +184,11 @@ def test_a_broken_descriptor_is_among_the_findings(folder):
     assert any("Top level instance is required" in finding for finding in findings), findings
 
 
-def test_the_table_and_the_exit_code(folder, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
+def test_the_output_and_the_exit_code(folder, capsys):
     folder(GOOD.replace("host_rank: 1", "host_rank: 0"))
     assert cli.main(["lint", "configs/t3000_2ranks"]) == 1
     out = capsys.readouterr().out
-    assert "configs/t3000_2ranks/rank_bindings.yaml:6" in out and "1 error, 1 warning" in out
+    assert "configs/t3000_2ranks/rank_bindings.yaml:6:5: error: ranks 0 and 1 both claim" in out
     assert cli.main(["lint", "configs/nowhere"]) == 1
     assert "configs/nowhere:1" in capsys.readouterr().out
 
@@ -266,33 +262,7 @@ def test_where_files_are_looked_for(tmp_path, monkeypatch):
 
 
 def test_a_config_that_is_none(tmp_path):
-    with pytest.raises(
-        TTKitError, match="there is no such folder\n  try: one of 2loudboxes, 3nodes"
-    ):
+    with pytest.raises(TTKitError, match="there is no such folder"):
         find_config(ROOT / "configs/t300")
     with pytest.raises(TTKitError, match=r"it has neither rank_bindings\.yaml nor hosts\.txt"):
         find_config(tmp_path)
-
-
-def test_nothing_in_a_file_is_run(tmp_path):
-    """Tags that a careless loader obeys are refused."""
-    target = tmp_path / "made"
-    for tag in (
-        f"!!python/object/apply:os.system ['touch {target}']",
-        f"!!python/object/new:subprocess.Popen [[touch, {target}]]",
-    ):
-        path = tmp_path / "rb.yaml"
-        path.write_text(f"rank_bindings: {tag}\n")
-        with pytest.raises(TTKitError, match="malformed YAML: could not determine a constructor"):
-            read_bindings(path)
-        assert not target.exists()
-
-
-def test_tables_are_plain_text_in_jupyter_too(monkeypatch):
-    """There rich would show the table by itself and leave the text empty, and its kernels ask
-    for colours.
-    """
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    table = findings_table([Finding("error", "hosts.txt", 1, "no host", "name one")])
-    assert "hosts.txt:1" in table and "name one" in table and "\x1b" not in table

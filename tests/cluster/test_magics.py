@@ -33,12 +33,6 @@ def halves(n):
 
 halves(4 + rank).shape
 """
-STAYS = """%%px
-if rank == 0:
-    MPI.COMM_WORLD.Recv(bytearray(8), source=1)
-else:
-    raise KeyError("nothing sent")
-"""
 
 
 class Notebook:
@@ -48,36 +42,25 @@ class Notebook:
         self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
         self.pid = self.manager.provisioner.process.pid
 
-    def updates(self, cell):
-        """What a cell puts in the place of what it shows."""
-        texts = []
-
-        def take(message):
-            if message["msg_type"] in ("display_data", "update_display_data"):
-                texts.append(message["content"]["data"]["text/plain"])
-
-        self.client.execute_interactive(cell, timeout=300, output_hook=take)
-        return texts
-
     def run(self, cell, timeout=300):
-        """What a cell puts out: (text of stdout and of stderr, data of displays, error or "")."""
-        texts, shown = {"stdout": "", "stderr": ""}, []
+        """What a cell puts out: (text of stdout and of stderr, data of displays, error or "").
+
+        `live` then has the texts that were shown while it ran, each in the place of the last."""
+        texts, shown, self.live = {"stdout": "", "stderr": ""}, [], []
 
         def take(message):
-            content = message["content"]
-            if message["msg_type"] == "stream":
+            content, kind = message["content"], message["msg_type"]
+            if kind == "stream":
                 texts[content["name"]] += content["text"]
-            elif message["msg_type"] in ("display_data", "execute_result"):
+            elif kind in ("display_data", "execute_result"):
                 shown.append(content["data"])
+            if kind in ("display_data", "update_display_data"):
+                self.live.append(content["data"]["text/plain"])
 
         reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
         self.traceback = reply.get("traceback")
-        return (
-            texts["stdout"],
-            texts["stderr"],
-            shown,
-            f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else "",
-        )
+        error = f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
+        return texts["stdout"], texts["stderr"], shown, error
 
     def family(self):
         return [
@@ -117,8 +100,7 @@ def test_output_is_in_rank_order_and_the_same_every_time(notebook):
     assert stderr.splitlines() == ["[rank 0] a warning", "[rank 1] a warning"]
     assert [data["text/html"] for data in shown] == ["<b>0</b>", "<b>1</b>"]
     assert error == ""
-    for _ in range(3):
-        assert notebook.run(PRINTS) == first
+    assert notebook.run(PRINTS) == first
 
 
 def test_one_line(notebook):
@@ -135,58 +117,31 @@ def test_a_failing_cell_names_rank_and_line(notebook):
         "shape (2,newaxis)\n"
         "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: fix that line"
     )
-    assert notebook.run(FAILS)[3] == error
-
-
-def test_a_rank_that_waits_for_nobody(notebook):
-    error = notebook.run(STAYS)[3]
-    assert "rank 1 of 2 raised KeyError: 'nothing sent'\n    at line 4: raise KeyError" in error
-    assert (
-        "rank 0 did not finish\n    at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in error
-    )
-    stdout, _, _, error = notebook.run("cluster.interrupt()")
-    assert (
-        error == ""
-        and "rank 0 was at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in stdout
-    )
-    assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
-
-
-def test_a_long_wait_says_how_it_is_going(notebook):
-    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
-    (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
-    assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
-    assert shown["text/plain"].count("at line 1: import time; time.sleep(3)") == 2
-    notebook.run(before.replace("'1'", "'0'"))
 
 
 def test_prints_are_shown_as_they_come_and_in_rank_order_at_the_end(notebook):
-    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'\n"
-    count = """def count(steps):
+    cell = """import os
+os.environ["TTKIT_PROGRESS"] = "1"
+def count(steps):
     import os, time
     for step in range(steps):
         print(f"step {step} of rank {os.environ['OMPI_COMM_WORLD_RANK']}")
         time.sleep(0.5)
 
-"""
-    cells = {
-        "cluster.run(count)": f"{before}{count}cluster.run(count, 8)",
-        "%%px": "%%px\n" + count + "count(8)",
-    }
-    for asked, cell in cells.items():
-        shown = notebook.updates(cell)
-        live = [text.splitlines() for text in shown if "ranks are done" in text]
-        assert live[0][0].startswith(f"{asked}: 0 of 2 ranks are done, "), shown
-        rows = [line for text in live for line in text[1:]]
-        for rank in range(2):
-            assert any(f"printed: step 3 of rank {rank}" in row for row in rows), rows
-        assert all(row.count("printed: ") <= 3 for row in rows)
-        assert shown[-1] == ""
-        stdout = notebook.run(cell)[0]
-        assert stdout.splitlines() == [
-            f"[rank {rank}] step {step} of rank {rank}" for rank in range(2) for step in range(8)
-        ]
-    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
+cluster.run(count, 7)
+os.environ["TTKIT_PROGRESS"] = "0\""""
+    stdout = notebook.run(cell)[0]
+    live = [text.splitlines() for text in notebook.live if "ranks are done" in text]
+    assert live[0][0].startswith("cluster.run(count): 0 of 2 ranks are done, "), notebook.live
+    rows = [line for text in live for line in text[1:]]
+    for rank in range(2):
+        assert any(f"printed: step 4 of rank {rank}" in row for row in rows), rows
+    assert any("of count: time.sleep(0.5)" in row for row in rows)
+    assert all(row.count("printed: ") <= 3 for row in rows)
+    assert notebook.live[-1] == ""
+    assert stdout.splitlines() == [
+        f"[rank {rank}] step {step} of rank {rank}" for rank in range(2) for step in range(7)
+    ]
 
 
 TRAINS = """%%px
@@ -202,16 +157,8 @@ settings = Settings(training_config=config, transformer_config=small,
                     distributed=Distributed(enabled=True))
 import time
 with Trainer(settings, text=builtin_corpus()[:6000]) as trainer:
-    trainer.fit(8, on_step=lambda record: time.sleep(0.5));"""
-
-
-def test_training_on_ranks_shows_its_figures(notebook):
-    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
-    notebook.run(before)
-    shown = notebook.updates(TRAINS)
-    figures = r"rank 0: busy, .*step \d of 8 · \d+ s left · [\d,]+ tokens/s · loss \d\.\d{3}"
-    assert any(re.search(figures, text) for text in shown), shown
-    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
+    steps = len(trainer.fit(100_000, on_step=lambda record: time.sleep(0.3)))
+print(steps, 'steps')"""
 
 
 def test_the_display_of_a_cluster_shows_cards(notebook):
@@ -221,54 +168,52 @@ def test_the_display_of_a_cluster_shows_cards(notebook):
     assert notebook.run("cluster")[2][0] == cards  # the same every time
 
 
-@pytest.mark.parametrize("asked", ["%%px", "cluster.run(wait)"])
-def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path, asked):
+def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path):
     def press():
         while len(list(tmp_path.iterdir())) < 2:  # until both ranks wait
             time.sleep(0.05)
         notebook.manager.interrupt_kernel()
 
     arrive = f"import os, pathlib, time; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
-    cells = {
-        "%%px": f"%px {arrive}; time.sleep(1000)",
-        "cluster.run(wait)": f"def wait():\n    {arrive}\n    time.sleep(1000)\n\ncluster.run(wait)  # too long",
-    }
+    cell = f"def wait():\n    {arrive}\n    time.sleep(1000)\n\ncluster.run(wait)  # too long"
     threading.Thread(target=press, daemon=True).start()
-    stdout, _, _, error = notebook.run(cells[asked])
-    assert error == f"KeyboardInterrupt: {asked} was interrupted"
+    stdout, _, _, error = notebook.run(cell)
+    assert error == "KeyboardInterrupt: cluster.run(wait) was interrupted"
     assert "ranks 0 and 1 were at line" in stdout and "time.sleep(1000)" in stdout
     line = "  in line 5 of your cell: cluster.run(wait)  # too long"
-    assert notebook.traceback == [error, *([line] if asked != "%%px" else [])]
+    assert notebook.traceback == [error, line]
     assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
 
 
-def test_the_stop_button_ends_a_training_after_its_step(notebook, tmp_path):
-    told = tmp_path / "it trains"
-    tell = f"""import pathlib, threading, time
+def test_training_shows_its_figures_and_the_stop_button_ends_it_after_its_step(notebook, tmp_path):
+    told = tmp_path / "it is shown"
+    notebook.run(f"""import os, pathlib, threading, time
+os.environ["TTKIT_PROGRESS"] = "1"
 
 def tell():
     while not cluster.report(0).doing:
         time.sleep(0.05)
+    time.sleep(3.0)  # A shorter wait is not shown.
     pathlib.Path({str(told)!r}).touch()
 
-threading.Thread(target=tell, daemon=True).start()"""
+threading.Thread(target=tell, daemon=True).start()""")
 
     def press():
         while not told.exists():
             time.sleep(0.05)
         notebook.manager.interrupt_kernel()
 
-    notebook.run(tell)
     threading.Thread(target=press, daemon=True).start()
-    train = TRAINS.partition("    trainer.fit")[0]
-    fit = "    steps = len(trainer.fit(100_000))\nprint(steps, 'steps')"
-    stdout, _, _, error = notebook.run(train + fit)
+    stdout, _, _, error = notebook.run(TRAINS)
+    figures = r"rank 0: busy, .*step \d+ of [\d,]+ · .* left · [\d,.]+k? ?tokens/s · loss \d\.\d{3}"
+    assert any(re.search(figures, text) for text in notebook.live), notebook.live
     lines = stdout.splitlines()
     assert error == "" and lines[0] == (
         "the training stops after this step; interrupt again to stop at once"
     )
     steps = [int(line.split()[2]) for line in lines if line.endswith(" steps")]
     assert steps[0] == steps[1] and 0 < steps[0] < 100_000, stdout
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
 
 
 def test_the_cell_that_starts_a_cluster_run_again(notebook):
@@ -279,11 +224,7 @@ def test_the_cell_that_starts_a_cluster_run_again(notebook):
         "",
     )
     assert not psutil.wait_procs(before, timeout=60)[1]
-    stdout = notebook.run(
-        "with ttkit.Cluster(1) as one:\n    get_ipython().run_line_magic('px', "
-        "'print(1)')\n%px print(2)"
-    )[0]
-    assert stdout == "[rank 0] 1\n[rank 0] 2\n[rank 1] 2\n"
+    assert notebook.run("%px print(2)")[0] == "[rank 0] 2\n[rank 1] 2\n"
 
 
 def test_a_kernel_that_is_killed_takes_its_engines_along(notebook):

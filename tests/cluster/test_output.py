@@ -4,16 +4,18 @@ import io
 
 import pytest
 
-from ttkit.cluster.launch.mpirun import Output, why_ended
+from ttkit.cluster.launch import Output, why_ended
 from ttkit.cluster.processes import Ended
 
 
 def test_lines_are_cut_where_ranks_meet():
-    output = Output(3)
-    line = b"[1,0]<stdout>: end of 0[1,2]<stdout>: end of 2[1,9]<stdout>: no rank\n"
-    assert list(output._parts(line)) == [(0, b"end of 0"), (2, b"end of 2[1,9]<stdout>: no rank\n")]
-    assert list(output._parts(b"mpirun's own\n")) == [(None, b"mpirun's own\n")]
-    assert list(output._parts(b"[1,1]<stderr>: \n")) == [(1, b"\n")]
+    output, stream = Output(3), io.BytesIO()
+    lines = b"[1,0]<stdout>: end of 0[1,2]<stdout>: end of 2\nmpirun's own\n[1,1]<stderr>: \n"
+    output.pump(io.BytesIO(lines), stream)
+    assert stream.getvalue().decode() == (
+        "[Rank 0/3] end of 0\n[Rank 2/3] end of 2\nmpirun's own\n[Rank 1/3] \n"
+    )
+    assert [list(last) for last in output.last] == [["end of 0"], [""], ["end of 2"]]
 
 
 SILENT = (
@@ -33,31 +35,32 @@ def test_a_host_that_falls_silent_is_named_with_its_ranks():
 
 
 @pytest.mark.parametrize(
-    "line, said",
-    [
-        (
-            b"ssh: connect to host b port 22: No route to host\r\n",
-            "a host cannot be reached by ssh: connect to host b port 22: No route to host",
-        ),
-        (
-            b"ssh: Could not resolve hostname b: Name or service not known\r\n",
-            "a host cannot be reached by ssh: Could not resolve hostname b: Name or service not known",
-        ),
-        (
-            b"me@b: Permission denied (publickey).\r\n",
-            "a host cannot be reached by ssh: me@b: Permission denied (publickey).",
-        ),
-        (
-            b"Host key verification failed.\r\n",
-            "a host cannot be reached by ssh: Host key verification failed.",
-        ),
-    ],
+    "line", ["connect to host b port 22: No route to host", "me@b: Permission denied (publickey)."]
 )
-def test_a_host_that_ssh_cannot_reach_is_named(line, said):
+def test_a_host_that_ssh_cannot_reach_is_named(line):
     output, stream = Output(2, ["a", "b"]), io.BytesIO()
-    output.pump(io.BytesIO(line), stream)
-    assert stream.getvalue().strip() == line.strip()
-    assert output.why(255).splitlines()[0] == said
+    text = f"{'' if '@' in line else 'ssh: '}{line}\r\n".encode()
+    output.pump(io.BytesIO(text), stream)
+    assert stream.getvalue().strip() == text.strip()
+    assert output.why(255).splitlines()[0] == f"a host cannot be reached by ssh: {line}"
+
+
+@pytest.mark.parametrize(
+    "text, code, how",
+    [
+        ("process rank 1 with PID 7 on node a exited on\n  signal 9 (Killed).", 137, "was killed by signal 9 (Killed)"),
+        ("  Process name: [prterun-vm-1@1,1]\n  Exit code: 3\n", 3, "exited with code 3"),
+        ("due to process rank 1 with PID 7 on node a calling 'abort'. Thi", 5, "exited with code 5"),
+        ("unable to find the specified executable file, and therefore.\n\n"
+         "This error was first reported for process\n  rank 1; it may", 5, "could not start: unable to find the specified executable file"),
+    ],
+)  # fmt: skip
+def test_mpiruns_own_reports(text, code, how):
+    output = Output(2)
+    output.framed = [text]
+    assert output.exit_code(5) == code and output.exit_code(0) == 0
+    where = " on host a" if "node a" in text and output.hosts[1] else ""
+    assert output.why(5) == f"rank 1 of 2{where} {how}; the others were stopped"
 
 
 def test_a_message_that_names_no_rank_is_passed_on():

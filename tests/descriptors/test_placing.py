@@ -36,7 +36,7 @@ def neighbours(dims, types):
                 yield a, b
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @example("galaxy_torus", 4, 8, ("LINE", "LINE"))
 @example("galaxy_torus", 3, 7, ("LINE", "LINE"))
 @given(

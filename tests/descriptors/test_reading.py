@@ -50,87 +50,16 @@ LINE = (
 @pytest.mark.parametrize(
     "old, new, line, message, cure",
     [
-        ('name: "M0"\n', "", 2, "Mesh descriptor has no name", 'name: "M0"'),
-        (
-            "  arch: WORMHOLE_B0\n",
-            "",
-            2,
-            "valid architecture (Mesh: M0)",
-            "arch: WORMHOLE_B0, or BLACKHOLE",
-        ),
-        (
-            "arch: WORMHOLE_B0",
-            "arch: WORMHOLE",
-            4,
-            'Enum type "Architecture" has no value named WORMHOLE',
-            "write WORMHOLE_B0",
-        ),
-        (
-            "dims: [ 2, 4 ]",
-            "dims: [ 2, 0 ]",
-            5,
-            "Device topology dimensions must be positive (Mesh: M0)",
-            "numbers from 1",
-        ),
-        (
-            "dims: [ 1, 1 ]",
-            "dims: [ 1, 3 ]",
-            6,
-            "divisible by host topology dimensions (Mesh: M0)",
-            "divide the rows",
-        ),
-        (
-            "  host_topology { dims: [ 1, 1 ] }\n",
-            "",
-            2,
-            "must be the same size (Mesh: M0)",
-            "host_topology { dims: [ 1, 1 ] }",
-        ),
-        ("count: 2", "count: -2", 8, "Channel count must be positive (Mesh: M0)", "count: 2"),
+        ("arch: WORMHOLE_B0", "arch: WORMHOLE", 4, "no value named WORMHOLE", "write WORMHOLE_B0"),
+        ("dims: [ 1, 1 ]", "dims: [ 1, 3 ]", 6, "divisible by host topology", "divide the rows"),
         ("    count: 2\n", "", 7, "Channel count must be positive (Mesh: M0)", "count: 2"),
-        (
-            'type: "FABRIC"',
-            'type: "POD"',
-            13,
-            "There can only be one FABRIC level graph (Graph: G0)",
-            'type: "FABRIC"',
-        ),
-        (
-            "mesh_id: 1 } }\n  conn",
-            "mesh_id: 0 } }\n  conn",
-            15,
-            "Graph instance id 0 already exists in this graph",
-            "for example 1",
-        ),
-        (
-            '"M0" mesh_id: 1 } }',
-            '"M1" mesh_id: 1 } }',
-            15,
-            "Mesh descriptor M1 not found in instance",
-            '"M0"',
-        ),
+        ('type: "FABRIC"', 'type: "POD"', 13, "only be one FABRIC level graph", 'type: "FABRIC"'),
+        ("mesh_id: 1 } }\n  conn", "mesh_id: 0 } }\n  conn", 15, "id 0 already", "example 1"),
+        ('"M0" mesh_id: 1 } }', '"M1" mesh_id: 1 } }', 15, "M1 not found in instance", '"M0"'),
         ("device_id: 3", "device_id: 8", 17, "Device id 8 not found in mesh instance", "0 to 7"),
-        (
-            "channels { count: 1 policy: RELAXED }",
-            "",
-            16,
-            "Connection channel count must be positive (Graph: G0)",
-            "count: 2",
-        ),
-        (
-            'graph_descriptor: "G0" g',
-            'graph_descriptor: "G1" g',
-            22,
-            "Graph descriptor G1 not found in instance",
-            '"G0"',
-        ),
-        (
-            "device_id: 0 } }\n",
-            "device_id: 0 }\n",
-            22,
-            "Failed to parse MeshGraphDescriptor textproto",
-            "missing quote, colon or brace",
-        ),
+        ("channels { count: 1 policy: RELAXED }", "", 16, "channel count must be", "count: 2"),
+        ('graph_descriptor: "G0" g', 'graph_descriptor: "G1" g', 22, "G1 not found", '"G0"'),
+        ("device_id: 0 } }\n", "device_id: 0 }\n", 22, "Failed to parse", "missing quote, colon"),
     ],
 )
 def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
@@ -157,10 +86,6 @@ def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
     [
         ("channels {\n", "chanels { count: 1 }\n  channels {\n", 7, "unknown field 'chanels'"),
         ("count: 2", "count: 2 polcy: RELAXED", 8, "unknown field 'polcy'"),
-        ("dims: [ 2, 4 ]", "dims: [ 2, 4 ] dim_types: [ LINE ]", 5, "taken as LINE"),
-        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "a mesh has no link to another mesh (Graph: G0)"),
-        ("    channels { count: 1", "    directional: true\n    channels { count: 1", 16, "binds no links"),
-        ('mesh_id: 1 device_id', 'mesh_id: 0 device_id', 16, "a connection of a mesh with itself"),
     ],
 )  # fmt: skip
 def test_what_the_library_lets_pass_is_warned_about(written, old, new, line, message):
@@ -188,14 +113,11 @@ def test_ids_of_connections_and_parts(written):
 def test_graph_topologies_are_expanded(written, layout, pairs):
     third = '  instances { mesh { mesh_descriptor: "M0" mesh_id: 2 } }\n'
     topology = (
-        f"  graph_topology {{ layout_type: {layout} channels {{ count: 3 policy: "
-        f"RELAXED }} assign_z_direction: true }}\n"
+        f"  graph_topology {{ layout_type: {layout} channels {{ count: 3 policy: RELAXED }} }}\n"
     )
     start, end = GOOD.index("  connections"), GOOD.index("}\ntop")
     descriptor = read_descriptor(written(GOOD[:start] + third + topology + GOOD[end:]))
-    assert descriptor.connections == tuple(
-        Connection(pair, 3, "RELAXED", (None, None), True) for pair in pairs
-    )
+    assert descriptor.connections == tuple(Connection(pair, 3, "RELAXED") for pair in pairs)
 
 
 sizes = st.integers(1, 6)
@@ -223,11 +145,11 @@ def descriptors(draw):
         )
     ):
         ends = draw(st.sampled_from([(None, None), (0, meshes[b].num_devices - 1)]))
-        links.append(Connection((a, b), draw(sizes), policy, ends, draw(st.booleans())))
+        links.append(Connection((a, b), draw(sizes), policy, ends))
     return MeshGraphDescriptor(tuple(meshes), tuple(links))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(descriptors())
 def test_what_is_written_is_read(descriptor):
     loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
@@ -241,20 +163,6 @@ def test_what_is_written_is_read(descriptor):
         assert all(mesh.host_of(corner) == rank for rank, (corner, _) in enumerate(parts))
 
 
-def test_a_descriptor_by_hand_that_breaks_a_rule_cannot_be_read():
-    lines = ("LINE", "LINE")
-    wrong = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 3), 2, "STRICT")
-    dangling = (Connection((0, 7), 1, "STRICT"),)
-    right = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 1), 2, "STRICT")
-    for descriptor, message in (
-        (MeshGraphDescriptor((wrong,)), "must be divisible by host topology dimensions"),
-        (MeshGraphDescriptor((right,), dangling), "Mesh instance id 7 not found"),
-        (MeshGraphDescriptor((right, right)), "Graph instance id 0 already exists"),
-    ):
-        loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
-        assert loaded.descriptor is None and message in loaded.findings[-1].message
-
-
 def test_the_automatic_choice():
     shapes = {
         g: {
@@ -266,5 +174,3 @@ def test_the_automatic_choice():
     }
     assert shapes == {"newest": {8: (2, 4), 32: (8, 4)}, "older": {8: (1, 8), 32: (1, 32)}}
     assert all(not check_descriptor(descriptor_path(n, g)) for n in (8, 32) for g in shapes)
-    with pytest.raises(ttkit.TTKitError, match="no such generation"):
-        descriptor_path(8, "oldest")

@@ -6,7 +6,7 @@ import pathlib
 from answers import both
 
 from course import lesson_05b
-from ttkit.cluster.launch.mpirun import Output
+from ttkit.cluster.launch import Output
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}
@@ -67,7 +67,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 )
                 .replace("mesh_host_rank: 1", "mesh_host_rank: 0")
                 .replace("mesh_host_rank: x", "mesh_host_rank: 1"),
-                "so each needs a mesh_host_rank": but(", mesh_host_rank: 1", ""),
+                "both claim mesh_id 2, mesh_host_rank 0": but(", mesh_host_rank: 1", ""),
                 "without quotes is no text\n  try: put quotes": but('"2,3"', "2"),
                 "rank 1 sees all devices, but shares its host": but(
                     ', env_overrides: {TT_VISIBLE_DEVICES: "0,1"}', ""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from answers import both
 
+from course import lesson_18
 from ttkit.lessons import check
 from ttkit.train.config.layout import Layout
 
@@ -33,6 +34,12 @@ def part(flops=4, size=4, times=2, whole=math.ceil):
         return max(1, whole(sent / (flops * sequence / flops_per_s)))
 
     return answer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def planned():
+    """The search of all layouts takes long and is made once: these tests share a process."""
+    return lesson_18._planned()
 
 
 LAYOUT = Layout(tp=8, pp=8, sequence_parallel=True, recompute=True, micro_batches=128)

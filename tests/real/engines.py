@@ -30,7 +30,7 @@ os.environ["TT_METAL_MOCK_CLUSTER_DESC_PATH"] = str(REAL / "t3000.yaml")
 
 import ttkit  # noqa: E402
 from ttkit import lessons  # noqa: E402
-from ttkit.cluster.engines.magics import run_cell  # noqa: E402
+from ttkit.cluster.engines.results import run_cell  # noqa: E402
 
 # the cells of lesson 05 that run on any two ranks with a mesh each
 APPLY = ("05-06", "05-14", "05-16", "05-17", "05-18", "05-20")

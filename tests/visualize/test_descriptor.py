@@ -4,8 +4,6 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
-import pytest
-
 import ttkit
 from ttkit.cluster import (
     Connection,
@@ -15,7 +13,7 @@ from ttkit.cluster import (
     read_descriptor,
 )
 from ttkit.visualize.drawing import tone
-from ttkit.visualize.machines import described, draw_descriptor, instance_grid
+from ttkit.visualize.mesh import described, draw_descriptor, instance_grid
 
 SPLIT = MeshInstance(0, "M0", "WORMHOLE_B0", (4, 4), ("LINE", "RING"), (2, 1), 2, "STRICT")
 RING = tuple(Connection((i, (i + 1) % 4), i + 1, "RELAXED") for i in range(4))
@@ -76,14 +74,6 @@ def test_several_meshes_and_their_links():
     assert downwards and not downwards & set(numbers)
     alone, _ = draw_descriptor(replace(FOUR, connections=()))
     assert "No links between the meshes" in alone.notes[0]
-
-
-@pytest.mark.parametrize(
-    "dims, pictures", [((16, 16), 1), ((32, 32), 1), ((2_000_000, 2_000_000), 1)]
-)
-def test_large_meshes_are_boxes(dims, pictures):
-    drawings = list(draw_descriptor(MeshGraphDescriptor((replace(SPLIT, device_dims=dims),))))
-    assert len(drawings) == pictures and len(drawings[0]._repr_html_()) < 1_000_000
 
 
 def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-import ttkit.visualize.widgets.editor as editor_module
 from ttkit.errors import TTKitError
 from ttkit.plans import one_f_one_b
 from ttkit.visualize.widgets.editor import ScheduleEditor
@@ -90,7 +89,7 @@ def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, caps
     editor().show()
     assert "bubble 25.0% of the time" in capsys.readouterr().out
     shown = []
-    monkeypatch.setattr(editor_module, "in_notebook", lambda: True)
+    monkeypatch.setattr("ttkit.visualize.widgets.in_notebook", lambda: True)
     monkeypatch.setattr("ttkit.visualize.widgets.live", lambda *given: shown.append(given))
     mine = editor()
     mine.show()

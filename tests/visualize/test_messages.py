@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ttkit.plans.messages import ANY, Call, exchange, ring_exchange
-from ttkit.visualize.lanes.messages import draw_exchange
+from ttkit.visualize.lanes import draw_exchange
 
 
 def pages(run):

@@ -50,7 +50,7 @@ def test_a_memory_report_is_a_table_and_a_figure(mesh):
     tensor = ttkit.from_numpy(np.zeros((32, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
     report = ttkit.memory(mesh)
     assert set(report.used) == set(range(8)) and all(n >= 4096 for n in report.used.values())
-    assert all(report.used[d] + report.free[d] == report.total for d in report.used)
+    assert report.total == mesh.system.chip.dram_bytes
     assert "device 4: 4.1 kB" in repr(report) and "<img" in report._repr_html_()
     del tensor
 
@@ -65,24 +65,11 @@ def test_on_a_card_the_bytes_are_not_known_and_nothing_stops(monkeypatch, capsys
     assert capsys.readouterr().out.startswith("DRAM in use on MeshDevice(2x4")
 
 
-@pytest.mark.parametrize("show", [ttkit.visualize_tensor, ttkit.visualize_mesh_device])
-def test_a_wrong_argument_in_a_notebook_gets_a_clear_error(shown, show):
-    with pytest.raises(TypeError, match=r"visualize_\w+\(int\)"):
-        show(7)
-
-
-def test_importing_is_cheap():
-    code = (
-        "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', "
-        "'torch', 'ipywidgets'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_matplotlib_is_imported_only_when_a_chart_is_drawn():
     code = """
 import importlib, pkgutil, sys, ttkit.visualize
+heavy = {"matplotlib", "IPython", "ipywidgets", "rich", "torch"}
+assert not heavy & set(sys.modules)  # The room alone costs nothing.
 for module in pkgutil.iter_modules(ttkit.visualize.__path__):
     importlib.import_module("ttkit.visualize." + module.name)
 from ttkit.visualize.charts import Curves

@@ -14,9 +14,8 @@ from ttkit.sim import mesh as sim_mesh
 from ttkit.sim.tensor.memory import bytes_in_use
 from ttkit.visualize.placement import REPLICATE, placement
 
-MESHES = [("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("galaxy", (8, 4))]
-MESHES += [("galaxy", (1, 32)), ("n300", (2, 4)), ("n300", (1, 2))]
-SHAPES = [(256, 512), (8, 16), (100, 200), (2, 64, 64), (70,)]
+MESHES = [("t3000", (2, 4)), ("t3000", (1, 8)), ("galaxy", (8, 4)), ("n300", (2, 4))]
+SHAPES = [(8, 16), (100, 200), (2, 64, 64), (70,)]
 AXES = [REPLICATE, 0, 1]
 
 
@@ -117,8 +116,10 @@ def test_padding_is_hatched():
     assert placement("t3000", (2, 4), (100, 200), "bfloat16", "ROW_MAJOR", 0, 1).padding == 0
 
 
-@pytest.mark.parametrize(("system", "mesh_shape"), MESHES[:5])
+@pytest.mark.parametrize(
+    ("system", "mesh_shape"), [("t3000", (4, 2)), ("galaxy", (8, 4)), ("galaxy", (1, 32))]
+)
 def test_pictures_fit_a_page_and_can_be_read(system, mesh_shape):
-    for shape in SHAPES[:4]:
+    for shape in [(256, 512), *SHAPES[:3]]:
         for drawing in placement(system, mesh_shape, shape).drawings:
             assert drawing.width <= 770 and drawing.height <= 900 and drawing.smallest >= 10

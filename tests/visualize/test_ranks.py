@@ -4,7 +4,7 @@ import pytest
 
 import ttkit
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.machines import draw_ranks
+from ttkit.visualize.mesh import draw_ranks
 
 T3000 = SYSTEMS["t3000"]
 

@@ -52,7 +52,7 @@ def check(picture, whole, places, shards):
     assert not picture.unequal
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_placement_with_overrides_and_offsets(data):
     name, mesh_shape = data.draw(

@@ -5,10 +5,18 @@ import re
 import pytest
 
 import ttkit
-from ttkit.visualize.lanes import LEFT, WIDTH, Bar
-from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE, LOOKS, Lane, Timeline, lanes_of
+from ttkit.visualize.lanes import (
+    COMMUNICATION,
+    COMPUTE,
+    KINDS,
+    LEFT,
+    WIDTH,
+    Bar,
+    ChipLane,
+    Timeline,
+)
 
-LANE = Lane(
+LANE = ChipLane(
     (0,),
     (
         Bar(0, 2, COMPUTE, "linear"),
@@ -32,11 +40,7 @@ def bars(page):
 
 def test_exposed_is_what_no_computing_hides():
     assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spans(COMPUTE) == [(0, 2), (3, 4)]
-    assert lanes_of({1: [], 0: LANE.bars, 2: LANE.bars}, join=True) == (
-        Lane((0, 2), LANE.bars),
-        Lane((1,), ()),
-    )
-    nested = Lane(
+    nested = ChipLane(
         (0,),
         (
             Bar(0, 9, COMPUTE, "long"),
@@ -48,9 +52,9 @@ def test_exposed_is_what_no_computing_hides():
 
 
 def test_bars_are_to_scale_and_not_told_by_colour_alone():
-    other = Lane((1,), (Bar(0, 8, COMPUTE, "exp"),))
+    other = ChipLane((1,), (Bar(0, 8, COMPUTE, "exp"),))
     page = Timeline("timeline", (LANE, other))._repr_html_()
-    fills = {kind: look.fill for kind, look in LOOKS.items()}
+    fills = {kind: look.fill for kind, look in KINDS.items()}
     assert bars(page) == [
         (0, 0, 2, fills[COMPUTE]),
         (0, 1, 6, fills[COMMUNICATION]),
@@ -60,7 +64,7 @@ def test_bars_are_to_scale_and_not_told_by_colour_alone():
         (1, 0, 8, fills[COMPUTE]),
     ]
     assert all(f">{name}<" in page for name in ("linear", "all_gather", "exp", "chip 0", "chip 1"))
-    assert len({look.gap for look in LOOKS.values()}) == 3
+    assert len({look.gap for look in KINDS.values()}) == 3
 
 
 def test_two_rows_where_a_chip_does_both_at_once():
@@ -68,12 +72,12 @@ def test_two_rows_where_a_chip_does_both_at_once():
     rows = {}
     for top, _, _, fill in bars(page):
         rows.setdefault(top, set()).add(fill)
-    sent = {LOOKS[COMMUNICATION].fill, LOOKS["exposed"].fill}
-    assert rows == {0: {LOOKS[COMPUTE].fill}, 1: sent, 2: {LOOKS[COMPUTE].fill}, 3: sent}
+    sent = {KINDS[COMMUNICATION].fill, KINDS["exposed"].fill}
+    assert rows == {0: {KINDS[COMPUTE].fill}, 1: sent, 2: {KINDS[COMPUTE].fill}, 3: sent}
 
 
 def test_a_name_stands_in_its_bar_only_where_it_fits():
-    two = Lane((0,), (Bar(0, 99, COMPUTE, "linear"), Bar(99, 100, COMPUTE, "linear")))
+    two = ChipLane((0,), (Bar(0, 99, COMPUTE, "linear"), Bar(99, 100, COMPUTE, "linear")))
     assert Timeline("timeline", (two,))._repr_html_().count(">linear<") == 1
 
 
@@ -82,7 +86,7 @@ def test_thousands_of_short_bars_stay_a_small_picture():
         Bar(i * 1e-6, (i + 1) * 1e-6, COMMUNICATION if i % 7 == 0 else COMPUTE, f"op{i}")
         for i in range(20_000)
     )
-    page = Timeline("many, modelled", (Lane((0,), bars),))._repr_html_()
+    page = Timeline("many, modelled", (ChipLane((0,), bars),))._repr_html_()
     assert len(page) < 50_000 and "op1" not in page
 
 
@@ -95,11 +99,11 @@ def test_nothing_that_takes_time():
     [((0,), "chip 0"), ((0, 1, 2, 3, 6), "chips 0-3, 6 alike"), (range(0, 64, 3), "…")],
 )
 def test_the_label_of_a_lane(chips, label):
-    assert label in Lane(tuple(chips), ()).label and len(Lane(tuple(chips), ()).label) < 65
+    assert label in ChipLane(tuple(chips), ()).label and len(ChipLane(tuple(chips), ()).label) < 65
 
 
 def test_timelines_that_are_compared_share_an_axis():
-    lanes = [(Lane((0,), (Bar(0, end, COMPUTE, "matmul"),)),) for end in (4e-6, 1e-6)]
+    lanes = [(ChipLane((0,), (Bar(0, end, COMPUTE, "matmul"),)),) for end in (4e-6, 1e-6)]
     for picture in ttkit.on_one_axis(Timeline("", lane) for lane in lanes):
         wide = WIDTH * picture.end_s / 4e-6  # of the bar, and of the grey below it
         assert picture._repr_html_().count(f'width="{wide:g}" height="30"') == 2

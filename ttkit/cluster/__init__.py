@@ -14,7 +14,7 @@ from ttkit.lazy import attach
 # A name is imported on first use. The keys are modules, the values the names that each holds.
 _NAMES = {
     "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
-    "cluster.files.config": "Config find_config",
+    "cluster.files": "Config find_config",
     "cluster.files.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.files.lint": "lint_path",
     "cluster.launch.command": "mpirun_command rank_environment",

@@ -1,15 +1,35 @@
-"""The processes of one launch, under a supervisor, and its folders, which end with them."""
+"""The processes of one launch, under a supervisor: none outlives the one that started it.
+
+    notebook or `ttkit run` -- supervisor -+- controller (of ipyparallel, for engines only)
+                                           +- mpirun -+- rank 0
+                                                      +- rank 1
+
+`Supervised` is the owner's side, `Supervisor` the process. Its standard input is a pipe from the
+owner: the first line is the order, a later one is input for mpirun, and null or its end means that
+the owner stops or is gone. Then, and as soon as one of its processes ends by itself, mpirun is
+asked to stop, and every process below the supervisor is killed, orphans too: Linux gives them to
+the supervisor. It writes lines of JSON: {"started": {name: pid}}, then an `Ended` for the process
+that ended by itself.
+
+The ranks on other hosts are children of Open MPI's daemon there. It ends, and its ranks with it,
+when the connection to its mpirun does: at once when mpirun ends, by whatever signal, and 30 s after
+the network between them is gone (ACROSS_HOSTS in `launch.command`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +63,12 @@ class Ended:
         code: its exit code; below 0, the signal that ended it.
         log: its last output, if that went into a file.
         rank: a rank that ended without a report of mpirun.
-        error: why it could not be started.
     """
 
     name: str
     code: int
     log: str = ""
     rank: int | None = None
-    error: str = ""
 
 
 class Supervised:
@@ -63,7 +81,6 @@ class Supervised:
         self.pids: dict[str, int] = {}
         self.folders = [self.folder]
         self._process: subprocess.Popen[bytes] | None = None
-        self._pipe = -1
         self._stopping = False
 
     def shared_memory(self, ranks: int) -> Path:
@@ -95,41 +112,36 @@ class Supervised:
             streams: file descriptors for the standard streams; pipes and logs in the folder if not
                 given.
         """
+        # It gets its own session, so that Ctrl-C on the owner's terminal does not reach mpirun,
+        # which would then stop all ranks.
+        self._process = subprocess.Popen(
+            python_command("processes"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=streams,
+        )
+        self.pids["supervisor"] = self._process.pid
+        listener = threading.Thread(target=self._listen, args=(self._process, on_end), daemon=True)
+        listener.start()
         order = {
             "commands": commands,
             "environment": environment,  # It may hold secrets, so it never goes into a file.
             "folders": [str(folder) for folder in self.folders],
             "streams": [*streams],
         }
-        end, self._pipe = os.pipe()
-        try:
-            # It gets its own session, so that Ctrl-C on the owner's terminal does not reach mpirun,
-            # which would then stop all ranks.
-            self._process = subprocess.Popen(
-                python_command("supervisor"),
-                stdin=end,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=streams,
-            )
-        finally:
-            os.close(end)
-        self.pids["supervisor"] = self._process.pid
-        self._listener = threading.Thread(target=self._listen, args=(on_end,), daemon=True)
-        self._listener.start()
-        self._send(json.dumps(order))
+        self.send(order)
 
-    def _send(self, line: str) -> None:
-        """Send the supervisor a line, unless it is gone."""
-        with contextlib.suppress(OSError), open(self._pipe, "w", closefd=False) as pipe:
-            pipe.write(line + "\n")
+    def send(self, value: Any) -> None:
+        """Send the supervisor a value, unless it is gone.
 
-    def give_mpirun(self, text: str) -> None:
-        """Write a line to the standard input of mpirun: nobody else can read it there."""
-        self._send(json.dumps(text))
+        A text goes to the standard input of mpirun: nobody else can read it there."""
+        pipe: Any = self._process and self._process.stdin
+        with contextlib.suppress(OSError):
+            pipe.write(json.dumps(value).encode() + b"\n")
+            pipe.flush()
 
-    def _listen(self, on_end: Callable[[Ended], None]) -> None:
-        process: Any = self._process
+    def _listen(self, process: Any, on_end: Callable[[Ended], None]) -> None:
         with process.stdout as events:
             for line in events:
                 event = json.loads(line)
@@ -151,9 +163,134 @@ class Supervised:
         self._stopping = True
         if self._process is not None:
             # Closing alone has no effect where a forked child of ours has the pipe too.
-            self._send(json.dumps(None))
-            os.close(self._pipe)
+            self.send(None)
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()  # type: ignore[union-attr]
             self._process.wait()
-            self._listener.join(1.0)
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)  # The supervisor has done so, if it could.
+        _remove(self.folders)  # The supervisor has done so, if it could.
+
+
+def _remove(folders: Sequence[str | Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- the supervisor
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # They are from Linux's <sys/prctl.h>.
+LOOK_EVERY_S = 0.1
+MPIRUN_S = 4.0  # mpirun reports why a rank has ended within 0.3 s.
+GRACE_S = 2.0  # mpirun stops its ranks and removes its files in 0.2 s.
+LAST_BYTES = 20_000  # So much of a log is kept when its process ends.
+
+
+def pid_file(rank: int | str) -> str:
+    """Return the file in the cluster's folder in which a rank writes its process id."""
+    return f"rank{rank}.pid"
+
+
+class Supervisor:
+    """The supervisor process: it starts the commands of an order, watches and stops them."""
+
+    def __init__(self, order: Mapping[str, Any]):
+        self.folder = Path(order["folders"][0])
+        self.commands: dict[str, subprocess.Popen[bytes]] = {}
+        # It is looked up now: nothing may be loaded between fork and exec. Only Linux has it.
+        prctl = getattr(ctypes.CDLL(None), "prctl", lambda option, value: None)
+        # Orphans below this process become its children, not init's, so that it can stop them.
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        for name, words in order["commands"].items():
+            with open(self.folder / f"{name}.log", "wb") as log:
+                into, out, err = order["streams"] or (subprocess.PIPE, log, log)
+                self.commands[name] = subprocess.Popen(
+                    words,
+                    stdin=into,
+                    stdout=out,
+                    stderr=err,
+                    env=order["environment"],
+                    # If the supervisor is killed, mpirun gets SIGTERM and stops its ranks.
+                    preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+                )
+        for stream in order["streams"]:
+            os.close(stream)  # Readers see the end only when every copy is closed.
+        _write(started={name: command.pid for name, command in self.commands.items()})
+
+    def watch(self, owner: Any) -> None:
+        """Wait until the owner stops or is gone, or a process has ended by itself; report that."""
+        parent, lost = os.getppid(), None
+        while os.getppid() == parent:
+            if select.select([owner], [], [], LOOK_EVERY_S)[0]:
+                text = json.loads(owner.readline() or "null")
+                if text is None:
+                    return
+                pipe: Any = self.commands["mpirun"].stdin
+                with contextlib.suppress(OSError), pipe:
+                    pipe.write(text.encode() + b"\n")
+            for name, command in self.commands.items():
+                if (code := command.poll()) is not None:
+                    self.report(name, code)
+                    return
+            if lost is None:
+                lost, since = self.ended_rank(), time.monotonic()
+            elif time.monotonic() > since + MPIRUN_S:
+                self.report("mpirun", 1, rank=lost)
+                return
+
+    def report(self, name: str, code: int, **more: Any) -> None:
+        """Report to the owner that a command has ended."""
+        log = (self.folder / f"{name}.log").read_bytes()[-LAST_BYTES:]
+        _write(name=name, code=code, log=log.decode(errors="replace"), **more)
+
+    def ended_rank(self) -> int | None:
+        """Return an engine that has ended; None while all run.
+
+        mpirun notices it and knows why, but not always where the rank ends before it has joined
+        MPI, while others do (seen in 1 of 4 starts), nor where it leaves with code 0.
+        """
+        import psutil  # It is imported late, so that mpirun starts sooner.
+
+        for file in self.folder.glob(pid_file("*")):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE:
+                    continue
+            return int(file.stem.removeprefix("rank"))
+        return None
+
+    def stop(self) -> None:
+        """Stop every process below this one: by mpirun's own way first, then for good."""
+        import psutil
+
+        for command in self.commands.values():
+            command.terminate()
+        until = time.monotonic() + GRACE_S
+        for command in self.commands.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.wait(max(0.0, until - time.monotonic()))
+        this = psutil.Process()
+        while left := this.children(recursive=True):
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=1.0)
+
+
+def _write(**event: Any) -> None:
+    """Write one line to the owner, who may be gone."""
+    with contextlib.suppress(OSError):
+        os.write(1, (json.dumps(event) + "\n").encode())
+
+
+def main() -> None:
+    """Supervise what the order on standard input asks for."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    owner = open(0, "rb", buffering=0)
+    line = owner.readline()
+    if not line.endswith(b"\n"):  # The owner has ended.
+        return
+    order = json.loads(line)
+    supervisor = Supervisor(order)
+    try:
+        supervisor.watch(owner)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        supervisor.stop()
+        _remove(order["folders"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
+from ttkit.words import counted
 
 Coordinate = tuple[int, ...]
 
@@ -96,7 +96,6 @@ class Connection:
     channels: int
     policy: str
     devices: tuple[int | None, int | None] = (None, None)
-    assign_z_direction: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,6 @@ class MeshGraphDescriptor:
     """The content of a descriptor file; `read_descriptor` makes one.
 
     Args:
-        pinnings: chips that must be on certain trays of the machine, as protobuf's text.
         name: of the file, without its ending.
 
     Example:
@@ -116,7 +114,6 @@ class MeshGraphDescriptor:
 
     meshes: tuple[MeshInstance, ...]
     connections: tuple[Connection, ...] = ()
-    pinnings: tuple[str, ...] = ()
     name: str = field(default="descriptor", compare=False)
 
     @property
@@ -145,13 +142,9 @@ class MeshGraphDescriptor:
         return self.meshes[ids.index(mesh_id)]
 
     def __repr__(self) -> str:
-        sizes = Counter(mesh.size_text for mesh in self.meshes).most_common(4)
-        what = f"{len(self.meshes)} meshes: {', '.join(f'{n} of {size}' for size, n in sizes)}"
-        if len(self.meshes) == 1:
-            what = self.meshes[0].size_text
-        return (
-            f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, "
-            f"{self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
-        )
+        one = len(self.meshes) == 1
+        what = self.meshes[0].size_text if one else f"{len(self.meshes)} meshes"
+        devices, hosts = f"{self.total_devices} devices", counted(self.total_hosts, "host")
+        return f"MeshGraphDescriptor({self.name}: {what}, {devices}, {hosts})"
 
-    _repr_html_ = drawn_by("machines.draw_descriptor")
+    _repr_html_ = drawn_by("mesh.draw_descriptor")

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
-from ttkit.errors import nearest
-from ttkit.files import Document, Finding, parse_yaml
+from ttkit.files import Finding, parse_yaml
 
 TYPES = {
     "MESH": ("LINE", "LINE"),
@@ -17,6 +16,7 @@ TYPES = {
     "TORUS_X": ("LINE", "RING"),
     "TORUS_Y": ("RING", "LINE"),
 }
+CURE = "write it as MGD 1.0 has it, or use .textproto"
 
 Upper = BeforeValidator(str.upper)
 Count = Annotated[int, Field(ge=0)]
@@ -74,34 +74,23 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
     try:
         old = _File.model_validate(document.value)
     except ValidationError as error:
-        return None, [_finding(document, each) for each in error.errors()]
+        return None, [
+            document.finding(
+                fault["loc"], f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}", CURE
+            )
+            for fault in error.errors()
+        ]
     boards = {board.name: board for board in old.Board}
-    for i, mesh in enumerate(old.Mesh):
-        if mesh.board not in boards:
-            rule = f"no board has the name {mesh.board!r}; known: {', '.join(boards)}"
-            return None, [document.finding(("Mesh", i, "board"), rule, "")]
-    return _converted(old, boards), []
-
-
-def _finding(document: Document, error: Any) -> Finding:
-    """Give a fault of pydantic its line and what to do."""
-    cure = "add it" if error["type"] == "missing" else ""
-    if error["type"] == "extra_forbidden":
-        known = {name for part in (_File, _Chip, _Board, _Mesh) for name in part.model_fields}
-        near = nearest(error["loc"][-1], known)
-        cure = f"write {near}" if near else "remove it, or use .textproto"
-    where = ".".join(map(str, error["loc"]))
-    return document.finding(error["loc"], f"{where}: {error['msg']}", cure)
-
-
-def _converted(old: _File, boards: dict[str, _Board]) -> MeshGraphDescriptor:
     kinds: dict[Any, str] = {}  # Meshes of one kind share a name.
     meshes = []
     channels = min(old.ChipSpec.ethernet_ports.values(), default=0)
-    for mesh in old.Mesh:
+    for i, mesh in enumerate(old.Mesh):
+        if mesh.board not in boards:
+            rule = f"no board has the name {mesh.board!r}; known: {', '.join(boards)}"
+            return None, [document.finding(("Mesh", i, "board"), rule, CURE)]
         board = boards[mesh.board]
         kind = (mesh.device_topology or board.topology, TYPES[board.type], mesh.host_topology)
         name = kinds.setdefault(kind, f"M{len(kinds)}")
         meshes.append(MeshInstance(mesh.id, name, old.ChipSpec.arch, *kind, channels, "STRICT"))
     connections = [Connection((a, b), count, "RELAXED") for a, b, count in old.RelaxedGraph]
-    return MeshGraphDescriptor(tuple(meshes), tuple(connections))
+    return MeshGraphDescriptor(tuple(meshes), tuple(connections)), []

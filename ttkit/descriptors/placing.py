@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
-from ttkit.descriptors.reading import load_text, read_text, refuse
+from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
 from ttkit.errors import TTKitError, fail
+from ttkit.files import read_text
 from ttkit.hardware.chips import BLACKHOLE
 from ttkit.hardware.systems import (
     SYSTEMS,
@@ -215,13 +217,17 @@ def seen_through(path: str, machine: System) -> System:
         TTKitError: the file is refused, or its mesh does not fit on the machine.
     """
     asked = f"{VARIABLE}={path!r}"
-    text = read_text(path, asked)
-    if not path.endswith(".textproto"):
-        rule = (
-            "Mesh graph descriptor file must use the .textproto format. "
-            "The YAML format (MGD 1.0) has been deprecated."
+    if not os.path.isfile(path):
+        home = (
+            "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for its start"
         )
-        fail(asked, rule, "ttkit convert old.yaml > mgd.textproto")
+        cure = (
+            f"an existing file{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        )
+        fail(asked, f"{KIND} not found: {path}", cure)
+    text = read_text(path, KIND)
+    if not path.endswith(".textproto"):
+        fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
     return placed(machine, _mesh_in(path, text, asked))
 
 

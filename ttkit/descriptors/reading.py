@@ -13,8 +13,13 @@ from typing import Any, NamedTuple, NoReturn
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import Finding
+from ttkit.files import Finding, read_text
 
+KIND = "Custom mesh graph descriptor file"  # A message names a file so.
+ONLY_TEXTPROTO = (
+    "Mesh graph descriptor file must use the .textproto format. "
+    "The YAML format (MGD 1.0) has been deprecated."
+)
 OURS = Path(__file__).parent / "files"
 # These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
@@ -28,24 +33,6 @@ class Loaded(NamedTuple):
     report: bool = False  # The real library prints these errors as a report.
 
 
-def read_text(path: str | os.PathLike[str], asked: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        TTKitError: there is no such file.
-    """
-    if not Path(path).is_file():
-        unset = "; TT_METAL_HOME is not set, for a path that starts with it"
-        existing = (
-            f"an existing file; the working directory is {Path.cwd()}"
-            f"{'' if os.environ.get('TT_METAL_HOME') else unset}; "
-            "for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
-        )
-        fail(asked, f"Custom mesh graph descriptor file not found: {path}", existing)
-    # Protobuf's own reader accepts a byte-order mark, too.
-    return Path(path).read_text("utf-8-sig", "replace")
-
-
 def load_text(text: str, path: str) -> Loaded:
     """Read and check the text of a file; the path's ending decides whether it is YAML."""
     if Path(path).suffix.lower() in (".yaml", ".yml"):
@@ -57,7 +44,12 @@ def load_text(text: str, path: str) -> Loaded:
             return Loaded(None, tuple(findings))
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
         # Lines of the converted text do not exist in this file, so findings get line 0.
-        return new._replace(findings=tuple(replace(f, path=path, line=0) for f in new.findings))
+        findings = [replace(finding, path=path, line=0) for finding in new.findings]
+        stem = Path(path).stem
+        cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
+        refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
+        findings.append(Finding("warning", path, 1, refused, cure))
+        return new._replace(findings=tuple(findings))
     try:
         message = textproto.parse(text)
     except textproto.Unreadable as error:
@@ -71,10 +63,9 @@ def load_text(text: str, path: str) -> Loaded:
         cure = f"write {near}, or remove it" if near else "remove it"
         findings.append(Finding("warning", path, line, what, cure))
     broken, report = rules.check(message)
-    for each in broken:
-        line = marks.line(each.where)
-        findings.append(Finding(each.severity, path, line, each.message, each.cure))
-    if any(finding.severity == "error" for finding in findings):
+    for what, where, cure in broken:
+        findings.append(Finding("error", path, marks.line(where), what, cure))
+    if broken:
         return Loaded(None, tuple(findings), report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
     return Loaded(_from_message(message, name), tuple(findings))
@@ -91,9 +82,8 @@ def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
         >>> read_descriptor(descriptor_path(32))
         MeshGraphDescriptor(galaxy: 8x4, 32 devices, 1 host)
     """
-    asked = f"read_descriptor({os.fspath(path)!r})"
-    loaded = load_text(read_text(path, asked), os.fspath(path))
-    return loaded.descriptor or refuse(asked, loaded)
+    loaded = load_text(read_text(path, KIND), os.fspath(path))
+    return loaded.descriptor or refuse(f"read_descriptor({os.fspath(path)!r})", loaded)
 
 
 def refuse(asked: str, loaded: Loaded) -> NoReturn:
@@ -110,18 +100,16 @@ def refuse(asked: str, loaded: Loaded) -> NoReturn:
 def check_descriptor(path: str | os.PathLike[str]) -> list[Finding]:
     """Return what is wrong or doubtful in a descriptor file, in the order of its lines.
 
-    Errors are what the real library refuses. Warnings are what it accepts and a reader should know:
-    unknown fields, graphs without links.
+    Errors are what the real library refuses. Warnings are unknown fields, which it skips.
 
     Raises:
-        TTKitError: no such file, or it cannot be read.
+        TTKitError: no such file, or it is not text.
 
     Example:
         >>> check_descriptor(descriptor_path(8))
         []
     """
-    asked = f"check_descriptor({os.fspath(path)!r})"
-    loaded = load_text(read_text(path, asked), os.fspath(path))
+    loaded = load_text(read_text(path, KIND), os.fspath(path))
     return sorted(loaded.findings, key=lambda finding: finding.line)
 
 
@@ -134,16 +122,10 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
         generation: "newest" (grids: 2x4, 8x4) or "older" (lines: 1x8, 1x32), as ttml's
             `enable_fabric` of that time.
 
-    Raises:
-        TTKitError: no such generation.
-
     Example:
         >>> descriptor_path(8, "older").name, descriptor_path(16)
         ('t3000_1x8.textproto', None)
     """
-    if generation not in CHOSEN:
-        asked = f"descriptor_path({num_devices!r}, {generation!r})"
-        fail(asked, "no such generation", f"one of {', '.join(CHOSEN)}")
     name = CHOSEN[generation].get(num_devices)
     return OURS / f"{name}.textproto" if name else None
 
@@ -152,30 +134,26 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
 def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
     """Return the descriptor of a message that passed the rules."""
     templates = {template.name: template for template in message.mesh_descriptors}
-    nodes = [mesh for _, mesh in rules.instances(message)]
-    meshes = [_instance(node.mesh_id, templates[node.mesh_descriptor]) for node in nodes]
+    meshes = []
+    for _, node in rules.instances(message):
+        template = templates[node.mesh_descriptor]
+        dims, types = template.device_topology.dims, [*template.device_topology.dim_types, 0, 0]
+        mesh = MeshInstance(
+            node.mesh_id,
+            template.name,
+            rules.ARCHITECTURES[template.arch],
+            (dims[0], dims[1]),
+            ("RING" if types[0] == 2 else "LINE", "RING" if types[1] == 2 else "LINE"),
+            tuple(template.host_topology.dims),
+            *_links(template.channels),
+        )
+        meshes.append(mesh)
     connections = [] if message.top_level_instance.HasField("mesh") else _connections(message)
-    pinnings = map(textproto.text_of, message.pinnings)
-    return MeshGraphDescriptor(tuple(meshes), tuple(connections), tuple(pinnings), name)
+    return MeshGraphDescriptor(tuple(meshes), tuple(connections), name)
 
 
-def _instance(mesh_id: int, template: Any) -> MeshInstance:
-    topology, channels = template.device_topology, template.channels
-    types = ["RING" if kind == 2 else "LINE" for kind in topology.dim_types] + ["LINE", "LINE"]
-    return MeshInstance(
-        mesh_id,
-        template.name,
-        rules.ARCHITECTURES[template.arch],
-        tuple(topology.dims),
-        (types[0], types[1]),
-        tuple(template.host_topology.dims),
-        channels.count,
-        _policy(channels),
-    )
-
-
-def _policy(channels: Any) -> str:
-    return "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
+def _links(channels: Any) -> tuple[int, str]:
+    return channels.count, "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
 
 
 def _connections(message: Any) -> Iterator[Connection]:
@@ -189,14 +167,12 @@ def _connections(message: Any) -> Iterator[Connection]:
     elif graph.HasField("graph_topology"):  # Two meshes have one pair.
         pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
     for pair in pairs:
-        channels, z = topology.channels, topology.assign_z_direction
-        yield Connection(pair, channels.count, _policy(channels), assign_z_direction=z)
+        yield Connection(pair, *_links(topology.channels))
     for connection in graph.connections:
         a, b = (node.mesh for node in connection.nodes)
         chips = [end.device_id if end.HasField("device_id") else None for end in (a, b)]
-        channels, z = connection.channels, connection.assign_z_direction
-        ends, devices = (a.mesh_id, b.mesh_id), (chips[0], chips[1])
-        yield Connection(ends, channels.count, _policy(channels), devices, z)
+        ends = a.mesh_id, b.mesh_id
+        yield Connection(ends, *_links(connection.channels), (chips[0], chips[1]))
 
 
 # ---------------------------------------------------------------- to text
@@ -225,11 +201,9 @@ def descriptor_text(descriptor: MeshGraphDescriptor) -> str:
             ends = map(node, connection.meshes, connection.devices)
             lines += ["  connections {", *(f"    nodes {{ {end} }}" for end in ends)]
             channels = f"count: {connection.channels} policy: {connection.policy}"
-            lines += [f"    channels {{ {channels} }}"]
-            lines += ["    assign_z_direction: true"] * connection.assign_z_direction + ["  }"]
+            lines += [f"    channels {{ {channels} }}", "  }"]
         parts.append("\n".join([*lines, "}\n"]))
         top = 'graph { graph_descriptor: "G0" graph_id: 0 }'
-    parts += [f"pinnings {{ {text} }}\n" for text in descriptor.pinnings]
     return "\n".join([*parts, f"top_level_instance {{ {top} }}\n"])
 
 

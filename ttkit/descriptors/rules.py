@@ -30,7 +30,6 @@ class Broken(NamedTuple):
     message: str
     where: str
     cure: str
-    severity: str = "error"
 
 
 class Rule(NamedTuple):
@@ -41,7 +40,6 @@ class Rule(NamedTuple):
     message: str
     is_broken: Callable[[Any], object]
     cure: str
-    severity: str = "error"
 
 
 RULES = (
@@ -58,13 +56,6 @@ RULES = (
         "Top level instance is required",
         lambda file: not file.HasField("top_level_instance"),
         f"add top_level_instance {{ {A_MESH} }}",
-    ),
-    Rule(
-        "Mesh",
-        "",
-        "Mesh descriptor has no name",
-        lambda mesh: not mesh.name,
-        'name: "M0"',
     ),
     Rule(
         "File",
@@ -207,40 +198,6 @@ RULES = (
         lambda graph: len({link.channels.policy == RELAXED for link in graph.connections}) > 1,
         "the same policy in each connection; one without is STRICT",
     ),
-    Rule(
-        "Mesh",
-        "device_topology dim_types",
-        "dim_types that are missing or invalid are taken as LINE",
-        lambda mesh: (
-            0 in mesh.device_topology.dim_types or len(mesh.device_topology.dim_types) == 1
-        ),
-        "one LINE or RING a dimension",
-        "warning",
-    ),
-    Rule(
-        "Graph",
-        "",
-        "a mesh has no link to another mesh",
-        lambda graph: len(graph.instances) > 1 and _unlinked(graph),
-        "connections { ... }, unless the meshes are meant to work apart",
-        "warning",
-    ),
-    Rule(
-        "Connection",
-        "",
-        "a connection of a mesh with itself",
-        lambda connection: len({node.mesh.mesh_id for node in connection.nodes}) == 1,
-        "two different meshes",
-        "warning",
-    ),
-    Rule(
-        "Connection",
-        "",
-        "a directional connection binds no links in 0.81.1",
-        lambda connection: connection.directional,
-        "directional: false",
-        "warning",
-    ),
 )
 
 
@@ -250,14 +207,12 @@ def check(file: Any) -> tuple[list[Broken], bool]:
     The library stops at the first wrong reference.
     """
     broken = [
-        Broken(f"{rule.message}{name}", f"{at} {rule.field}".strip(), rule.cure, rule.severity)
+        Broken(f"{rule.message}{name}", f"{at} {rule.field}".strip(), rule.cure)
         for rule in RULES
         for name, at, part in _parts(file, rule.kind)
         if rule.is_broken(part)
     ]
-    if any(each.severity == "error" for each in broken):
-        return broken, True
-    return broken + list(_references(file))[:1], False
+    return (broken, True) if broken else (list(_references(file))[:1], False)
 
 
 def _parts(file: Any, kind: str) -> Iterator[tuple[str, str, Any]]:
@@ -272,12 +227,6 @@ def _parts(file: Any, kind: str) -> Iterator[tuple[str, str, Any]]:
         field = f"{kind.lower()}_descriptors"
         for i, part in enumerate(getattr(file, field)):
             yield f" ({kind}: {part.name})", f"{field} {i}", part
-
-
-def _unlinked(graph: Any) -> bool:
-    linked = {node.mesh.mesh_id for link in graph.connections for node in link.nodes}
-    alone = any(node.mesh.mesh_id not in linked for node in graph.instances)
-    return alone and not graph.HasField("graph_topology")
 
 
 def instances(file: Any) -> list[tuple[str, Any]]:

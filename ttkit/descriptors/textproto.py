@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,9 +22,10 @@ from ttkit.errors import nearest
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-_TOKEN = re.compile(
-    r"(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)"
-    r"""|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)"""
+# A comment or a text, which are passed over; a field and whether a message opens; a message's end.
+_FIELD = re.compile(
+    r"""\#.*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+    r"|(?P<name>\w+)\s*(?::(?!\s*[{<])|:?\s*(?P<open>[{<]))|(?P<bare>[{<])|(?P<close>[}>])"
 )
 
 
@@ -68,16 +68,6 @@ class Marks:
         return self.lines.get(path, 1)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    line = 1
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or ""
-        if kind == "line":
-            line += 1
-        elif kind != "skip":
-            yield kind, match[0], line
-
-
 def marks_of(text: str) -> Marks:
     """Find the line of every field of a text that `parse` accepts.
 
@@ -91,34 +81,24 @@ def marks_of(text: str) -> Marks:
     stack: list[tuple[Any, str, Counter[str]]] = [
         (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())
     ]
-    name, in_list = "", False  # The value of this field comes next.
-    for kind, token, line in _tokens(text):
+    for match in _FIELD.finditer(text):
         fields, path, seen = stack[-1]
-        if token in ("{", "<"):
-            known = fields.get(name)
-            inside = known.message_type if known else None
-            here = f"{path} {name}".strip()
-            if known and not known.has_presence:  # A repeated field needs its number in the path.
-                here = f"{here} {seen[name]}"
-            seen[name] += 1
-            marks.lines.setdefault(here, line)
-            stack.append((inside.fields_by_name if inside else {}, here, Counter()))
-            name, in_list = "", False
-        elif token in ("}", ">"):
-            if len(stack) > 1:
-                stack.pop()
-            name, in_list = "", False
-        elif token == "[":
-            in_list = True
-        elif token == "]":
-            name, in_list = "", False
-        elif kind == "word" and not name:
-            name = token
-            marks.lines.setdefault(f"{path} {name}".strip(), line)
-            if fields and name not in fields:
+        name, line = match["name"], text.count("\n", 0, match.start()) + 1
+        if match["close"] and len(stack) > 1:
+            stack.pop()
+        elif match["bare"]:
+            stack.append(({}, path, Counter()))
+        elif name:
+            known, here = fields.get(name), f"{path} {name}".strip()
+            if fields and not known:
                 marks.unknown.append((line, name, nearest(name, fields)))
-        elif kind in ("word", "text") and not in_list:
-            name = ""
+            if match["open"]:
+                if known and not known.has_presence:  # A repeated field needs its number.
+                    here = f"{here} {seen[name]}"
+                seen[name] += 1
+                inside = known.message_type if known else None
+                stack.append((inside.fields_by_name if inside else {}, here, Counter()))
+            marks.lines.setdefault(here, line)
     return marks
 
 
@@ -140,16 +120,7 @@ def parse(text: str) -> Any:
 
 
 def _cure(what: str) -> str:
-    enum = re.search(r'Enum type "([\w.]+)" has no value (?:named|with number) (\w+)', what)
-    if enum:
+    if enum := re.search(r'Enum type "([\w.]+)" has no value', what):
         values = _pool().FindEnumTypeByName(PACKAGE + enum[1]).values_by_name
-        valid = [value for value in values if not value.startswith("INVALID")]
-        return f"write {nearest(enum[2].upper(), valid) or ' or '.join(valid)}"
-    if "multiple times" in what or "already" in what:
-        return "keep one of the two"
+        return f"write {' or '.join(name for name in values if not name.startswith('INVALID'))}"
     return "look for a missing quote, colon or brace on this line or the one above"
-
-
-def text_of(message: Any) -> str:
-    """Return a message as text on one line."""
-    return text_format.MessageToString(message, as_one_line=True)  # type: ignore[no-any-return]

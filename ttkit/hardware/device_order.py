@@ -54,13 +54,9 @@ def device_order(
             f"{system.num_devices} devices are available in the system mesh {whole}."
         )
         fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    for what, given in (
-        (f"Requested mesh shape dimensions mismatch: {wanted}", shape),
-        (f"Provided offset dimensions mismatch: {corner}", start),
-    ):
-        if len(given) != len(system.shape):
-            rule = f"{what} must have {len(system.shape)} dimensions, as the system mesh {whole}"
-            fail(asked, rule)
+    if len(shape) != len(system.shape):
+        rule = f"Requested mesh shape dimensions mismatch: {wanted} must have {len(system.shape)} "
+        fail(asked, f"{rule}dimensions, as the system mesh {whole}")
     if max(shape) == size:
         if any(o >= n for o, n in zip(start, system.shape, strict=True)):
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")

@@ -9,10 +9,9 @@ n150, and 68 for 4096x4096x4096 at HiFi2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ttkit.errors import fail
-from ttkit.hardware.chips import CYCLES_PER_TILE, Chip
+from ttkit.hardware.chips import Chip
 
 
 class Price(NamedTuple):
@@ -62,19 +61,3 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
     if two == {"FLOAT32"}:
         return "HiFi3" if chip.arch == "WORMHOLE_B0" else "HiFi4"
     return "LoFi" if configured or (two and two <= {"BFLOAT8_B", "BFLOAT4_B"}) else "HiFi2"
-
-
-def known_fidelity(fidelity: Any, asked: str) -> str:
-    """Return the name of a fidelity given as "HiFi2" or `ttnn.MathFidelity.HiFi2`.
-
-    Raises:
-        TTKitError: there is no such fidelity.
-    """
-    name = fidelity if isinstance(fidelity, str) else getattr(fidelity, "name", repr(fidelity))
-    if name not in CYCLES_PER_TILE:
-        fail(
-            f"{asked}(fidelity={fidelity!r})",
-            f"the matrix engine knows {', '.join(CYCLES_PER_TILE)}",
-            'fidelity="HiFi2"',
-        )
-    return name

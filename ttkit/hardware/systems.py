@@ -186,15 +186,11 @@ def narrow(system: System, visible: str) -> System:
         ((0, 2), (1, 3))
     """
     asked = f"TT_VISIBLE_DEVICES={visible!r} on a {system.name}"
-    try:
-        wanted = list(dict.fromkeys(int(part) for part in visible.split(",")))
-    except ValueError:
-        rule = "it must be a comma-separated list of PCIe device numbers"
-        fail(asked, rule, f"numbers of 0 to {len(system.cards) - 1}, for example 0,1")
-    last = len(system.cards) - 1
-    if any(not 0 <= n <= last for n in wanted):
-        rule = f"there are {last + 1} PCIe devices, numbered 0 to {last}"
+    last, parts = len(system.cards) - 1, [part.strip() for part in visible.split(",")]
+    if not all(part.isdigit() and int(part) <= last for part in parts):
+        rule = f"it must be a comma list of PCIe devices, numbered 0 to {last}"
         fail(asked, rule, "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy")
+    wanted = dict.fromkeys(map(int, parts))
     cards = [system.cards[n] for n in wanted]
     old = [chips[k] for k in range(max(map(len, cards))) for chips in cards if k < len(chips)]
     if len(old) == system.num_devices:

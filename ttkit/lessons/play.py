@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
 from ttkit.visualize import _show
 from ttkit.visualize.drawing import on_page
-from ttkit.visualize.widgets import listed, live
+from ttkit.visualize.widgets import listed, live, moving
 from ttkit.words import in_notebook
 
 Values = Sequence[Any] | Mapping[str, Any] | bool
@@ -59,19 +60,8 @@ def _first(given: Values) -> Any:
 
 def panel(draw: Callable[..., Any], values: dict[str, Any], controls: Mapping[str, Values]) -> Any:
     """Return the widget: the controls in a row, below them the picture of their values."""
-    import ipywidgets as widgets
-
-    picture = widgets.HTML()
     handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
-
-    def update(_: Any = None) -> None:
-        picture.value = page(draw, {name: handle.value for name, handle in handles.items()})
-
-    for handle in handles.values():
-        handle.observe(update, "value")
-    update()
-    row = widgets.HBox(list(handles.values()), layout={"flex_flow": "row wrap"})
-    return widgets.VBox([row, picture])
+    return moving(partial(page, draw), handles)
 
 
 def page(draw: Callable[..., Any], values: Mapping[str, Any]) -> str:

@@ -1,1 +1,263 @@
-"""The time of a run, modelled: records of its calls, read from the tape, and their summary."""
+"""A profile of a run on the simulator: flops, bytes and modelled times.
+
+It is shown as tables, as a timeline, or written as a trace file; `records` reads the calls from the
+tape."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ttkit import backend
+from ttkit.errors import fail
+from ttkit.files import write_whole
+from ttkit.profiling.records import (
+    HOST,
+    Reader,
+    Record,
+    bound_text,
+    chips_text,
+    last_name,
+    shapes_text,
+    time_text,
+)
+from ttkit.sim.tape import Tape, tape
+from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timeline, total
+from ttkit.visualize.tables import Report
+from ttkit.words import short
+
+ALL_CALLS = tuple(  # These are column titles; "<" aligns a column to the left.
+    "#|<operation|<chips|<operands, a chip|<result, a chip|flops, a chip|read, a chip|"
+    "written, a chip|on links|time, modelled|<bound by".split("|")
+)
+BY_OPERATION = tuple(
+    "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
+)
+COUNTS = ("flops", "bytes_read", "bytes_written", "bytes_on_links")
+ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
+
+
+class Profile:
+    """The calls of a `ttkit.profile()` block, in order; all times are modelled.
+
+    A chip does one thing after the other, in the program's order, and each when its operands are
+    there. A collective begins when the last of its chips is ready. See `overlapped`, too.
+    """
+
+    _model = ""  # `overlapped` sets this; the title then names it.
+
+    def __init__(self, tape: Tape | None = None):
+        self._reader = Reader(tape or Tape())
+
+    @property
+    def records(self) -> list[Record]:
+        """The calls so far, in order."""
+        return self._reader.records
+
+    def overlapped(self) -> Profile:
+        """Return the same calls, modelled with communication overlapped with compute.
+
+        Each chip has two queues: one for collectives, one for all else. A call begins when its
+        queue is free and its operands are there, so the all-reduce of a gradient can run under the
+        rest of the backward that is called before it. Neither queue slows the other down.
+
+        Example:
+            >>> from ttkit import ttnn
+            >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+            >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+            ...     a = ttnn.ones([64, 96], device=mesh)
+            ...     with profile() as prof:
+            ...         b, c = ttnn.exp(a), ttnn.all_gather(a, 1, cluster_axis=1)
+            >>> prof.overlapped().time_s == prof.records[1].time_s < prof.time_s
+            True
+        """
+        other = copy.copy(self)
+        other._model = ", communication beside compute"
+        return other
+
+    def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
+        """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
+        free: dict[tuple[str, int], float] = {}  # It says when a queue of a chip is next free.
+        ends: list[dict[int, float]] = [{}]  # It says when each call ends on each chip.
+        for record in self.records:
+            queue, start = record.kind if self._model else "", {}
+            for chip in record.chips:
+                idle = free.get((queue, chip), 0.0) if record.time_s else 0.0
+                made = (ends[number] for number in record.after)
+                start[chip] = max([idle, *(end.get(chip, end[ANY]) for end in made)])
+            if record.kind == COMMUNICATION:
+                start = dict.fromkeys(start, max(start.values()))
+            end = {chip: begin + record.time_s for chip, begin in start.items()}
+            ends.append({ANY: max(end.values(), default=0.0), **end})
+            if record.time_s:
+                free |= {(queue, chip): at for chip, at in end.items()}
+                yield record, start
+
+    @property
+    def time_s(self) -> float:
+        """Modelled seconds from the first operation's start to the last one's end."""
+        ends = (max(start.values()) + record.time_s for record, start in self.spans())
+        return max(ends, default=0.0)
+
+    @property
+    def exposed_s(self) -> float:
+        """Modelled seconds in which a chip communicates without computing, on the chip with most.
+
+        All communication is exposed but what `overlapped` hides.
+        """
+        return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
+
+    def busiest(self, field: str) -> int:
+        """Return the sum of a field, such as "flops", on the chip where it is largest."""
+        counted: Counter[int] = Counter()
+        for record in self.records:
+            for chip in record.chips:
+                counted[chip] += getattr(record, field)
+        return max(counted.values(), default=0)
+
+    def __repr__(self) -> str:
+        kinds = Counter(record.kind for record in self.records)
+        calls = f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives"
+        calls += f", {kinds[HOST]} transfers to or from the host"
+        return f"Profile({calls}; {short(self.time_s, 's')} modelled{self._model})"
+
+    def _repr_html_(self) -> str:
+        return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
+
+    def table(self) -> Report:
+        """Return every call in order, with counts for each chip; the last row: the busiest chip."""
+        rows = []
+        for i, r in enumerate(self.records, 1):
+            shapes = shapes_text(r.operands), shapes_text(r.results)
+            moved = (r.bytes_read, r.bytes_written, r.bytes_on_links)
+            counts = short(r.flops), *(short(n, "B") for n in moved), time_text(r, r.time_s)
+            call = str(i), last_name(r.name), chips_text(r.chips)
+            rows.append((*call, *shapes, *counts, bound_text(r)))
+        sums = [self.busiest("bytes_read"), self.busiest("bytes_written")]
+        sums.append(sum(r.bytes_on_links for r in self.records))
+        counts = (
+            short(self.busiest("flops")),
+            *(short(n, "B") for n in sums),
+            short(self.time_s, "s"),
+        )
+        last = ("", "total, end to end", "", "", "", *counts, "")
+        return Report(self._title("operations in order"), ALL_CALLS, rows, last)
+
+    def summary(self) -> Report:
+        """Return the calls grouped by operation, the longest first."""
+        groups: dict[str, list[Record]] = {}
+        for record in self.records:
+            groups.setdefault(record.name, []).append(record)
+        spent = {name: sum(r.time_s for r in records) for name, records in groups.items()}
+        rows = []
+        for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
+            records, one = groups[name], groups[name][0]
+            share = f"{100 * time / (sum(spent.values()) or 1):.0f} %" if one.kind != HOST else ""
+            counts = (
+                short(sum(r.flops for r in records)),
+                short(sum(r.bytes_read + r.bytes_written for r in records), "B"),
+                short(sum(r.bytes_on_links for r in records), "B"),
+            )
+            rows.append((last_name(name), str(len(records)), *counts, time_text(one, time), share))
+        return Report(self._title("by operation"), BY_OPERATION, rows)
+
+    def _title(self, what: str) -> str:
+        time = short(self.time_s, "s")  # This reads the records, which fills `meshes` below.
+        chips = [mesh.system.chip.name for mesh in self._reader.meshes]
+        chip = f", {chips[-1]}s at their published peaks" if chips else ""
+        return f"{what}: {time} modelled end to end{self._model}{chip}"
+
+    def timeline(self, *, join: bool = False) -> Timeline:
+        """Return when each chip computes and communicates, in modelled time: a lane for each chip.
+
+        Args:
+            join: one lane for chips that do the same at the same time.
+        """
+        spans = list(self.spans())  # This reads the records, which fills `meshes`.
+        chips = {chip for mesh in self._reader.meshes for chip in mesh.get_device_ids()}
+        bars: dict[int, list[Bar]] = {chip: [] for chip in sorted(chips)}
+        for record, start in spans:
+            for chip, begin in start.items():
+                name = last_name(record.name)
+                bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))
+        alike: dict[Any, list[int]] = {}
+        for chip, own in bars.items():
+            alike.setdefault(tuple(own) if join else chip, []).append(chip)
+        lanes = (ChipLane(tuple(same), tuple(bars[same[0]])) for same in alike.values())
+        return Timeline(self._title("timeline"), tuple(lanes), bool(self._model))
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write the modelled timeline as Chrome trace events, and return the path.
+
+        Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
+        a chip, times are modelled microseconds. Of `overlapped`, a chip has two threads: the second
+        is for communication. The file is written whole or not at all.
+
+        Raises:
+            TTKitError: the file cannot be written there.
+        """
+        queues, events = 2 if self._model else 1, []
+        for record, start in self.spans():
+            about = {
+                "operands": shapes_text(record.operands),
+                "result": shapes_text(record.results),
+                "bound": f"modelled, by {bound_text(record)}",
+            }
+            about |= {name: getattr(record, name) for name in COUNTS}
+            event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh}
+            event |= {"dur": record.time_s * 1e6, "args": about}
+            second = int(queues > 1 and record.kind == COMMUNICATION)
+            for chip, begin in start.items():
+                events.append(event | {"ts": begin * 1e6, "tid": queues * chip + second})
+        for number, mesh in enumerate(self._reader.meshes, 1):
+            name = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
+            label = {"ph": "M", "pid": number}
+            events.append(label | {"name": "process_name", "args": {"name": name}})
+            for chip in mesh.get_device_ids():
+                for second, queue in enumerate(("", ", communication")[:queues]):
+                    thread = {
+                        "tid": queues * chip + second,
+                        "args": {"name": f"chip {chip}{queue}"},
+                    }
+                    events.append(label | {"name": "thread_name"} | thread)
+        times = {"times": self._title("all times are modelled")}
+        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": times})
+        return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Record every operation and collective of the block, with flops, bytes and a modelled time.
+
+    An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM
+    bandwidth), see `ttkit.hardware.roofline`; a collective, what its plan costs on the links;
+    transfers between host and chips are listed, but not timed. What a call does inside is part
+    of it. Operations of a trace are recorded when it is captured, and again at each replay.
+
+    A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type,
+    see `ttkit.hardware.roofline.default_fidelity`.
+
+    Raises:
+        TTKitError: on a card.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     a = ttnn.ones([64, 96], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+        ...     with profile() as prof:
+        ...         b = ttnn.matmul(a, a, transpose_b=True)
+        >>> prof.records[0].flops == 2 * 64 * 96 * 64, prof.records[0].bound
+        (True, 'memory')
+    """
+    if not backend.is_simulated():
+        rule = "times are modelled on the simulator only, and a card's are measured"
+        cure = "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times"
+        fail("ttkit.profile", rule, cure)
+    with tape() as calls:
+        yield Profile(calls)

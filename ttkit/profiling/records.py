@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ttkit.hardware.roofline import default_fidelity, known_fidelity, roofline
+from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.plans import cost
 from ttkit.plans.collectives import plan_of
 from ttkit.sim.ops.operation import OPERATIONS, Operation
 from ttkit.sim.tape import Event, Tape, stored_bytes
-from ttkit.visualize.lanes.timeline import COMMUNICATION, COMPUTE
+from ttkit.visualize.lanes import COMMUNICATION, COMPUTE
 from ttkit.words import short
 
 HOST = "host"
@@ -26,10 +26,9 @@ class Shard(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
-    @classmethod
-    def of(cls, tensor: Any) -> Shard:
-        """Return what a record says of a described tensor."""
-        return cls(tuple(tensor.shard_shape), tensor.dtype.name.lower())
+
+def _shards(tensors: Sequence[Any]) -> tuple[Shard, ...]:
+    return tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
 
 
 @dataclass(frozen=True)
@@ -69,18 +68,15 @@ class Record:
 
 # ---------------------------------------------------------------- reading a tape
 class Reader:
-    """Reads the events of a tape as records; events that come later are read later.
+    """Reads the events of a tape as records; events that come later are read later."""
 
-    Args:
-        fidelity: of calls without a compute_kernel_config; by default that of the element types.
-    """
-
-    def __init__(self, tape: Tape, fidelity: str | None = None):
-        self.tape, self.fidelity = tape, fidelity
+    def __init__(self, tape: Tape):
+        self.tape = tape
         self.meshes: list[Any] = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
         self._seen = 0  # So many events have been read.
-        self._order = Order()
+        # Each key has the call that made the values (0 if before the tape), then its readers.
+        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
 
     @property
     def records(self) -> list[Record]:
@@ -100,11 +96,11 @@ class Reader:
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
-        configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
-        known = asked is not None and asked.name != "Invalid"
-        fidelity = known_fidelity(asked, event.name) if known else self.fidelity
-        dtypes = [t.dtype.name for t in operands]
-        fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
+        fidelity = "Invalid" if asked is None else asked.name
+        if fidelity == "Invalid":
+            configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
+            dtypes = [t.dtype.name for t in operands]
+            fidelity = default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, time_s, bound_by = 0, 0, 0, 0, 0.0, ""
         socket = given.get("mesh_socket")  # A send has a socket and no result.
         sent = getattr(socket, "shift", None) is not None and not results
@@ -124,25 +120,23 @@ class Reader:
             elif kind == COMPUTE:
                 tiles = operation.count_flops(event, lambda t: t.padded)
                 time_s, bound_by = roofline(chip, tiles, read + written, fidelity)
-        if not any(like.mesh is mesh for mesh in self.meshes):
+        if like.mesh not in self.meshes:
             self.meshes.append(like.mesh)
-        number = next(i for i, mesh in enumerate(self.meshes, 1) if mesh is like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
         unchanged = idle and same and socket is None
         # A call without results, such as copy_host_to_device_tensor, writes its second operand.
         made = [] if unchanged else results or operands[1:]
-        reads, writes = list(map(Keys.of, operands)), list(map(Keys.of, made))
+        reads, writes = list(map(keys_of, operands)), list(map(keys_of, made))
         if socket is not None:  # A send writes the socket's queue, and a receive reads it.
-            (reads if results else writes).append(Keys(id(socket._channel.queue)))
-        after = self._order.enter(len(self._records) + 1, reads, writes)
+            (reads if results else writes).append((id(socket._channel.queue), 0, 0))
         self._records.append(
             Record(
                 name=event.name,
                 kind=kind,
-                mesh=number,
+                mesh=self.meshes.index(like.mesh) + 1,
                 chips=tuple(like.mesh.ids_over(like.grid)),
-                operands=tuple(map(Shard.of, operands)),
-                results=tuple(map(Shard.of, results)),
+                operands=_shards(operands),
+                results=_shards(results),
                 flops=count,
                 fidelity=fidelity,
                 bytes_read=read,
@@ -150,9 +144,47 @@ class Reader:
                 bytes_on_links=on_links,
                 time_s=time_s,
                 bound=bound_by,
-                after=after,
+                after=self._waits(reads, writes),
             )
         )
+
+    def _waits(self, reads: list[Keys], writes: list[Keys]) -> tuple[int, ...]:
+        """Return the calls that a call waits for: they made what it reads or read what it writes.
+
+        Args:
+            reads: the tensors that it reads.
+            writes: the tensors that it makes or writes; one that is also read is overwritten.
+        """
+        number, calls = len(self._records) + 1, self._calls
+        waits, written = set(), {tensor for tensor, _, _ in writes}
+        for keys in reads:
+            waits.add(max(calls[key][0] for key in keys if key))
+            if keys[0] in written:
+                waits.update(calls[keys[0]])
+            else:
+                calls[keys[0]].append(number)
+        for tensor, memory, array in writes:
+            calls[tensor][:] = [number]
+            if memory:
+                calls[memory][:] = [number]
+            # A result may share an operand's array, which keeps the call that made it.
+            if array and not calls[array][0]:
+                calls[array][:] = [number]
+        return tuple(sorted(waits - {0}))
+
+
+# Ids by which a tensor is recognized in several events: its own, its memory's, its array's, 0 for
+# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
+# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
+Keys = tuple[int, int, int]
+
+
+def keys_of(tensor: Any) -> Keys:
+    """Return the keys of a described tensor."""
+    own, memory, array = (
+        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
+    )
+    return own, memory, array
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -179,57 +211,6 @@ def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
     whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
     rows_stay = tensor.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
     return old[-1] == new[-1] and rows_stay
-
-
-# ---------------------------------------------------------------- what a call waits for
-class Keys(NamedTuple):
-    """Ids by which a tensor is recognized in several events: its own, its memory's, its array's.
-
-    The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array of
-    one tensor into another. The weak references of a tape stay, so their ids do not come again.
-    """
-
-    tensor: int
-    memory: int = 0
-    array: int = 0
-
-    @classmethod
-    def of(cls, tensor: Any) -> Keys:
-        """Return the keys of a described tensor."""
-        references = (tensor.tensor, tensor.memory, tensor.array)
-        return cls(*(0 if each is None else id(each) for each in references))
-
-
-class Order:
-    """The calls that each call waits for: those that made what it reads or read what it writes."""
-
-    def __init__(self) -> None:
-        # Each key has the call that made the values (0 if before the tape), then its readers.
-        self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
-
-    def enter(self, number: int, reads: list[Keys], writes: list[Keys]) -> tuple[int, ...]:
-        """Return the numbers of the calls that a call waits for, in order.
-
-        Args:
-            reads: the tensors that it reads.
-            writes: the tensors that it makes or writes; one that is also read is overwritten.
-        """
-        waits, written = set(), {keys.tensor for keys in writes}
-        for keys in reads:
-            calls = self._calls[keys.tensor]
-            waits.add(max(self._calls[key][0] for key in keys if key))
-            if keys.tensor in written:
-                waits.update(calls)
-            else:
-                calls.append(number)
-        for keys in writes:
-            for key in (keys.tensor, keys.memory):
-                if key:
-                    self._calls[key][:] = [number]
-            # A result may share an operand's array, which keeps the call that made it.
-            if keys.array and not self._calls[keys.array][0]:
-                self._calls[keys.array][:] = [number]
-        return tuple(sorted(waits - {0}))
 
 
 # ---------------------------------------------------------------- in words

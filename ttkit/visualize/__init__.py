@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from ttkit import backend
-from ttkit.errors import fail
 from ttkit.visualize.cells import Grid
 from ttkit.visualize.charts import MemoryReport, memory
 from ttkit.visualize.mesh import draw_chips, draw_mesh, grid_of, system_grid
@@ -42,12 +41,6 @@ def _show(picture: Any, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _check(thing: Any, attribute: str, call: str, what: str) -> None:
-    if not hasattr(thing, attribute):
-        asked = f"{call}({type(thing).__name__})"
-        fail(asked, f"that is not {what}", f"{what}: {call}(...)", TypeError)
-
-
 def _table(make: Callable[..., Any], *args: Any) -> str:
     """Return a table's text; nothing where ttnn has no table, as for a mesh of three axes."""
     from ttkit.visualize.tables import as_text
@@ -64,7 +57,6 @@ def visualize_mesh_device(mesh_device: Any) -> None:
         return backend.load().visualize_mesh_device(mesh_device)
     from ttkit.visualize.tables import mesh_table
 
-    _check(mesh_device, "get_device_ids", "visualize_mesh_device", "an open mesh")
     return _show(draw_mesh(mesh_device), _table(mesh_table, mesh_device))
 
 
@@ -95,7 +87,6 @@ def visualize_tensor(tensor: Any) -> None:
         return backend.load().visualize_tensor(tensor)
     from ttkit.visualize.tables import tensor_table
 
-    _check(tensor, "tensor_topology", "visualize_tensor", "a ttnn tensor")
     return _show(draw_tensor(tensor), _table(tensor_table, tensor))
 
 
@@ -117,7 +108,7 @@ def visualize_descriptor(descriptor: Any) -> None:
           device 4  device 0  device 2  device 6
           device 5  device 1  device 3  device 7
     """
-    from ttkit.visualize.machines import described
+    from ttkit.visualize.mesh import described
 
     if isinstance(descriptor, (str, os.PathLike)):
         from ttkit.descriptors import read_descriptor
@@ -142,7 +133,7 @@ def visualize_ranks(cluster: Any) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.machines import draw_ranks
+    from ttkit.visualize.mesh import draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
@@ -151,16 +142,7 @@ def visualize_ranks(cluster: Any) -> None:
     _show(draw_ranks(cluster, current_system()))
 
 
-def visualize_matmul(
-    x: Any = None,
-    w: Any = None,
-    result: Any = None,
-    *,
-    cut: str = "columns",
-    chips: int | tuple[int, int] = 4,
-    shape: tuple[int, int, int] | None = None,
-    reduced: bool = False,
-) -> None:
+def visualize_matmul(x: Any = None, w: Any = None, result: Any = None, **described: Any) -> None:
     """Show which part of x @ w each chip holds and computes, and what must be added.
 
     Give two tensors of a mesh, or describe the cut. Partial sums are sheets that lie over one
@@ -170,10 +152,9 @@ def visualize_matmul(
         x: a tensor of a mesh.
         w: a tensor of the same mesh, a matrix.
         result: the tensor x @ w; on the simulator its values show whether partial sums were added.
-        cut: without tensors, "samples", "columns", "rows", "both" or "nothing".
-        chips: how many; for "both" also a mesh such as (2, 2), an axis for each cut.
-        shape: samples, inputs and outputs; by default about 8, 12 and 16.
-        reduced: show the partial sums after an all_reduce.
+        described: without tensors: `cut`, which is "samples", "columns", "rows", "both" or
+            "nothing"; `chips`, how many; `shape`, the samples, inputs and outputs, by default about
+            8, 12 and 16. And `reduced=True`: show the partial sums after an all_reduce.
 
     Raises:
         TTKitError: an unknown cut, sizes that do not divide, an all_reduce of unlike blocks.
@@ -187,7 +168,7 @@ def visualize_matmul(
     """
     from ttkit.visualize.matmul import draw_matmul
 
-    _show(draw_matmul(x, w, result, cut=cut, chips=chips, shape=shape, reduced=reduced))
+    _show(draw_matmul(x, w, result, **described))
 
 
 def visualize_memory(mesh: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.visualize.drawing import INK, Drawing, Point, Rectangle, width_of
+from ttkit.visualize.drawing import BOLD, INK, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -175,8 +175,8 @@ class Cells(Drawing):
         height = self.top - 1 + rows * (self.h + self.gap_y) - self.gap_y + edge
         super().__init__(width + 2, height + 2, grid.title)
         if frame:
-            self.box(1, 1, width, height, edge="var(--frame)", round=12)
-            self.words(12, 16, frame, size=12, colour="var(--soft)", anchor="start")
+            self.box((1, 1, width, height), rx=12, stroke="var(--frame)")
+            self.words(12, 16, frame, fill="var(--soft)", text_anchor="start")
         self._links(colour)
         for index, cell in enumerate(cells):
             if cell is not None:
@@ -246,26 +246,25 @@ class Cells(Drawing):
         beyond = min(OUTLINE, self.gap_x / 2 - 1)
         for card in self.grid.cards:
             (x1, y1), (x2, y2) = sorted(map(self.corner, card))
-            w, h = x2 - x1 + self.w + 2 * beyond, y2 - y1 + self.h + 2 * OUTLINE
-            look: dict[str, Any] = {"edge": "var(--frame)", "round": 10, "dash": "3 3"}
-            self.box(x1 - beyond, y1 - OUTLINE, w, h, **look)
+            area = x1 - beyond, y1 - OUTLINE, x2 - x1 + self.w + 2 * beyond
+            height = y2 - y1 + self.h + 2 * OUTLINE
+            self.box((*area, height), rx=10, stroke="var(--frame)", stroke_dasharray="3 3")
         links = self.grid.links or 0
         for pair in self.grid.pairs:
             straight = self.grid.straight(pair)
             own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
             for i in range(links):
                 course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
-                self.line(*course, colour=colour or own, width=width)
+                self.line(*course, stroke=colour or own, stroke_width=width)
 
     def _cell(self, cell: Cell, x: float, y: float) -> None:
         """Draw a cell with its words."""
-        dash = "4 3" if cell.dashed else ""
-        self.box(x, y, self.w, self.h, fill=cell.fill, dash=dash)
+        dash, bold = ("4 3", "") if cell.dashed else ("", BOLD)
+        self.box((x, y, self.w, self.h), fill=cell.fill, stroke_dasharray=dash)
         name, about = (INK, INK) if cell.fill.startswith("#") else ("var(--ink)", "var(--soft)")
-        middle = x + self.w / 2
-        self.words(middle, y + 15, cell.name or [], size=NAME, colour=name, bold=not cell.dashed)
-        lines = y + self.head + 9
-        self.words(middle, lines, cell.lines, size=SIZE, colour=about, step=STEP)
+        x += self.w / 2
+        self.words(x, y + 15, cell.name or [], NAME, fill=name, font_weight=bold)
+        self.words(x, y + self.head + 9, cell.lines, SIZE, STEP, fill=about)
 
     def _boxes(self) -> None:
         """Draw the boxes of all cells; those that glide on top, as parts of their own."""
@@ -276,7 +275,7 @@ class Cells(Drawing):
         ]
         moving = [(area, box) for area, box in found if box.sources]
         empty = [area for area, box in found if not box.fill or (box.sources and not box.added)]
-        self.blocks(empty, fill=EMPTY, edge="var(--frame)", width=0.8)
+        self.blocks(empty, fill=EMPTY, stroke="var(--frame)", stroke_width=0.8)
         self._filled([(area, box) for area, box in found if not box.sources or box.added])
         if moving:
             self.add("style", MOTION)
@@ -302,9 +301,9 @@ class Cells(Drawing):
             fills.setdefault(box.fill, []).append((*at, wide, high))
         for fill, areas in fills.items():
             self.blocks(areas, fill=fill)
-        self.blocks([area for area, _ in full], edge=INK, width=0.6)
+        self.blocks([area for area, _ in full], stroke=INK, stroke_width=0.6)
         rims = [(x - 1.5, y - 1.5, w + 3, h + 3) for (x, y, w, h), box in boxes if box.new]
-        self.blocks(rims, edge="var(--ink)", width=1.5)
+        self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
         self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")
         for area, box in boxes:
             if box.sheets:
@@ -314,17 +313,19 @@ class Cells(Drawing):
     def _write(self, area: Rectangle, box: Box) -> None:
         """Write the texts of a box where they fit; a slanted line marks one that is not full."""
         x, y, w, h = area
-        two = bool(box.about) and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
-        ink = INK if box.fill.startswith("#") else "var(--ink)"
-        for text in box.texts:
-            if width_of(text, SIZE) <= w and h >= SIZE:
-                base = y + h / 2 + (-2 if two else 4)
-                self.words(x + w / 2, base, text, size=SIZE, colour=ink, bold=two)
-                if two:
-                    self.words(x + w / 2, base + STEP, box.about, size=SIZE, colour=ink)
-                return
-        if box.texts and box.part != WHOLE:
-            self.line((x, y + h), (x + w, y), colour=INK, width=1)
+        text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
+        two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
+        look: dict[str, Any] = {
+            "size": SIZE,
+            "fill": INK if box.fill.startswith("#") else "var(--ink)",
+        }
+        if two:
+            self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
+            self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)
+        elif text:
+            self.words(x + w / 2, y + h / 2 + 4, text, **look)
+        elif box.texts and box.part != WHOLE:
+            self.line((x, y + h), (x + w, y), stroke=INK, stroke_width=1)
 
     def _sheets(self, area: Rectangle, sheets: Sequence[tuple[str, str]]) -> Rectangle:
         """Draw sheets that lie over one another in a box, the first on top; return where it is."""
@@ -333,8 +334,7 @@ class Cells(Drawing):
         w, h = w - step * (len(sheets) - 1), h - step * (len(sheets) - 1)
         for i, (name, fill) in reversed(list(enumerate(sheets))):
             left, top = x + i * step, y + i * step
-            self.box(left, top, w, h, fill=fill, edge=INK, round=0)
+            self.box((left, top, w, h), rx=0, fill=fill, stroke=INK)
             if step >= 12:
-                look: dict[str, Any] = {"size": SIZE, "colour": INK, "anchor": "end"}
-                self.words(left + w - 3, top + h - 3, name, **look)
+                self.words(left + w - 3, top + h - 3, name, SIZE, fill=INK, text_anchor="end")
         return x, y, w, h - SHEET

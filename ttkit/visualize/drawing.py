@@ -19,6 +19,14 @@ Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, widt
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
 # Faults have the colour BAD, the box under words about them ALARM, in both themes.
 BAD, ALARM = "#d64545", "#fbd0cc"
+BOLD = "600"
+# These attributes a shape has unless others are given.
+RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
+SHAPE: dict[str, Any] = {"fill": "none", "stroke": "none", "stroke_width": 1}
+LINE: dict[str, Any] = {"stroke": "var(--link)", "stroke_width": 1.6}
+TEXT: dict[str, Any] = {"fill": "var(--ink)", "text_anchor": "middle"}
+# A halo keeps a text apart from the lines below it.
+HALO: dict[str, Any] = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
 READABLE = 10  # A drawing shrinks until its smallest words are so many px high; then it scrolls.
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
@@ -103,36 +111,16 @@ class Drawing:
         inner = escape(text) + (f"<title>{escape(hover)}</title>" if hover else "")
         self._parts.append(f"<{tag}{written}>{inner}</{tag}>")
 
-    def box(
-        self,
-        x: float,
-        y: float,
-        w: float,
-        h: float,
-        *,
-        fill: str = "none",
-        edge: str = "var(--edge)",
-        round: float = 6,
-        dash: str = "",
-        hover: str = "",
-        **more: Any,
-    ) -> None:
-        """Draw a rectangle with rounded corners; `more` are further attributes, as of `add`."""
-        look: dict[str, Any] = {"fill": fill, "stroke": edge, "stroke_dasharray": dash, **more}
-        self.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=round, **look)
+    def box(self, area: Rectangle, hover: str = "", **look: Any) -> None:
+        """Draw a rectangle with round corners and an edge; `look` are attributes, as of `add`."""
+        x, y, width, height = area
+        self.add("rect", "", hover, x=x, y=y, width=width, height=height, **RECTANGLE | look)
 
-    def blocks(
-        self,
-        boxes: Iterable[Rectangle],
-        *,
-        fill: str = "none",
-        edge: str = "none",
-        width: float = 1,
-    ) -> None:
+    def blocks(self, boxes: Iterable[Rectangle], **look: Any) -> None:
         """Draw many rectangles of one look as one shape, which takes an eighth of the text."""
         path = "".join(f"M{x:g} {y:g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
         if path:
-            self.add("path", d=path, fill=fill, stroke=edge, stroke_width=width)
+            self.add("path", d=path, **SHAPE | look)
 
     def hatch(self, boxes: Iterable[Rectangle], gap: float = 6, colour: str = INK) -> None:
         """Draw slanted lines over boxes, so that they need no colour of their own.
@@ -151,45 +139,32 @@ class Drawing:
             look = {"stroke": colour, "pointer_events": "none"}
             self.add("path", d=path, fill="none", stroke_width=0.9, **look)
 
-    def line(
-        self,
-        start: Point,
-        end: Point,
-        lift: Point = (0, 0),
-        *,
-        colour: str = "var(--link)",
-        width: float = 1.6,
-        dash: str = "",
-        **more: Any,
-    ) -> None:
+    def line(self, start: Point, end: Point, lift: Point = (0, 0), **look: Any) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-        The arc rises by three quarters of `lift`; `more` are further attributes, as of `add`."""
+        The arc rises by three quarters of `lift`; `look` are attributes, as of `add`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
-        look = {"stroke": colour, "stroke_width": width, "stroke_dasharray": dash, **more}
         if any(lift):
             path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
-            self.add("path", d=path, fill="none", **look)
+            self.add("path", d=path, fill="none", **LINE | look)
         else:
-            self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
+            self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, **LINE | look)
 
     def arrow(
         self,
         start: Point,
         end: Point,
         lift: Point = (0, 0),
-        *,
-        colour: str = "var(--ink)",
+        colour: str = "var(--link)",
         width: float = 2,
     ) -> None:
         """Draw an arrow whose tip is at `end`, straight or along an arc as in `line`."""
-        head = 4 * width
         (x1, y1), (x2, y2) = start, end
         dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
-        length = math.hypot(dx, dy) or 1
-        ux, uy = dx / length * head, dy / length * head
+        head = 4 * width / (math.hypot(dx, dy) or 1)
+        ux, uy = dx * head, dy * head
         neck = (x2 - ux, y2 - uy)
-        self.line(start, neck, lift, colour=colour, width=width)
+        self.line(start, neck, lift, stroke=colour, stroke_width=width)
         corners = (end, (neck[0] - uy / 2, neck[1] + ux / 2), (neck[0] + uy / 2, neck[1] - ux / 2))
         self.add("polygon", points=" ".join(f"{x:.4g},{y:.4g}" for x, y in corners), fill=colour)
 
@@ -198,29 +173,22 @@ class Drawing:
         x: float,
         y: float,
         text: str | Sequence[str],
-        *,
         size: float = 12,
-        colour: str = "var(--ink)",
-        anchor: str = "middle",
-        bold: bool = False,
-        halo: bool = False,
         step: float = 13,
+        **look: Any,
     ) -> None:
         """Write a line of text with base line `y`, or several, each `step` below the one before.
 
-        A halo keeps the text apart from lines below it."""
+        `look` are attributes, as of `add`; by default the text is centred around `x`."""
         self.smallest = min(self.smallest, size)
-        look = {"fill": colour, "text_anchor": anchor, "font_weight": "600" * bold}
-        if halo:
-            look |= {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
         for i, line in enumerate([text] if isinstance(text, str) else text):
-            self.add("text", line, x=x, y=y + i * step, font_size=size, **look)
+            self.add("text", line, x=x, y=y + i * step, font_size=size, **TEXT | look)
 
-    def badge(self, x: float, y: float, text: str, hover: str = "", **look: Any) -> None:
+    def badge(self, x: float, y: float, text: str, **look: Any) -> None:
         """Write a few bold letters in a box around a point; `look` is that of the box."""
         wide = max(13, width_of(text, 11, bold=True) + 4)
-        self.box(x - wide / 2, y - 7, wide, 14, round=0, hover=hover, **look)
-        self.words(x, y + 4, text, size=11, colour=INK, bold=True)
+        self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)
+        self.words(x, y + 4, text, size=11, fill=INK, font_weight=BOLD)
 
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""

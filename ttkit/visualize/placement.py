@@ -166,14 +166,14 @@ def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Dra
     title = f"the shard of one chip: {rows} x {columns}"
     title += f" in {high // TILE} x {wide // TILE} tiles" if tiled else ""
     drawing = Drawing(w + 4, h + 4, title)
-    drawing.box(2, 2, w, h, fill="var(--empty)", edge="none", round=0)
-    drawing.box(2, 2, right, below, fill=tone(0), edge="none", round=0)
+    for area, fill in (((w, h), "var(--empty)"), ((right, below), tone(0))):
+        drawing.box((2, 2, *area), rx=0, fill=fill, stroke="none")
     padded = [(2 + right, 2, w - right, h), (2, 2 + below, right, h - below)]
     drawing.hatch(padded, colour="var(--soft)")
     tile = TILE * scale
     if tiled and tile >= FINEST:
         across, down = (range(n // TILE) for n in (wide, high))
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
-        drawing.blocks(tiles, edge="var(--soft)")
-    drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
+        drawing.blocks(tiles, stroke="var(--soft)")
+    drawing.blocks([(2, 2, w, h)], stroke="var(--ink)", stroke_width=1.5)
     return drawing

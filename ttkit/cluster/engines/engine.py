@@ -18,10 +18,11 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ttkit.cluster.engines.stacks import Frame, running_line
-from ttkit.cluster.supervisor import pid_file
+from ttkit.cluster.processes import pid_file
 from ttkit.errors import Plain
 from ttkit.files import write_whole
 
@@ -124,14 +125,6 @@ def _initialize_mpi(rank: int) -> Any:
     return MPI.COMM_WORLD
 
 
-def put_working_folder() -> None:
-    """Put the working folder where a notebook has it: before the installed packages."""
-    path = [folder for folder in sys.path if folder not in ("", os.getcwd())]
-    installed = [folder.endswith(("site-packages", "dist-packages")) for folder in path[1:]]
-    place = 1 + installed.index(True) if True in installed else len(path)
-    sys.path[:] = [*path[:place], "", *path[place:]]
-
-
 def main() -> None:
     """Run the engine of this MPI rank until it is stopped."""
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
@@ -145,19 +138,16 @@ def main() -> None:
     # the reports. So it happens at the start.
     world.allreduce(0)
     from ipyparallel.engine import app
+    from IPython.core.shellapp import InteractiveShellApp
 
     delattr(Plain, "_render_traceback_")  # The notebook searches all frames for the user's line.
     # No --mpi: it would take the rank from mpi4py and hide which variable sets it. No nanny, a
     # second process for each engine that reports its end: mpirun does, with the reason. The
     # supervisor, not a missed heartbeat, ends an engine whose controller is gone.
-    options = [
-        f"--profile-dir={folder}",
-        f"--IPEngine.id={rank}",
-        "--IPEngine.enable_nanny=False",
-        "--IPEngine.timeout=30",
-        "--IPEngine.max_heartbeat_misses=0",
-        "--log-level=ERROR",
-    ]
+    options = (
+        f"--profile-dir={folder} --IPEngine.id={rank} --IPEngine.enable_nanny=False "
+        "--IPEngine.timeout=30 --IPEngine.max_heartbeat_misses=0 --log-level=ERROR"
+    )
 
     class IPEngine(app.IPEngine):
         def to_work_dir(self) -> None:
@@ -165,17 +155,20 @@ def main() -> None:
 
         def init_engine(self) -> None:
             super().init_engine()  # It puts the folder first, too.
-            put_working_folder()
+            sys.path[:] = [folder for folder in sys.path if folder not in ("", os.getcwd())]
+            # A notebook has it before the installed packages.
+            as_notebook: Any = SimpleNamespace(ignore_cwd=False)
+            InteractiveShellApp.init_path(as_notebook)
 
         def redirect_output(self, iopub_socket: Any) -> None:
             super().redirect_output(iopub_socket)  # This is the last step of a start.
             shell = self.kernel.shell
             for formatter in (shell.InteractiveTB, shell.SyntaxTB):
                 formatter.structured_traceback = plain_traceback
-            arguments = (self.kernel,)
-            threading.Thread(target=keep_reporting, args=arguments, daemon=True).start()
+            reports = threading.Thread(target=keep_reporting, args=[self.kernel], daemon=True)
+            reports.start()
 
-    IPEngine.launch_instance(options)
+    IPEngine.launch_instance(options.split())
 
 
 def plain_traceback(kind: type, error: BaseException, *_: Any, **__: Any) -> list[str]:
@@ -183,32 +176,17 @@ def plain_traceback(kind: type, error: BaseException, *_: Any, **__: Any) -> lis
     return "".join(traceback.format_exception(error)).splitlines()
 
 
-def own_ports() -> list[int]:
-    """Return free ports for a controller, which binds them a little later.
-
-    Meanwhile no other controller may take them: each has its own, by its process id. Nor may a
-    connection: they lie below those that systems give to connections (on Linux from 32,768 on).
-    """
-    first, free = 16_000 + os.getpid() % 512 * PORTS, []
-    for port in range(first, first + PORTS):
-        with contextlib.suppress(OSError), socket.socket() as held:
-            held.bind(("", port))
-            free.append(port)
-    return free
-
-
 def controller() -> None:
     """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
     from ipyparallel.controller import app
 
-    ports = iter(own_ports())
+    # A controller binds its ports late. Meanwhile no other may take them: each has its own, by its
+    # process id. Nor may a connection: they lie below those that systems give to connections (on
+    # Linux from 32,768 on).
+    first = 16_000 + os.getpid() % 512 * PORTS
 
     class IPController(app.IPController):
         def to_work_dir(self) -> None:
             """Stay where we are: ipyparallel would put this folder first on sys.path."""
 
-        def next_port(self, pool_name: str = "common") -> int:
-            """Return a port that no other process takes before it is bound."""
-            return next(ports, 0) or super().next_port(pool_name)
-
-    IPController.launch_instance(sys.argv[1:])
+    IPController.launch_instance([*sys.argv[1:], f"--ports={first}-{first + PORTS - 1}"])

@@ -33,46 +33,18 @@ class Card:
 
     Args:
         state: "busy", "idle", or the cluster's, where it does not run.
-        cards: the numbers of the cards that it owns; "" for all.
-        chips: the device ids of these cards; () if this machine does not have them.
-        pid: its process id; None before it has started.
-        last_error: the last error that it raised.
-        prints: the last lines that it printed.
+        owns: its cards and chips, in words.
+        chips: the device ids of its cards; () if this machine does not have them, or for all.
+        facts: what else is known, in words.
         report: its last report.
     """
 
     rank: int
     state: str
-    cards: str = ""
+    owns: str = "all cards"
     chips: tuple[int, ...] = ()
-    pid: int | None = None
-    last_error: str = ""
-    prints: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     report: Report = field(default_factory=Report)
-
-    @property
-    def owns(self) -> str:
-        """Cards and chips, in words."""
-        if not self.cards:
-            return "all cards"
-        chips = f": chips {', '.join(map(str, self.chips))}" if self.chips else ""
-        return ("cards " if "," in self.cards else "card ") + self.cards + chips
-
-    def facts(self) -> list[str]:
-        """Return the known facts; only those that every run shares if outputs are compared."""
-        report, found = self.report, [self.owns]
-        if shows_progress():
-            for shape in report.meshes:
-                found.append(f"mesh {'x'.join(map(str, shape))}")
-            if self.pid and report.process_bytes:
-                memory = short(report.process_bytes, "B")
-                found.append(f"{report.host}, process {self.pid}, {memory}")
-        if self.state == "busy":
-            found += [report.doing, f"at {report.line}" if report.line else ""]
-        found.append(self.last_error)
-        if shows_progress():
-            found += [f"printed: {line}" for line in self.prints]
-        return [text for text in found if text]
 
 
 @dataclass(frozen=True)
@@ -80,9 +52,9 @@ class Status:
     """A cluster at one moment, as cards.
 
     Example:
-        >>> Status("Cluster(1): 1 rank, running", (Card(0, "busy", "0,1", (0, 4, 1, 5)),))
+        >>> Status("Cluster(1): 1 rank, running", (Card(0, "busy", "card 0: chips 0, 4"),))
         Cluster(1): 1 rank, running
-          rank 0: busy, cards 0,1: chips 0, 4, 1, 5
+          rank 0: busy, card 0: chips 0, 4
     """
 
     title: str
@@ -92,16 +64,14 @@ class Status:
     note: str = ""
 
     def __repr__(self) -> str:
-        lines = [f"  rank {c.rank}: {', '.join([c.state, *c.facts()])}" for c in self.cards]
+        lines = [f"  rank {c.rank}: {', '.join([c.state, c.owns, *c.facts])}" for c in self.cards]
         return "\n".join([self.title, *lines, self.failure]).rstrip()
 
     def _repr_html_(self) -> str:
         from ttkit.visualize.drawing import on_page
 
-        parts = [
-            f'<div class="ttkit-title">{escape(self.title)}</div>',
-            *map(self._card, self.cards),
-        ]
+        parts = [f'<div class="ttkit-title">{escape(self.title)}</div>']
+        parts += map(self._card, self.cards)
         if self.failure:
             failure = escape(self.failure).replace("\n", "<br>")
             parts.append(f'<div class="ttkit-alarm" role="alert">{failure}</div>')
@@ -121,35 +91,46 @@ class Status:
         if self.system and card.chips:
             title = f"rank {card.rank}: {card.owns}"
             parts.append(draw_share(self.system, card.chips, title, card.rank).svg())
-        parts += [f"<div>{escape(fact)}</div>" for fact in card.facts()]
+        parts += [f"<div>{escape(fact)}</div>" for fact in (card.owns, *card.facts)]
         name = f'role="group" aria-label="rank {card.rank}, {card.state}"'
         return f'<div {name} style="{look}">{"".join(parts)}</div>'
 
 
 def status_of(cluster: Cluster) -> Status:
     """Return the state of a cluster, running or not, at this moment; no rank is asked."""
-    busy, state, system, cards = cluster.busy(), cluster.state, current_machine(), []
+    state, system, busy = cluster.state, current_machine(), cluster.busy()
+    cards = []
     for binding in cluster.bindings.rank_bindings:
-        rank, own = binding.rank, cluster.bindings.visible_devices(binding)
-        answer = cluster.latest.get(rank)
-        # While a rank works, its prints are in the metadata of the answer that it still owes.
-        printed = str(answer.metadata["stdout"] or "") if answer and rank in busy else ""
-        running = state == "running"
-        cards.append(
-            Card(
-                rank,
-                "busy" if rank in busy else "idle" if running else state,
-                own,
-                owned(system, own),
-                cluster.pids.get(rank),
-                cluster.last_error[rank],
-                tuple(printed.splitlines()[-LAST_LINES:]),
-                cluster.report(rank) if running else Report(),
-            )
-        )
+        rank, numbers = binding.rank, cluster.bindings.visible_devices(binding)
+        own = "busy" if rank in busy else "idle" if state == "running" else state
+        report = cluster.report(rank) if state == "running" else Report()
+        chips = owned(system, numbers)
+        owns = f"card{'s' if ',' in numbers else ''} {numbers}" if numbers else "all cards"
+        owns += f": chips {', '.join(map(str, chips))}" if chips else ""
+        facts = tuple(filter(None, _facts(cluster, rank, own, report)))
+        cards.append(Card(rank, own, owns, chips, facts, report))
     title = f"{cluster.name}: {counted(len(cards), 'rank')}, {state}"
     note = NOTE if state == "running" else ""
     return Status(title, tuple(cards), cluster.why_failed, system, note)
+
+
+def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[str]:
+    """Yield what is known of a rank; only what every run shares where outputs are compared."""
+    if shows_progress():
+        for shape in report.meshes:
+            yield f"mesh {'x'.join(map(str, shape))}"
+        if report.process_bytes:
+            memory = short(report.process_bytes, "B")
+            yield f"{report.host}, process {cluster.pids.get(rank)}, {memory}"
+    if state == "busy":
+        yield report.doing
+        yield f"at {report.line}" if report.line else ""
+    yield cluster.last_error[rank]
+    answer = cluster.latest.get(rank)
+    if shows_progress() and state == "busy" and answer:
+        # While a rank works, its prints are in the metadata of the answer that it still owes.
+        for line in str(answer.metadata["stdout"] or "").splitlines()[-LAST_LINES:]:
+            yield f"printed: {line}"
 
 
 def owned(system: System, cards: str) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
-"""Waiting for ranks: every wait ends.
+"""What ranks answer: every wait ends, and what was printed is shown in rank order.
 
-With results, with an error that names the rank, or with the reason why the cluster has ended.
+A wait ends with results, with an error that names the rank, or with the reason why the cluster has
+ended. `%%px` in a notebook runs a cell on every rank.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +19,14 @@ from typing import Any
 import ipyparallel
 from ipyparallel.client.client import unpack_message
 from ipyparallel.error import RemoteError
+from IPython.core.display_functions import publish_display_data
+from IPython.core.getipython import get_ipython
+from IPython.core.magic import no_var_expand
 
 from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, first_report
 from ttkit.cluster.engines.page import progress
-from ttkit.cluster.engines.stacks import at_lines, raised_at
-from ttkit.errors import Interrupted, fail
+from ttkit.cluster.engines.stacks import raised_at
+from ttkit.errors import Interrupted, TTKitError, fail
 from ttkit.words import numbered
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
@@ -76,12 +81,11 @@ class Client(ipyparallel.Client):
         try:
             super()._handle_apply_reply(msg)
         except Exception as error:  # Unpickling an answer may raise anything.
-            future = self._futures.get(msg["parent_header"]["msg_id"])
-            if future is None or future.done():
-                raise
+            future = self._futures[msg["parent_header"]["msg_id"]]
             future.set_result(RemoteError(UNREADABLE, f"{type(error).__name__}: {error}", ""))
 
 
+# ---------------------------------------------------------------- ask and wait
 def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterable[int]) -> Answers:
     """Send each rank a task.
 
@@ -91,11 +95,11 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterabl
     Raises:
         TTKitError: an engine is gone, or what is to be sent cannot be pickled.
     """
-    reports = cluster.client.reports
-    for rank, report in list(reports.items()):
-        reports[rank] = replace(report, line=None, doing="")  # The line is of an earlier call.
+    client = cluster.client
+    for rank, report in list(client.reports.items()):
+        client.reports[rank] = replace(report, line=None, doing="")  # They are of an earlier call.
     try:
-        return {rank: send(cluster.view(rank)) for rank in ranks}
+        return {rank: send(client.direct_view(rank)) for rank in ranks}
     # These mean that an engine is no longer registered, or that the sockets are closed.
     except (IndexError, OSError) as error:
         _await_failure(cluster, asked)
@@ -123,75 +127,84 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
     return pids
 
 
-def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
-    """Return what the ranks answered, in rank order.
+def results(
+    cluster: Cluster, asked: str, send: Callable[[Any], Any], together: bool = False
+) -> list[Any]:
+    """Send every rank a task, show what they print, and return what they answer, in rank order.
+
+    Args:
+        together: show text once that all ranks printed alike.
 
     Raises:
         TTKitError: a rank raised, or the cluster failed.
         KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too. Ranks that
             train stop after their step, and answer; only a second interrupt raises.
     """
-    cluster.latest = answers
+    cluster.check(asked)
+    cluster.latest = answers = ask(cluster, asked, send, range(cluster.n))
     try:
         try:
             _wait(cluster, answers, asked)
         except KeyboardInterrupt:
-            if not stop_training(cluster):
+            if not _stop_training(cluster):
                 raise
             _wait(cluster, answers, asked)
+        _raise_errors(cluster, answers, asked)
+        return [answer.get() for answer in answers.values()]
     except KeyboardInterrupt:
         print(interrupt(cluster))
         raise Interrupted(f"{asked} was interrupted") from None
-    raised = {
-        rank: answer.exception()
-        for rank, answer in answers.items()
-        if answer.done() and answer.exception() is not None
-    }
-    waiting = [rank for rank, answer in answers.items() if not answer.done()]
-    if not raised and not waiting:
-        return [answer.get() for answer in answers.values()]
-    lines = defaultdict[str, list[int]](list)
-    for rank, error in raised.items():
-        cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
-        verb = "returned" if error.ename == UNREADABLE else "raised"
-        line = raised_at(error.traceback or "")
-        at = f"\n    at {line}" if line else ""
-        lines[f"of {cluster.n} {verb} {cluster.last_error[rank]}{at}"].append(rank)
-    limit = "" if raised else f" in {cluster.timeout_s:g} s"
-    for line, ranks in running_lines(cluster, waiting).items():
-        lines[f"did not finish{limit}\n    at {line}"] = ranks
-    rule = "\n  ".join(f"{numbered('rank', ranks)} {text}" for text, ranks in lines.items())
-    read = any(error.ename != UNREADABLE for error in raised.values())
-    cure = "fix that line" if read else SENDABLE
-    if waiting and raised:
-        cure += "; first cluster.interrupt(), because the others still wait"
-    elif waiting:
-        cure = "cluster.interrupt(), because they still wait"
-    fail(asked, rule, cure)
+    finally:
+        show_outputs(answers, cluster.state == "running", together)
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     """Wait until all have answered, or one has raised and the others wait for it, or time is up."""
     begin = time.monotonic()
-    limits = [] if cluster.timeout_s is None else [begin + cluster.timeout_s]
+    until = begin + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
     with progress(cluster, asked) as show:
-        while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
-            answers[waiting[0]].wait(0.05)
+        while waiting := [answer for answer in answers.values() if not answer.done()]:
+            waiting[0].wait(0.05)
             done = [answer for answer in answers.values() if answer.done()]
             if cluster.failure or any(map(_lost, done)):
                 _await_failure(cluster, asked)
-            if not raised and any(answer.exception() is not None for answer in done):
-                raised = True
-                limits.append(time.monotonic() + PATIENCE_S)
-            if limits and time.monotonic() > min(limits):
+            if not raised and any(answer.exception() for answer in done):
+                raised, until = True, min(until, time.monotonic() + PATIENCE_S)
+            if time.monotonic() > until:
                 return
             show(f"{len(done)} of {len(answers)} ranks are done")
     if any(map(_lost, answers.values())):
         _await_failure(cluster, asked)
 
 
-def running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
+def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
+    """Raise what the ranks raised, and where those are that have not answered."""
+    lines = defaultdict[str, list[int]](list)
+    waiting = [rank for rank, answer in answers.items() if not answer.done()]
+    cure = SENDABLE
+    for rank, answer in answers.items():
+        if rank in waiting or not (error := answer.exception()):
+            continue
+        cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
+        verb, line = "returned", raised_at(error.traceback or "")
+        if error.ename != UNREADABLE:
+            verb, cure = "raised", "fix that line"
+        at = f"\n    at {line}" if line else ""
+        lines[f"of {cluster.n} {verb} {cluster.last_error[rank]}{at}"].append(rank)
+    if not lines and not waiting:
+        return
+    limit = "" if lines else f" in {cluster.timeout_s:g} s"
+    if waiting:
+        first = f"{cure}; first " if lines else ""
+        cure = f"{first}cluster.interrupt(), because {'the others' if lines else 'they'} still wait"
+    for line, ranks in _running_lines(cluster, waiting).items():
+        lines[f"did not finish{limit}\n    at {line}"] = ranks
+    rule = "\n  ".join(f"{numbered('rank', ranks)} {text}" for text, ranks in lines.items())
+    fail(asked, rule, cure)
+
+
+def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     """Return where ranks are now: {"line 2: comm.Barrier()": [0, 1]}."""
     found = defaultdict[str, list[int]](list)
     for rank in ranks:
@@ -216,7 +229,8 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
     cluster.check(asked)
 
 
-def stop_training(cluster: Cluster) -> bool:
+# ---------------------------------------------------------------- interrupt
+def _stop_training(cluster: Cluster) -> bool:
     """Stop the training that runs on the ranks after its step; return whether there is one.
 
     One rank is interrupted: after each step the ranks tell each other (ttkit.train.parallel.ranks).
@@ -235,8 +249,11 @@ def interrupt(cluster: Cluster) -> str:
         return "no rank was busy"
     # A rank that has just begun may not have reported where it is.
     _wait_until(lambda: all(cluster.report(rank).line for rank in busy), 2 * REPORT_EVERY_S)
-    lines = at_lines(running_lines(cluster, busy), were=True)
     before = {rank: cluster.report(rank).line for rank in busy}
+    found = [
+        f"{numbered('rank', ranks)} {'were' if len(ranks) > 1 else 'was'} at {line}"
+        for line, ranks in _running_lines(cluster, busy).items()
+    ]
     for rank in busy:
         cluster.signal(rank, signal.SIGINT)
     _wait_until(lambda: not cluster.busy(), INTERRUPT_S)
@@ -245,13 +262,101 @@ def interrupt(cluster: Cluster) -> str:
     stuck = cluster.busy()
     if stuck or cluster.failure:
         cluster.renew()
-        lines.append(
+        found.append(
             f"{numbered('rank', stuck or busy)} waited inside MPI, where no interrupt arrives: "
             "the engines are stopped and their variables are gone; the next call starts new engines"
         )
     else:
-        lines.append(
+        found.append(
             "interrupted; after a collective, cluster.restart(): "
             "what some ranks have sent for it is still under way"
         )
-    return "\n".join(lines)
+    return "\n".join(found)
+
+
+# ---------------------------------------------------------------- what the ranks print
+def show_outputs(answers: Answers, complete: bool, together: bool = False) -> None:
+    """Show what each rank printed and displayed, in rank order.
+
+    Args:
+        complete: wait for output that has not arrived yet.
+        together: show text once that all ranks printed alike.
+    """
+    for rank, answer in answers.items():
+        if answer.done() and complete and not answer.wait_for_output(OUTPUT_S):
+            print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+    shown = {f"rank {rank}": answer for rank, answer in answers.items()}
+    texts = {(answer.stdout, answer.stderr) for answer in shown.values()}
+    displays = any(answer.outputs for answer in shown.values())
+    if together and len(shown) > 1 and len(texts) == 1 and not displays:
+        shown = {"all ranks": answers[0]}
+    for label, answer in shown.items():
+        value = [answer.execute_result] if answer.execute_result else []
+        _show(label, answer.stdout, sys.stdout)
+        _show(label, answer.stderr, sys.stderr)
+        for content in [*(answer.outputs or []), *value]:
+            data = content["data"]
+            if set(data) <= {"text/plain"}:
+                _show(label, data.get("text/plain"), sys.stdout)
+            else:  # The rank stands above a picture or a table.
+                print(f"[{label}]")
+                sys.stdout.flush()
+                publish_display_data(data=data, metadata=content.get("metadata") or {})
+
+
+def _show(label: str, text: str | None, stream: Any) -> None:
+    for line in (text or "").splitlines():
+        print(f"[{label}] {line}", file=stream)
+
+
+# ---------------------------------------------------------------- %%px
+LOCAL = "--local"
+_started: list[Cluster] = []  # The clusters of this notebook; the last one was started last.
+
+
+class CellError(TTKitError):
+    """What went wrong with a cell on the ranks.
+
+    Jupyter shows the message alone: the notebook's own line names only the cell.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"CellError: {self}"]
+
+
+def activate(cluster: Cluster) -> None:
+    """Make `%px` and `%%px` run on the cluster that was started last and is not stopped."""
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    for other in _started:
+        if other is not cluster and other.config == cluster.config and other.state != "stopped":
+            # The cell that starts this cluster was run again, so the user has lost the old one.
+            other.stop()
+            print(f"{other.name}, started before, is stopped: this one takes its place")
+    running = [each for each in _started if each is not cluster and each.state != "stopped"]
+    _started[:] = [*running, cluster]
+
+    def px(line: str, cell: str | None = None) -> None:
+        """Run a line or a cell on every rank; with --local in the notebook too, before them."""
+        if cell is not None and line.split() not in ([], [LOCAL]):
+            fail(f"%%px {line}", f"the only option is {LOCAL}", f"%%px, or %%px {LOCAL}")
+        if cell is not None and line:
+            shell.run_cell(cell)
+        last = [each for each in _started if each.state != "stopped"] or _started
+        run_cell(last[-1], line if cell is None else cell)
+
+    shell.register_magic_function(no_var_expand(px), "line_cell", "px")
+
+
+def run_cell(cluster: Cluster, cell: str) -> None:
+    """Run a cell on all ranks and show their output, rank by rank.
+
+    Raises:
+        CellError: a rank raised, or the cluster failed; what was printed until then is shown.
+    """
+    cluster.check("%%px")
+    try:
+        results(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False))
+    except TTKitError as error:
+        raise CellError(str(error)) from None

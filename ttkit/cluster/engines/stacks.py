@@ -10,11 +10,8 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
-
-from ttkit.words import numbered
 
 # This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
@@ -38,17 +35,16 @@ class Frame(NamedTuple):
 
 
 def raised_at(traceback: str) -> str:
-    """Return the user's innermost line in a traceback that an engine sent.
+    """Return the user's innermost line in a traceback that an engine sent; "" without one.
 
     Example:
         >>> raised_at('  File "/a.py", line 5, in <module>\\n    1 / x\\nZeroDivisionError: ...')
         'line 5: 1 / x'
     """
-    frames = [
-        Frame(file, int(number), function, text.strip())
-        for file, number, function, text in FRAME.findall(traceback)
-    ]
-    return users_line(reversed(frames))
+    for file, number, function, text in reversed(FRAME.findall(traceback)):
+        if not is_library(file):
+            return str(Frame(file, int(number), function, text.strip()))
+    return ""
 
 
 def running_line() -> Frame | None:
@@ -63,11 +59,6 @@ def running_line() -> Frame | None:
             text = linecache.getline(file, number).strip()
             return Frame(file, number, frame.f_code.co_name, text)
     return None
-
-
-def users_line(frames: Iterable[Frame]) -> str:
-    """Describe the first frame, innermost first, that is not a library's; "" where all are."""
-    return next((str(frame) for frame in frames if not is_library(frame.file)), "")
 
 
 @functools.cache
@@ -93,17 +84,3 @@ def is_library(file: str) -> bool:
     own = {os.path.realpath(folder) for folder in (str(Path(__file__).parents[2]), *standard)}
     path = Path(os.path.realpath(file))
     return not INSTALLED.isdisjoint(path.parts) or not own.isdisjoint(map(str, path.parents))
-
-
-def at_lines(lines: Mapping[str, list[int]], were: bool) -> list[str]:
-    """Describe which ranks are, or were, at which line.
-
-    Example:
-        >>> at_lines({"line 2: comm.Barrier()": [0, 1], "line 1: x = 0": [2]}, were=True)
-        ['ranks 0 and 1 were at line 2: comm.Barrier()', 'rank 2 was at line 1: x = 0']
-    """
-    found = []
-    for text, ranks in lines.items():
-        one, several = ("was", "were") if were else ("is", "are")
-        found.append(f"{numbered('rank', ranks)} {several if ranks[1:] else one} at {text}")
-    return found

@@ -9,24 +9,22 @@ import importlib.util
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ttkit.cluster.engines.engine import FOLDER
-from ttkit.cluster.files.bindings import Bindings, RankBinding
-from ttkit.cluster.files.config import find_config
-from ttkit.cluster.files.hosts import placement
-from ttkit.cluster.launch import ssh
+from ttkit.cluster.files import find_config
+from ttkit.cluster.files.bindings import Bindings, plain_ranks
 from ttkit.cluster.launch.command import (
     LOCAL_FOLDER,
     blas_threads,
+    find_mpirun,
     mpirun_command,
     mpirun_environment,
 )
 from ttkit.cluster.processes import Supervised, python_command
-from ttkit.descriptors import placed, read_descriptor
 from ttkit.errors import TTKitError, fail, is_strict
-from ttkit.hardware import SYSTEMS, current_machine, current_system
+from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.systems import narrow
 
 # An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
@@ -42,36 +40,21 @@ CONTROLLER_OPTIONS = (
 )
 
 
-def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
-    """Return the ranks of a configuration folder, or of a number of engines.
+def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, list[str]]:
+    """Return the ranks of a configuration folder or of a number of engines, and mpirun's words.
 
     Raises:
         TTKitError: the files are wrong, or the cards cannot be shared equally.
 
     Example:
-        >>> ranks = ranks_of("configs/t3000_2ranks").rank_bindings
-        >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks]
-        ['0,1', '2,3']
+        >>> bindings, words = ranks_of("configs/2loudboxes")
+        >>> words, len(bindings.rank_bindings)
+        (['--hostfile', 'configs/2loudboxes/hosts.txt'], 2)
     """
-    return equal_cards(config) if isinstance(config, int) else find_config(config).ranks()
-
-
-def hosts_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[str], list[str]]:
-    """Return the words that name the hosts for mpirun, and the host of each rank.
-
-    ([], ["", ...]) where all of them run on this host.
-
-    Example:
-        >>> hosts_of("configs/2loudboxes", 2)
-        (['--hostfile', 'configs/2loudboxes/hosts.txt'], ['metal-wh-01', 'metal-wh-04'])
-        >>> hosts_of("configs/t3000_2ranks", 2)
-        ([], ['', ''])
-    """
-    words = [] if isinstance(config, int) else find_config(config).mpi_words()
-    names = placement(ranks, words)
-    here = ssh.here(names)
-    names = ["" if here[name] else name for name in names]
-    return words if any(names) else [], names
+    if isinstance(config, int):
+        return equal_cards(config), []
+    files = find_config(config)
+    return files.ranks(), files.mpi_words()
 
 
 def equal_cards(number: int) -> Bindings:
@@ -93,56 +76,27 @@ def equal_cards(number: int) -> Bindings:
     cards, what = _cards()
     shared = _share(cards, number)
     if not shared:
-        rule = f"{what} has {len(cards)} cards, which {number} ranks cannot share equally"
-        if number > 0 and len(cards) % number == 0:
-            rule = f"{what} has {len(cards)} cards, and {len(cards) // number} of them in PCIe "
-            rule += "order are not always cabled into a mesh"
+        rule = f"{what} has {len(cards)} cards, which {number} ranks cannot share equally; a rank "
+        rule += "takes whole cards in PCIe order that are cabled into a mesh"
         could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if _share(cards, n)]
-        cure = f"{', '.join(could)}, or a folder with rank bindings"
-        fail(f"Cluster({number})", f"{rule}; a rank takes whole cards in PCIe order", cure)
-    ranks = []
-    for rank, own in enumerate(shared):
-        environment = {"TT_VISIBLE_DEVICES": ",".join(own)}
-        ranks.append(RankBinding(rank=rank, mesh_id=None, env_overrides=environment))
-    return Bindings(rank_bindings=tuple(ranks))
-
-
-def check_fit(bindings: Bindings) -> None:
-    """Check that each rank's mesh is in its descriptor and, simulated, fits on its cards.
-
-    A mesh that ranks share is the machine that the simulator plays, so it fits.
-
-    Raises:
-        TTKitError: it is not, or does not.
-    """
-    from ttkit.backend import is_simulated
-
-    for binding in bindings.rank_bindings:
-        path = bindings.descriptor_of(binding)
-        if path is None or binding.mesh_id is None:
-            continue
-        mesh = read_descriptor(path).mesh(binding.mesh_id)
-        if mesh.num_hosts > 1:
-            # This raises if the descriptor has no such host rank.
-            mesh.part_of(binding.mesh_host_rank or 0)
-        elif is_simulated():
-            visible, machine = bindings.visible_devices(binding), current_machine()
-            machine = narrow(machine, visible) if visible else machine
-            placed(machine, mesh)
+        fail(f"Cluster({number})", rule, f"{', '.join(could)}, or a folder with rank bindings")
+    return plain_ranks(number, shared)
 
 
 def _cards() -> tuple[list[str], str]:
     """Return the PCIe numbers of the usable cards, and the machine that has them."""
-    given = os.environ.get("TT_VISIBLE_DEVICES", "").split(",")
-    visible = [part.strip() for part in given if part.strip()]
-    cards = sorted(int(card.name) for card in Path("/dev/tenstorrent").glob("[0-9]*"))
-    if cards and os.environ.get("TTKIT_BACKEND", "") != "sim":
-        return visible or [str(card) for card in cards], "this machine"
+    from ttkit.backend import is_simulated
+
     system = current_system()
-    return visible or [str(card) for card in range(len(system.cards))], f"a {system.name}"
+    numbers, what = [str(card) for card in range(len(system.cards))], f"a {system.name}"
+    cards = [card.name for card in Path("/dev/tenstorrent").glob("[0-9]*")]
+    if cards and not is_simulated():
+        numbers, what = sorted(cards, key=int), "this machine"
+    given = os.environ.get("TT_VISIBLE_DEVICES", "").split(",")
+    return [part.strip() for part in given if part.strip()] or numbers, what
 
 
-def _share(cards: list[str], number: int) -> list[list[str]]:
+def _share(cards: list[str], number: int) -> list[str]:
     """Return the cards of each rank; [] where they cannot be shared equally."""
     if number < 1 or len(cards) % number:
         return []
@@ -153,40 +107,23 @@ def _share(cards: list[str], number: int) -> list[list[str]]:
             narrow(current_system(), ",".join(map(str, range(first, first + each))))
     except TTKitError:
         return []
-    return [cards[first : first + each] for first in firsts]
+    return [",".join(cards[first : first + each]) for first in firsts]
 
 
-def commands(
-    folder: Path,
-    environment: Mapping[str, str],
+def start(
+    asked: str,
+    processes: Supervised,
     bindings: Bindings,
     words: Sequence[str],
-    mpirun: str,
+    hosts: Sequence[str],
     address: str,
-) -> dict[str, list[str]]:
-    """Return the commands of the controller and of mpirun.
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the commands of the controller and of mpirun, and their environment.
 
     Args:
-        folder: the cluster's.
         words: mpirun's, for hosts; none where all ranks are here.
+        hosts: the host of each rank.
         address: of the controller.
-    """
-    controller = python_command("engines.engine", "controller")
-    controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    if not words:  # This host's name may not resolve.
-        controller.append(f"--IPController.location={address}")
-    engine = [*_for_ttnn(), *python_command("engines.engine")]
-    if words:  # mpirun's environment does not go to other hosts by itself.
-        carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
-        engine = ["env", *carried, *engine]
-    ranks = mpirun_command(bindings, engine, mpirun, words, bare=True)
-    return {"controller": controller, "mpirun": ranks}
-
-
-def environment(
-    asked: str, processes: Supervised, hosts: Sequence[str], words: Sequence[str]
-) -> dict[str, str]:
-    """Return the environment of the controller and of mpirun; the shell's own values win.
 
     Raises:
         TTKitError: a system that the engines cannot look up.
@@ -210,10 +147,22 @@ def environment(
         **blas_threads(max(Counter(hosts).values())),
         "TTKIT_SYSTEM": system.name,
     }
-    own = {FOLDER: f"{socket.gethostname()}:{folder}", "IPYTHONDIR": str(folder / "ipython")}
-    if is_strict():
-        own["TTKIT_STRICT"] = "1"
-    return mpirun_environment(words, way) | own
+    # The shell's values win over those, but not over these.
+    environment = mpirun_environment(words, way) | {
+        FOLDER: f"{socket.gethostname()}:{folder}",
+        "IPYTHONDIR": str(folder / "ipython"),
+        "TTKIT_STRICT": "1" if is_strict() else "",
+    }
+    controller = python_command("engines.engine", "controller")
+    controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
+    engine = [*_for_ttnn(), *python_command("engines.engine")]
+    if words:  # mpirun's environment does not go to other hosts by itself.
+        carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
+        engine = ["env", *carried, *engine]
+    else:  # This host's name may not resolve.
+        controller.append(f"--IPController.location={address}")
+    ranks = mpirun_command(bindings, engine, find_mpirun(), words, bare=True)
+    return {"controller": controller, "mpirun": ranks}, environment
 
 
 def _for_ttnn() -> list[str]:

@@ -1,1 +1,81 @@
-"""Files of a cluster: rank bindings, hosts and rankfiles, found, read and checked."""
+"""The files of a launch: which there are, and the ranks and hosts that they describe."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
+from ttkit.cluster.files.hosts import Host, hosts_of_rankfile, read_hosts, read_rankfile
+from ttkit.errors import fail
+
+BINDINGS = "rank_bindings.yaml"
+HOSTS = ("hosts.txt", "hosts.json")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The files of a launch, such as those of a configuration folder; None where one is not there.
+
+    Example:
+        >>> find_config("configs/3nodes").mpi_words()
+        ['--host', '10.85.100.220:1,10.85.100.221:1,10.85.100.222:1']
+    """
+
+    bindings: Path | None = None
+    hosts: Path | None = None
+    rankfile: Path | None = None
+
+    def ranks(self) -> Bindings:
+        """Return the ranks of the bindings; without them, a plain rank for each slot of a host."""
+        if self.bindings:
+            return read_bindings(self.bindings)
+        return plain_ranks(sum(host.slots for host in self.named_hosts()))
+
+    def named_hosts(self) -> tuple[Host, ...]:
+        """Return the hosts of the hosts file, else of the rankfile."""
+        if self.hosts:
+            return read_hosts(self.hosts)
+        return hosts_of_rankfile(read_rankfile(self.rankfile)) if self.rankfile else ()
+
+    def mpi_words(self) -> list[str]:
+        """Return the words that name the hosts for mpirun, and which rank runs where."""
+        words: list[str] = []
+        if self.hosts and self.hosts.suffix == ".json":
+            named = (f"{host.name}:{host.slots}" for host in read_hosts(self.hosts))
+            words = ["--host", ",".join(named)]
+        elif self.hosts:
+            words = ["--hostfile", os.path.relpath(self.hosts)]
+        return words + (["--rankfile", os.path.relpath(self.rankfile)] if self.rankfile else [])
+
+
+def find_config(folder: str | os.PathLike[str]) -> Config:
+    """Return the files of a configuration folder.
+
+    Raises:
+        TTKitError: no folder, or one with neither bindings nor hosts.
+
+    Example:
+        >>> config = find_config("configs/3nodes")
+        >>> config.bindings, config.hosts.name
+        (None, 'hosts.json')
+    """
+    path = Path(folder).expanduser()
+    asked = f"open the configuration {folder}"
+    if not path.is_dir():
+        fail(asked, "there is no such folder", "check the path")
+    config = files_in(path)
+    if not (config.bindings or config.hosts):
+        rule = f"it has neither {BINDINGS} nor hosts.txt or hosts.json"
+        fail(asked, rule, "add one; configs/README.md describes it")
+    return config
+
+
+def files_in(folder: Path) -> Config:
+    """Return which files of a launch a folder has."""
+
+    def first(*names: str) -> Path | None:
+        return next((folder / name for name in names if (folder / name).is_file()), None)
+
+    return Config(first(BINDINGS), first(*HOSTS), first("rankfile.txt", "rankfile"))

@@ -9,6 +9,7 @@ are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_ov
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,34 +24,29 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
 from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows so many characters of a value.
+# A message shows these lines for a key that is missing, or for a value of another form.
+EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.textproto"
 
 
 def _file(what: str) -> AfterValidator:
-    """Find the file that a value names; in Python code, where no document is given, keep it."""
+    """Find the file that a value names."""
 
     def found(path: Path, info: ValidationInfo) -> Path:
-        if not info.context:
-            return path
         try:
-            return find_file(path, what, info.context["document"].path.parent)
+            document: Document = info.context["document"]  # type: ignore[index]
+            return find_file(path, what, document.path.parent)
         except TTKitError as error:
-            rule, _, cure = str(error).partition("\n  try: ")
-            details = {"rule": rule.partition(": ")[2], "cure": cure}
+            details = {"rule": error.rule, "cure": error.cure}
             raise PydanticCustomError("file", "{rule}", details) from None
 
     return AfterValidator(found)
-
-
-def _nothing(path: Any) -> Any:
-    """tt-run takes an empty path of a rank for none."""
-    return path or None
 
 
 Environment = dict[StrictStr, StrictStr]
@@ -61,29 +57,25 @@ OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 class RankBinding(BaseModel):
     """One rank: an MPI process, the mesh it belongs to and its place among that mesh's hosts."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")  # The linter reports unknown keys.
     rank: int = Field(ge=0)
-    mesh_id: int | None = Field(ge=0)  # It is None only for plain MPI ranks, which have no mesh.
+    mesh_id: int = Field(ge=0)
     mesh_host_rank: int | None = Field(default=None, ge=0)
     env_overrides: Environment = Field(default_factory=dict)
-    mesh_graph_desc_path: Annotated[OwnDescriptor | None, BeforeValidator(_nothing)] = None
+    # tt-run takes an empty path of a rank for none.
+    mesh_graph_desc_path: Annotated[
+        OwnDescriptor | None, BeforeValidator(lambda path: path or None)
+    ] = None
     subcontext_id: int | None = Field(default=None, ge=0)
     subcontext_size: int | None = Field(default=None, ge=1)
 
-    @field_validator("mesh_id", mode="before")
-    @classmethod
-    def _given(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is None and info.context:
-            raise PydanticKnownError("int_type")
-        return value
 
-
-class Bindings(BaseModel):
+class TTRunConfig(BaseModel):
     """All ranks of a launch, in rank order, and what they share."""
 
-    model_config = ConfigDict(frozen=True)
-    rank_bindings: tuple[RankBinding, ...]
-    mesh_graph_desc_path: Descriptor | None = None
+    model_config = ConfigDict(frozen=True, extra="allow")
+    rank_bindings: list[RankBinding] = Field(min_length=1)
+    mesh_graph_desc_path: Descriptor
     global_env: Environment = Field(default_factory=dict)
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
@@ -97,56 +89,27 @@ class Bindings(BaseModel):
         given = {**self.global_env, **binding.env_overrides}
         return given.get("TT_VISIBLE_DEVICES", "")
 
-
-class TTRunConfig(Bindings):
-    """What tt-run demands of a file beyond what Python code may leave out."""
-
-    rank_bindings: list[RankBinding] = Field(min_length=1)  # type: ignore[assignment]
-    mesh_graph_desc_path: Descriptor  # type: ignore[assignment]
-
     @field_validator("rank_bindings")
     @classmethod
     def _numbered(cls, bindings: list[RankBinding], info: ValidationInfo) -> list[RankBinding]:
         """Check that the ranks are 0, 1, ... each once, and put them in order."""
         ranks = [binding.rank for binding in bindings]
+        cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
         for index, rank in enumerate(ranks):
-            if rank in ranks[:index]:
+            if (before := ranks.index(rank)) < index:
                 at = info.context["document"].at  # type: ignore[index]
-                first, second = (
-                    at("rank_bindings", each, "rank") for each in (ranks.index(rank), index)
-                )
-                rule = (
-                    f"Duplicate ranks found in bindings: rank {rank} on lines {first} and {second}"
-                )
-                cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
+                lines = [str(at("rank_bindings", each, "rank")) for each in (before, index)]
+                rule = f"Duplicate ranks found in bindings: rank {rank} on lines "
+                rule += " and ".join(lines)
                 details = {"rule": rule, "cure": cure, "where": (index, "rank")}
                 raise PydanticCustomError("ranks", "{rule}", details)
         if sorted(ranks) != list(range(len(ranks))):
             rule = f"Ranks must be contiguous from 0. Got: {sorted(ranks)}"
-            cure = f"number the {len(ranks)} ranks 0 to {len(ranks) - 1}"
             raise PydanticCustomError("ranks", "{rule}", {"rule": rule, "cure": cure})
         return sorted(bindings, key=lambda binding: binding.rank)
 
 
-# The keys are the first words of pydantic's error types, the values what to do about them.
-CURES = {
-    "int": "write a whole number, such as 0",
-    "greater": "count ranks and meshes from 0, sizes from 1",
-    "list": "start each rank's lines with '- rank: N'",
-    "too": "add one '- rank: 0' with its 'mesh_id:' for each rank",
-    "dict": "write one line 'NAME: \"value\"' for each entry, or leave the key out",
-    "path": "give the path of a .textproto",
-}
-MISSING = {
-    "rank_bindings": "add 'rank_bindings:' and below it one '- rank: 0' with its 'mesh_id:' for "
-    "each rank",
-    "mesh_graph_desc_path": "add a line 'mesh_graph_desc_path: PATH' that names the .textproto",
-    "RankBinding": "write 'rank: N' and 'mesh_id: M' below each other",
-    "TTRunConfig": "start with the line 'rank_bindings:'",
-}
-
-
-def check_bindings(document: Document) -> tuple[Bindings | None, list[Finding]]:
+def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding]]:
     """Return the bindings of a file, None where tt-run would refuse it, and why it would."""
     try:
         return TTRunConfig.model_validate(document.value, context={"document": document}), []
@@ -168,16 +131,18 @@ def _finding(document: Document, fault: Any) -> Finding:
         written = "" if value is None else int(value) if isinstance(value, bool) else value
         rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
-    elif kind in ("missing", "model_type"):
-        cure = MISSING.get(context.get("class_name", key), f"add '{key}: 0' to this rank's lines")
     else:
-        rule, cure = f"{rule}: {shown}", CURES.get(kind.partition("_")[0], "correct it")
+        rule = rule if kind == "missing" else f"{rule}: {shown}"
+        cure = f"write it as here:\n{EXAMPLE}"
     name = ".".join(map(str, where))
     return document.finding(where, f"{name}: {rule}" if name else rule, cure)
 
 
-def plain_ranks(number: int) -> Bindings:
-    """Return `number` ranks of plain MPI, with no mesh.
+Bindings = TTRunConfig  # Messages have tt-run's name for it.
+
+
+def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
+    """Return `number` ranks of plain MPI, with no mesh, and maybe with cards of their own.
 
     Example:
         >>> [binding.rank for binding in plain_ranks(3).rank_bindings]
@@ -185,8 +150,12 @@ def plain_ranks(number: int) -> Bindings:
     """
     if number < 1:
         fail(f"start {number} ranks", "there must be at least one", "-n 2")
-    ranks = (RankBinding(rank=rank, mesh_id=None) for rank in range(number))
-    return Bindings(rank_bindings=tuple(ranks))
+    ranks = []
+    for rank in range(number):
+        own = {"TT_VISIBLE_DEVICES": cards[rank]} if cards else {}
+        # Only a file must name meshes, so nothing is checked here.
+        ranks.append(RankBinding.model_construct(rank=rank, mesh_id=None, env_overrides=own))
+    return Bindings.model_construct(rank_bindings=ranks, mesh_graph_desc_path=None)
 
 
 def read_bindings(path: str | os.PathLike[str]) -> Bindings:

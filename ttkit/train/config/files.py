@@ -115,8 +115,7 @@ class _Reading:
             for key, value in shared_by_tp(model):
                 check_divisible(key, value, "the TP size", layout.tp, shape)
         except TTKitError as error:
-            rule, _, cure = str(error).partition("\n  try: ")
-            self.note(self.document, where, rule.partition(": ")[2], cure)
+            self.note(self.document, where, error.rule, error.cure)
         if device.enable_pp and not settings.multihost_config.enabled:
             rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
             cure = "multihost_config: with enabled: true"

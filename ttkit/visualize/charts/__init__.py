@@ -293,11 +293,6 @@ class MemoryReport(MemoryBars):
         super().__init__(f"DRAM in use on {mesh}", bars, total)
         self.total, self.used = total, used
 
-    @property
-    def free(self) -> dict[int, float]:
-        """What is left on each chip: {device: bytes}."""
-        return {device: self.total - nbytes for device, nbytes in self.used.items()}
-
 
 def memory(mesh: Any) -> MemoryReport:
     """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.

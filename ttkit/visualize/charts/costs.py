@@ -136,10 +136,10 @@ def link_chart(plan: Any) -> Stacks:
 class Ways(Stacks):
     """Bars of the times that the same bytes take on each way, on an axis by powers of ten."""
 
-    def slower(self, first: int = 0, last: int = -1) -> float:
-        """Return how many times longer one way takes than another."""
-        times = [time for (time,) in self.rows.values()]
-        return times[last] / times[first]
+    def slower(self) -> float:
+        """Return how many times longer the last way takes than the first."""
+        (first, *_, last) = (time for (time,) in self.rows.values())
+        return last / first
 
 
 def ways_out(

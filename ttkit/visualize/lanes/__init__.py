@@ -5,11 +5,27 @@ Pipeline schedules, timelines and messages between ranks are drawn with them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import shorten, wrap
 from typing import Any, NamedTuple
 
-from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, tone, width_of
+from ttkit.plans.messages import ANY
+from ttkit.visualize.cells import Cell, Cells, Grid
+from ttkit.visualize.drawing import (
+    ALARM,
+    BAD,
+    BOLD,
+    HALO,
+    INK,
+    Drawing,
+    Figure,
+    Rectangle,
+    ranges,
+    size_text,
+    tone,
+    width_of,
+)
 from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # Names take LEFT px, bars WIDTH px.
@@ -18,6 +34,8 @@ LATER = 30  # A bar that never starts has so many px.
 SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
 MANY = 600
+LEFT_WORDS: dict[str, Any] = {"size": SIZE, "text_anchor": "start"}
+SOFT: dict[str, Any] = {"size": SIZE, "fill": "var(--soft)"}
 
 
 class Look(NamedTuple):
@@ -52,11 +70,10 @@ class Bar(NamedTuple):
     drag: str = ""
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """A row of bars.
 
-    Args:
+    Attributes:
         name, about: words beside it.
         never: bars that never start, in order; they stand behind the axis.
     """
@@ -64,7 +81,7 @@ class Lane:
     name: str
     bars: Sequence[Bar]
     about: str = ""
-    never: Sequence[Bar] = field(default=())
+    never: Sequence[Bar] = ()
 
 
 class Arrow(NamedTuple):
@@ -77,19 +94,8 @@ class Arrow(NamedTuple):
     text: str = ""
 
 
-def draw_lanes(
-    lanes: Sequence[Lane],
-    looks: Mapping[str, Look],
-    end: float,
-    *,
-    title: str,
-    idle: str,
-    axis: str,
-    unit: str = "",
-    until: float = 0.0,
-    arrows: Sequence[Arrow] = (),
-) -> Drawing:
-    """Return the drawing of lanes, the first on top, on one axis that begins at 0.
+class Lanes(Drawing):
+    """The drawing of lanes, the first on top, on one axis that begins at 0.
 
     A bar whose text does not fit is hatched, so that no kind needs its colour.
 
@@ -104,127 +110,282 @@ def draw_lanes(
 
     Example:
         >>> lane = Lane("chip 0", [Bar(0, 2, "compute", "matmul")])
-        >>> page = draw_lanes([lane], {"compute": Look("compute", "#f0dc7d")}, 4, title="a run",
-        ...                   idle="idle", axis="time")
-        >>> ">matmul<" in page.svg()
+        >>> looks = {"compute": Look("compute", "#f0dc7d")}
+        >>> ">matmul<" in Lanes([lane], looks, 4, title="a run", idle="idle", axis="time").svg()
         True
     """
-    later = max((len(lane.never) for lane in lanes), default=0) * LATER
-    scale = (WIDTH - later) / (max(end, until) or 1)
-    empty = end * scale + later if end else WIDTH
-    bars = [bar for lane in lanes for bar in lane.bars]
-    used = {kind: look for kind, look in looks.items() if any(bar.kind == kind for bar in bars)}
-    many = len(bars) > MANY
-    hatched = {bar.kind for bar in bars if many or not _fits(bar, scale)}
-    drawing = Drawing(LEFT + WIDTH + 6, HEAD + LANE * len(lanes) + 36, title)
-    _legend(drawing, used, hatched, idle)
-    for row, lane in enumerate(lanes):
-        top = HEAD + row * LANE
-        drawing.words(0, top + 14, lane.name, size=SIZE, anchor="start", bold=True)
-        drawing.words(0, top + 29, lane.about, size=SIZE, anchor="start", colour="var(--soft)")
-        drawing.box(LEFT, top + 2, empty, BOX, fill="var(--empty)", edge="none", round=0)
-        areas = [
-            (LEFT + b.start * scale, top + 2, (b.end - b.start) * scale, BOX) for b in lane.bars
-        ]
-        if many:
-            _shapes(drawing, areas, lane.bars, used)
-            continue
-        for bar, area in zip(lane.bars, areas):
-            times = " to ".join(_time(time, unit) for time in (bar.start, bar.end))
-            hover = f"{bar.text}: {times}" if bar.text else ""
-            fill = bar.fill or used[bar.kind].fill
-            _box(drawing, area, bar, hover=hover, fill=fill, edge=INK)
-            if not _fits(bar, scale):
-                drawing.hatch([area], used[bar.kind].gap)
-        for bar, area in zip(lane.bars, areas):  # A bar may lie over another, never over a text.
-            if _fits(bar, scale):
-                _text(drawing, area, bar.text, INK)
-        for i, bar in enumerate(lane.never):
-            place = LEFT + WIDTH - later + LATER * i + 1.0, top + 2.0, LATER - 2.0, float(BOX)
-            edge = "var(--edge)" if i else BAD
-            _box(drawing, place, bar, fill="var(--page)", edge=edge, dash="4 3")
-            _text(drawing, place, bar.text, "var(--ink)")
-    for arrow in arrows:
-        _arrow(drawing, arrow, scale)
-    _axis(drawing, HEAD + LANE * len(lanes), scale, max(end, until), axis, unit)
-    return drawing
 
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        looks: Mapping[str, Look],
+        end: float,
+        *,
+        title: str,
+        idle: str,
+        axis: str,
+        unit: str = "",
+        until: float = 0.0,
+        arrows: Sequence[Arrow] = (),
+    ):
+        bottom = HEAD + LANE * len(lanes)
+        super().__init__(LEFT + WIDTH + 6, bottom + 36, title)
+        later = max((len(lane.never) for lane in lanes), default=0) * LATER
+        self.unit, self.end = unit, max(end, until)
+        self.scale = (WIDTH - later) / (self.end or 1)
+        empty = end * self.scale + later if end else WIDTH
+        bars = [bar for lane in lanes for bar in lane.bars]
+        kinds = {bar.kind for bar in bars}
+        self.looks = {kind: look for kind, look in looks.items() if kind in kinds}
+        self.many = len(bars) > MANY
+        self._legend({bar.kind for bar in bars if self.many or not self._fits(bar)}, idle)
+        for row, lane in enumerate(lanes):
+            top = HEAD + row * LANE
+            self.words(0, top + 14, lane.name, **LEFT_WORDS, font_weight=BOLD)
+            self.words(0, top + 29, lane.about, **LEFT_WORDS, fill="var(--soft)")
+            self.box((LEFT, top + 2, empty, BOX), rx=0, fill="var(--empty)", stroke="none")
+            self._bars(lane.bars, top + 2)
+            for i, bar in enumerate(lane.never):
+                area = LEFT + WIDTH - later + LATER * i + 1, top + 2, LATER - 2, BOX
+                look = {"fill": "var(--page)", "stroke": "var(--edge)" if i else BAD}
+                self._bar(area, bar, **look, stroke_dasharray="4 3")
+                self._text(area, bar.text, "var(--ink)")
+        for arrow in arrows:
+            self._arrow(arrow)
+        self._axis(bottom, axis)
 
-def _arrow(drawing: Drawing, arrow: Arrow, scale: float) -> None:
-    """Draw an arrow with a dot at its start, where its text stands, too."""
-    (x1, y1), (x2, y2) = (
-        (LEFT + time * scale, HEAD + lane * LANE + 2 + BOX / 2)
-        for lane, time in ((arrow.lane, arrow.start), (arrow.to, arrow.end))
-    )
-    drawing.arrow((x1 + 4, y1), (x2 - 2, y2), colour="var(--link)")
-    drawing.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
-    # The text of a long arrow stands near its start, away from the texts of short arrows.
-    part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
-    x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
-    drawing.words(x + 6, y + 3, arrow.text, size=SIZE, halo=True, anchor="start")
-
-
-def _fits(bar: Bar, scale: float) -> bool:
-    return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= (bar.end - bar.start) * scale
-
-
-def _box(drawing: Drawing, area: Rectangle, bar: Bar, **look: Any) -> None:
-    if bar.drag:
-        label = f"{bar.text}: left and right arrow keys move it"
-        look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
-        look |= {"tabindex": "0", "role": "button", "aria_label": label}
-    drawing.box(*area, round=0, stroke_width=0.7, **look)
-
-
-def _text(drawing: Drawing, area: Rectangle, text: str, colour: str) -> None:
-    x, y, w, h = area
-    drawing.words(x + w / 2, y + h / 2 + 4.5, text, size=SIZE, colour=colour)
-
-
-def _shapes(
-    drawing: Drawing, areas: Sequence[Rectangle], bars: Sequence[Bar], looks: Mapping[str, Look]
-) -> None:
-    """Draw very many bars as one shape for each look; slivers that touch become one."""
-    groups: dict[tuple[str, str], list[Rectangle]] = {}
-    for bar, (x, y, w, h) in zip(bars, areas):
-        same = groups.setdefault((bar.kind, bar.fill or looks[bar.kind].fill), [])
-        if same and w < 1 and x - sum(same[-1][::2]) < 0.5:
-            start = same.pop()[0]
-            x, w = start, x + w - start
-        same.append((x, y, w, h))
-    for (kind, fill), joined in groups.items():
-        drawing.blocks(joined, fill=fill, edge=INK, width=0.4)
-        drawing.hatch(joined, looks[kind].gap)
-
-
-def _legend(drawing: Drawing, looks: Mapping[str, Look], hatched: set[str], idle: str) -> None:
-    x = float(LEFT)
-    shown = {**looks, "": Look(idle, "var(--empty)")} if idle else looks
-    for kind, look in shown.items():
-        area = (x, 2.0, 20.0, 16.0)
-        drawing.box(*area, fill=look.fill, edge=INK if kind else "var(--edge)", round=0)
-        if kind in hatched:
-            drawing.hatch([area], look.gap)
-        elif len(kind) == 1:
-            drawing.words(x + 10, 15, kind, size=SIZE, colour=INK)
-        drawing.words(x + 26, 15, look.name, size=SIZE, anchor="start")
-        x += 44 + width_of(look.name, SIZE)
-
-
-def _axis(drawing: Drawing, top: float, scale: float, end: float, words: str, unit: str) -> None:
-    ten = 10 ** math.floor(math.log10(end / 4)) if end else 1
-    step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= end)
-    if not unit:
-        step = max(step, 1)
-    for i in range(int(end / step * (1 + 1e-9)) + 1):
-        time, x = i * step, LEFT + i * step * scale
-        drawing.line((x, top - 4), (x, top), colour="var(--edge)", width=1)
-        anchor = "end" if x > LEFT + WIDTH - 15 else "middle"
-        drawing.words(
-            x, top + 14, _time(time, unit), size=SIZE, anchor=anchor, colour="var(--soft)"
+    def _arrow(self, arrow: Arrow) -> None:
+        """Draw an arrow with a dot at its start, where its text stands, too."""
+        (x1, y1), (x2, y2) = (
+            (LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2)
+            for lane, time in ((arrow.lane, arrow.start), (arrow.to, arrow.end))
         )
-    drawing.words(LEFT, top + 30, words, size=SIZE, anchor="start", colour="var(--soft)")
+        self.arrow((x1 + 4, y1), (x2 - 2, y2))
+        self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
+        # The text of a long arrow stands near its start, away from the texts of short arrows.
+        part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
+        x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
+        self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
+
+    def _fits(self, bar: Bar) -> bool:
+        wide = (bar.end - bar.start) * self.scale
+        return bool(bar.text) and 0.92 * width_of(bar.text, SIZE) <= wide
+
+    def _bars(self, bars: Sequence[Bar], top: float) -> None:
+        """Draw the bars of a lane."""
+        at = ((LEFT + b.start * self.scale, (b.end - b.start) * self.scale) for b in bars)
+        areas = [(x, top, wide, BOX) for x, wide in at]
+        if self.many:
+            self._shapes(bars, areas)
+            return
+        for bar, area in zip(bars, areas):
+            times = " to ".join(self._time(time) for time in (bar.start, bar.end))
+            hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
+            self._bar(area, bar, hover=hover, fill=bar.fill or look.fill, stroke=INK)
+            if not self._fits(bar):
+                self.hatch([area], look.gap)
+        for bar, area in zip(bars, areas):  # A bar may lie over another, never over a text.
+            if self._fits(bar):
+                self._text(area, bar.text, INK)
+
+    def _bar(self, area: Rectangle, bar: Bar, **look: Any) -> None:
+        look["stroke_width"] = 0.7
+        if bar.drag:
+            label = f"{bar.text}: left and right arrow keys move it"
+            look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}
+            look |= {"tabindex": "0", "role": "button", "aria_label": label}
+        self.box(area, rx=0, **look)
+
+    def _text(self, area: Rectangle, text: str, colour: str) -> None:
+        x, y, w, h = area
+        self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour)
+
+    def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:
+        """Draw very many bars as one shape for each look; slivers that touch become one."""
+        groups: dict[tuple[str, str], list[Rectangle]] = {}
+        for bar, (x, y, w, h) in zip(bars, areas):
+            same = groups.setdefault((bar.kind, bar.fill or self.looks[bar.kind].fill), [])
+            if same and w < 1 and x - sum(same[-1][::2]) < 0.5:
+                start = same.pop()[0]
+                x, w = start, x + w - start
+            same.append((x, y, w, h))
+        for (kind, fill), joined in groups.items():
+            self.blocks(joined, fill=fill, stroke=INK, stroke_width=0.4)
+            self.hatch(joined, self.looks[kind].gap)
+
+    def _legend(self, hatched: set[str], idle: str) -> None:
+        x = float(LEFT)
+        for kind, look in {**self.looks, "": Look(idle, "var(--empty)")}.items():
+            if not look.name:
+                continue
+            area = x, 2, 20, 16
+            self.box(area, rx=0, fill=look.fill, stroke=INK if kind else "var(--edge)")
+            if kind in hatched:
+                self.hatch([area], look.gap)
+            elif len(kind) == 1:
+                self.words(x + 10, 15, kind, SIZE, fill=INK)
+            self.words(x + 26, 15, look.name, **LEFT_WORDS)
+            x += 44 + width_of(look.name, SIZE)
+
+    def _axis(self, top: float, words: str) -> None:
+        ten = 10 ** math.floor(math.log10(self.end / 4)) if self.end else 1
+        step = next(n * ten for n in (1, 2, 5, 10) if n * ten * 6 >= self.end)
+        step = step if self.unit else max(step, 1)
+        for i in range(int(self.end / step * (1 + 1e-9)) + 1):
+            x = LEFT + i * step * self.scale
+            self.line((x, top - 4), (x, top), stroke="var(--edge)", stroke_width=1)
+            anchor = "end" if x > LEFT + WIDTH - 15 else "middle"
+            self.words(x, top + 14, self._time(i * step), **SOFT, text_anchor=anchor)
+        self.words(LEFT, top + 30, words, **SOFT, text_anchor="start")
+
+    def _time(self, time: float) -> str:
+        return short(time, self.unit) if self.unit else f"{time:g}"
 
 
-def _time(time: float, unit: str) -> str:
-    return short(time, unit) if unit else f"{time:g}"
+# ---------------------------------------------------------------- what ran when on which chips
+COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
+KINDS = {
+    COMPUTE: Look(COMPUTE, tone(1)),
+    COMMUNICATION: Look("communication, hidden", tone(3), 12),
+    EXPOSED: Look("communication, exposed", ALARM, 6),
+}
+COLUMN = 18  # A line of a lane's name has at most so many letters.
+Span = tuple[float, float]  # A span is (start, end) in seconds.
+
+
+class ChipLane(NamedTuple):
+    """Chips that do the same at the same time: bars of compute and communication, in seconds."""
+
+    chips: tuple[int, ...]
+    bars: tuple[Bar, ...]
+
+    @property
+    def label(self) -> str:
+        """The chips by number.
+
+        Example:
+            >>> ChipLane((0, 1, 2, 3, 6), ()).label
+            'chips 0-3, 6 alike'
+        """
+        named = shorten(ranges(self.chips), 50, placeholder=" …")
+        return f"chip {named}" if len(self.chips) == 1 else f"chips {named} alike"
+
+    def spans(self, kind: str) -> list[Span]:
+        """Return (start, end) of each bar of one kind."""
+        return [(bar.start, bar.end) for bar in self.bars if bar.kind == kind]
+
+    @property
+    def exposed(self) -> list[Span]:
+        """When the chips communicate and compute nothing meanwhile: (start, end) in seconds."""
+        busy, found, first = sorted(self.spans(COMPUTE)), [], 0
+        for at, stop in sorted(self.spans(COMMUNICATION)):
+            while first < len(busy) and busy[first][1] <= at:
+                first += 1
+            for start, end in busy[first:]:
+                if start >= stop:
+                    break
+                if start > at:
+                    found.append((at, start))
+                at = max(at, end)
+            if at < stop:
+                found.append((at, stop))
+        return found
+
+
+def total(spans: Sequence[Span]) -> float:
+    """Return the seconds of spans."""
+    return sum(end - start for start, end in spans)
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """What ran when on which chips, as a picture in a notebook.
+
+    Args:
+        beside: chips compute and communicate at the same time: two rows in a lane.
+        until: where the axis ends, if not at the last bar's end.
+    """
+
+    title: str
+    lanes: tuple[ChipLane, ...]
+    beside: bool = False
+    until: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        """Seconds at the last bar's end."""
+        return max((bar.end for lane in self.lanes for bar in lane.bars), default=0.0)
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for lane in self.lanes:
+            kinds = (lane.spans(COMPUTE), lane.spans(COMMUNICATION), lane.exposed)
+            compute, sent, exposed = (short(total(spans), "s") for spans in kinds)
+            spent = f"{compute} of compute, {sent} of communication ({exposed} exposed)"
+            lines.append(f"  {lane.label}: {spent}, modelled")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if not self.end_s:
+            return Figure(self.title, [], ["Nothing that takes modelled time."])._repr_html_()
+        rows = []
+        for lane in self.lanes:
+            name, about = [*wrap(lane.label, COLUMN, max_lines=2, placeholder=" …"), ""][:2]
+            drawn = [*lane.bars, *(Bar(*span, EXPOSED) for span in lane.exposed)]
+            if self.beside:
+                name = shorten(lane.label, COLUMN, placeholder=" …")
+                rows.append(Lane(name, [bar for bar in drawn if bar.kind == COMPUTE], COMPUTE))
+                drawn = [bar for bar in drawn if bar.kind != COMPUTE]
+                name, about = "", COMMUNICATION
+            rows.append(Lane(name, drawn, about))
+        drawing = Lanes(rows, KINDS, self.end_s, title=repr(self), idle="idle",
+                        axis="modelled time", unit="s", until=self.until)  # fmt: skip
+        return Figure(self.title, [drawing])._repr_html_()
+
+
+# ---------------------------------------------------------------- messages between ranks
+LABELLED = 6  # With more steps, there is no room for the bytes.
+
+
+def draw_exchange(run: Any) -> Iterator[Figure]:
+    """Draw when each message is sent and arrives; below it, who waits for whom."""
+    end = run.steps + (1 if run.waits else 0)
+    lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
+    for wait in run.waits:
+        peer = "any rank" if wait.peer == ANY else f"rank {wait.peer}"
+        bars = [Bar(wait.since, end, "waits")]
+        lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
+    arrows = []
+    # The longest come first: short arrows and their words lie above them.
+    for message in sorted(run.messages, key=lambda m: -abs(m.receiver - m.sender)):
+        text = (message.text or size_text(message.nbytes)) if run.steps <= LABELLED else ""
+        at = (message.sender, message.sent, message.receiver, message.step)
+        arrows.append(Arrow(*at, text))
+    notes = []
+    if sizes := sorted({message.nbytes for message in run.messages}):
+        each = size_text(sizes[0]) if len(sizes) == 1 else f"up to {size_text(sizes[-1])}"
+        notes = [f"Each arrow is a message of {each}, with a dot where it is sent."]
+    looks = {"waits": Look("waits forever", ALARM, 6)}
+    drawing = Lanes(lanes, looks, end, title=repr(run), idle="",
+                    axis="steps; a step is not a time", arrows=arrows)  # fmt: skip
+    yield Figure(run.title, [drawing], notes, text=repr(run))
+    if run.waits:
+        yield _waits(run)
+
+
+def _waits(run: Any) -> Figure:
+    """Draw an arrow from each rank that waits to the rank that it waits for."""
+    ring = ": the arrows form a cycle, so nobody can go on" if run.cycle else ""
+    title, ranks = f"Who waits for whom{ring}", tuple(range(run.ranks))
+    cells = [Cell(f"rank {rank}", ["is done"]) for rank in ranks]
+    for wait in run.waits:
+        cells[wait.rank] = Cell(f"rank {wait.rank}", [f"in {wait.call}"], ALARM, dashed=True)
+    # More than three ranks are drawn as a ring: half of them on the way back.
+    fold = (run.ranks + 1) // 2 if run.ranks > 3 else 0
+    pairs = [(wait.rank, wait.peer) for wait in run.waits if wait.peer in ranks]
+    among = tuple((min(pair), max(pair)) for pair in pairs)
+    drawing = Cells(Grid(title, (1, run.ranks), ranks, among, 0, fold=fold), cells, frame="",
+                    gap=(40, 36))  # fmt: skip
+    for pair in pairs:
+        drawing.arrow(*drawing.course(*pair), colour=BAD)
+    return Figure(title, [drawing], run.waiting)

@@ -13,7 +13,7 @@ from ttkit.errors import TTKitError
 from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.schedule import KINDS, Slot, timetable
 from ttkit.visualize.drawing import Figure, tone
-from ttkit.visualize.lanes import Bar, Lane, Look, draw_lanes
+from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
 # Each kind has a colour, and the gap between the lines of its hatching.
 FILLS = {"F": (tone(1), 0), "B": (tone(2), 6), "I": (tone(5), 12), "W": (tone(3), 3)}
@@ -113,25 +113,21 @@ class SchedulePicture:
         Args:
             touchable: each action can be dragged; its name there is its stage and what it is.
         """
-        lanes = []
+        chunks, lanes = self.schedule.chunks, []
+
+        def bar(stage: int, action: Action, start: float = 0, end: float = 0) -> Bar:
+            fill = shade(action.kind, action.chunk, chunks)
+            drag = f"{stage} {action}" if touchable else ""
+            return Bar(start, end, action.kind, str(action), fill, drag)
+
         for number, (name, slots, about) in enumerate(self.rows):
             stage = number // 2 if self.measured else number
-            bars = []
-            for action, start, end in slots:
-                fill = shade(action.kind, action.chunk, self.schedule.chunks)
-                bars.append(Bar(start, end, action.kind, str(action), fill))
             late = () if name == "measured" else self.schedule.actions[stage][len(slots) :]
-            never = [Bar(0, 0, action.kind, str(action)) for action in late]
-            if touchable:
-                bars, never = (
-                    [bar._replace(drag=f"{stage} {bar.text}") for bar in row]
-                    for row in (bars, never)
-                )
-            lanes.append(Lane(name, bars, about, never))
+            never = [bar(stage, action) for action in late]
+            lanes.append(Lane(name, [bar(stage, *slot) for slot in slots], about, never))
         axis = "time" if self.unit else "time; a forward of a stage takes 1"
-        drawing = draw_lanes(lanes, LOOKS, self.end_s, title=repr(self),
-                             idle="bubble: waits", axis=axis,
-                             unit=self.unit, until=self.until)  # fmt: skip
+        drawing = Lanes(lanes, LOOKS, self.end_s, title=repr(self), idle="bubble: waits",
+                        axis=axis, unit=self.unit, until=self.until)  # fmt: skip
         return Figure(self.title, [drawing], text=repr(self), alarm=self.problem)
 
     def _repr_html_(self) -> str:
@@ -194,13 +190,13 @@ def _ran(schedule: Schedule, measured: Measured) -> Timetable:
 
 def _medians(ran: Timetable) -> tuple[list[float], list[float], list[float]]:
     """Return the medians of a run, one a stage: forwards, whole backwards, weight gradients."""
-    found: tuple[list[float], list[float], list[float]] = ([], [], [])
-    for row in ran.slots:
-        took: dict[str, float] = {}
-        for kind in KINDS:
-            times = [slot.end_s - slot.start_s for slot in row if slot.action.kind == kind]
-            took[kind] = float(np.median(times)) * ran.schedule.chunks if times else 0.0
-        backward = took["I"] + took["W"] if took["I"] else took["B"]
-        for times, time in zip(found, (took["F"], backward, took["W"])):
-            times.append(time)
-    return found
+
+    def of(row: tuple[Slot, ...], kind: str) -> float:
+        times = [slot.end_s - slot.start_s for slot in row if slot.action.kind == kind]
+        return float(np.median(times)) * ran.schedule.chunks if times else 0.0
+
+    forward, backward, input_only, weight = (
+        [of(row, kind) for row in ran.slots] for kind in "FBIW"
+    )
+    whole = [i + w if i else b for b, i, w in zip(backward, input_only, weight)]
+    return forward, whole, weight

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ttkit.plans import Plan
-from ttkit.visualize.drawing import size_text
+from ttkit.visualize.drawing import on_page, size_text
 from ttkit.visualize.plan import step_figure, step_pictures
+from ttkit.words import in_notebook
 
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
 # ipywidgets would cut both. A list stands beside its question, not at the far end of the row.
@@ -135,33 +136,53 @@ def live(widget: Any, words: str, still: Any) -> None:
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)
 
 
+def moving(draw: Callable[[dict[str, Any]], str], controls: dict[str, Any]) -> Any:
+    """Return controls (widgets) in a row, below them the page that `draw` makes of their values."""
+    import ipywidgets as widgets
+
+    page = widgets.HTML()
+
+    def update(_: Any = None) -> None:
+        page.value = draw({name: control.value for name, control in controls.items()})
+
+    for control in controls.values():
+        control.observe(update, "value")
+    update()
+    return widgets.VBox(
+        [widgets.HBox([*controls.values()], layout={"flex_flow": "row wrap"}), page]
+    )
+
+
+class Touched:
+    """What a reader changes by touching its page; it has `page()`, `act(text)` and `figure()`."""
+
+    hint = ""  # A saved page says this in the widget's place.
+
+    def show(self) -> None:
+        """Show it in a notebook, for mouse and keyboard; print it elsewhere."""
+        if in_notebook():
+            this: Any = self
+            live(touchable(this.page(), this.act), self.hint, this.figure())
+        else:
+            print(self)
+
+
 def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
-    """Return a widget that shows one moment of one plan or several: a slider and a button.
+    """Return a widget that shows one moment of one plan or several, and a slider.
 
     A plan of fewer steps stays at its last one."""
     import ipywidgets as widgets
 
     strips = [step_pictures(plan, names) for plan in plans]
+
+    def draw(values: dict[str, int]) -> str:
+        number, pages = values["step"], []
+        for plan, strip in zip(plans, strips):
+            sent = size_text(sum(plan.bytes_per_step[:number]))
+            pages.append(step_figure(strip[min(number, len(strip) - 1)])._repr_html_())
+            note = f"Sent so far: {sent} of {size_text(plan.total_bytes)}."
+            pages.append(on_page(f'<div class="ttkit-note">{note}</div>'))
+        return "".join(pages)
+
     last = max(map(len, strips)) - 1
-    slider = widgets.IntSlider(min=0, max=last, description="step")
-    onward = widgets.Button(description="Next step", layout={"width": "auto"})
-    label, figure = widgets.Label(), widgets.HTML()
-
-    def press(_: Any) -> None:
-        slider.value = (slider.value + 1) % (last + 1)  # The start follows the last moment.
-
-    def show(_: Any = None) -> None:
-        number = slider.value
-        sent = [
-            f"{size_text(sum(plan.bytes_per_step[:number]))} of {size_text(plan.total_bytes)}"
-            for plan in plans
-        ]
-        label.value = f"sent so far: {', '.join(sent)}"
-        now = [strip[min(number, len(strip) - 1)] for strip in strips]
-        figure.value = "".join(step_figure(step)._repr_html_() for step in now)
-
-    onward.on_click(press)
-    slider.observe(show, "value")
-    show()
-    controls = widgets.HBox([onward, slider, label], layout={"flex_flow": "row wrap"})
-    return widgets.VBox([controls, figure])
+    return moving(draw, {"step": widgets.IntSlider(min=0, max=last, description="step")})

@@ -9,17 +9,19 @@ from typing import Any
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Topology, Transfer
-from ttkit.visualize.cells import Cells
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.plan import StepPicture, problem_of, step_cells, step_pictures, way
+from ttkit.visualize.plan import StepCells, StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
-from ttkit.words import counted, in_notebook
+from ttkit.visualize.widgets import Touched
+from ttkit.words import counted
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
+ACTS = {"next": "Next step", "undo": "Undo", "anew": "Start anew"}
+BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
 HIT = 18  # A click within a band of so many px around an arrow hits it.
 
 
-class PlanBuilder:
+class PlanBuilder(Touched):
     """A plan in the making, by clicks on a picture or by calls.
 
     Args:
@@ -39,6 +41,8 @@ class PlanBuilder:
         (True, True)
     """
 
+    hint = "Run this cell to build a plan."
+
     def __init__(
         self,
         collective: str,
@@ -52,7 +56,6 @@ class PlanBuilder:
         self._empty = Plan(collective, topology, (), shard_bytes, axis)
         self.names = names
         self._steps: list[list[Transfer]] = [[]]
-        self._chunk: int | None = None
         self.start_anew()
 
     def __repr__(self) -> str:
@@ -85,7 +88,7 @@ class PlanBuilder:
         wrong = problem_of(plan)[0]
         if wrong and UNFINISHED not in wrong:
             plan.validate()
-        self._steps, self._chunk, self._new = steps, None, {(destination, chosen)}
+        self._steps, self._new = steps, {(destination, chosen)}
         ends = [self._picture.name(chip) for chip in (source, destination)]
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
         if not wrong:
@@ -108,14 +111,8 @@ class PlanBuilder:
 
     def start_anew(self) -> None:
         """Take back everything."""
-        self._steps, self._chunk = [[]], None
+        self._steps = [[]]
         self._say("Step 1: click an arrow to send a chunk.")
-
-    def choose(self, chunk: int | None) -> None:
-        """Choose the chunk that the next click sends; None, or the same again: the obvious one."""
-        self._chunk = None if chunk == self._chunk else chunk
-        which = "the obvious chunk" if self._chunk is None else f"chunk {chunk}"
-        self._say(f"The next arrow sends {which}.")
 
     def _say(self, text: str) -> None:
         self.says, self._new = text, set[tuple[int, int]]()
@@ -124,8 +121,6 @@ class PlanBuilder:
         """Return the chunk that a transfer most likely means; if there is none, one that the plan
         refuses.
         """
-        if self._chunk is not None:
-            return self._chunk
         states = list(self._with(self._steps).states())
         held, known = states[-2].get(source, {}), states[-1].get(destination, {})
         # A ring passes on what came last, so the newest chunk is the likeliest.
@@ -165,25 +160,19 @@ class PlanBuilder:
         """
         collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = step_cells(step, glides=self._new if clickable else None)
+        drawing = StepCells(step, glides=self._new if clickable else None)
         if clickable:
             _buttons(drawing, step)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
-        obvious = self._chunk is None
-        sends = _button("chunk obvious", "the obvious one", obvious)
-        for chunk in range(len(self._empty.sizes)):
-            sends += _button(f"chunk {chunk}", f"{chunk}", chunk == self._chunk)
-        steps = _button("next", "Next step") + _button("undo", "Undo")
-        steps += _button("anew", "Start anew")
+        steps = "".join(BUTTON.format(act, text) for act, text in ACTS.items())
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
         table = Report("", head, self.score)._repr_html_()
-        send = f'<div class="ttkit-note">Send {sends}</div><div>{steps}</div>'
-        return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
+        return self.figure(clickable=True)._repr_html_() + on_page(f"{words}{steps}{table}")
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""
@@ -191,37 +180,23 @@ class PlanBuilder:
         try:
             if verb == "send":
                 self.add(*map(int, rest))
-            elif verb == "chunk":
-                self.choose(None if rest == ["obvious"] else int(rest[0]))
             else:
                 {"next": self.next_step, "undo": self.undo, "anew": self.start_anew}[verb]()
         except TTKitError as error:
             return self.page(str(error).replace("\n  try:", "; try:"))
         return self.page()
 
-    def show(self) -> None:
-        """Show the picture: click a cable, or go there with Tab and press Enter."""
-        from ttkit.visualize.widgets import live, touchable
 
-        if in_notebook():
-            live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())
-        else:
-            print(self)
-
-
-def _button(act: str, text: str, pressed: bool = False) -> str:
-    state = f'class="ttkit-button" role="button" aria-pressed="{str(pressed).lower()}"'
-    return f'<span {state} tabindex="0" data-act="{act}">{escape(text)}</span>'
-
-
-def _buttons(drawing: Cells, step: StepPicture) -> None:
+def _buttons(drawing: StepCells, step: StepPicture) -> None:
     """Lay something to click over each way of each cable, with an arrow where none is drawn."""
     used = {(arrow.source, arrow.destination) for arrow in step.arrows}
     for source, destination in sorted(step.plan.topology.pairs):
-        course = way(drawing, step, source, destination)
+        course = drawing.way(source, destination)
         if (source, destination) not in used:
             drawing.arrow(*course, colour="var(--edge)", width=1.5)
         name = f"send from {step.name(source)} to {step.name(destination)}"
         look: dict[str, Any] = {"role": "button", "tabindex": 0, "aria_label": name}
         look |= {"hover": name, "data_act": f"send {source} {destination}"}
-        drawing.line(*course, colour="transparent", width=HIT, style="cursor:pointer", **look)
+        drawing.line(
+            *course, stroke="transparent", stroke_width=HIT, style="cursor:pointer", **look
+        )

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 from ttkit.errors import fail
 from ttkit.plans import Action, Schedule
-from ttkit.visualize import _show
 from ttkit.visualize.drawing import Figure
 from ttkit.visualize.lanes.schedule import schedule_picture
-from ttkit.words import in_notebook
+from ttkit.visualize.widgets import Touched
 
 KEYS = "Drag a box onto another of its stage; or Tab to a box, then the left and right arrow keys."
 
 
-class ScheduleEditor:
+class ScheduleEditor(Touched):
     """A schedule whose actions one moves; it displays as its picture.
 
     Args:
@@ -28,6 +27,8 @@ class ScheduleEditor:
         >>> editor.schedule.actions[0]
         (F0, B0, F1, B1)
     """
+
+    hint = "Run this cell to drag the schedule's actions."
 
     def __init__(self, schedule: Schedule, room: int = 0):
         self.schedule, self.room, self.message = schedule, room, ""
@@ -94,17 +95,11 @@ class ScheduleEditor:
             self.message = f"{name} stays on stage {stage}: drag it onto a box of its own stage."
         elif place in range(len(row)):
             self.move(int(stage), name, place)
+        return self.page()
+
+    def page(self) -> str:
+        """Return its picture as HTML."""
         return self.figure()._repr_html_()
-
-    def show(self) -> None:
-        """Show it in a notebook, for mouse and keyboard; print it elsewhere."""
-        if not in_notebook():
-            _show(self.figure())
-            return
-        from ttkit.visualize.widgets import live, touchable
-
-        widget = touchable(self.figure()._repr_html_(), self.act)
-        live(widget, "Run this cell to drag the schedule's actions.", self.figure())
 
     def __repr__(self) -> str:
         text = repr(schedule_picture(self.schedule))

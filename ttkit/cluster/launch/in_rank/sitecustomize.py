@@ -5,8 +5,7 @@ Python's exit would wait in MPI_Finalize for ranks that wait for this one. `pyth
 that too, but here the program is started unchanged. Imports nothing of ttkit: the program may not.
 """
 
-import importlib.machinery
-import importlib.util
+import contextlib
 import os
 import signal
 import sys
@@ -37,24 +36,11 @@ def end_all_ranks(kind, error, trace):
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         return
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # It is closed or None.
             stream.flush()
-        except (AttributeError, OSError, ValueError):  # The stream is closed or None.
-            pass
     os._exit(1)
-
-
-def run_next():
-    """Run the sitecustomize that Python would have found without this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
-    if spec is not None and spec.loader is not None:
-        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
 
 
 if __name__ == "sitecustomize":  # It may be imported as a part of ttkit.
     sys.excepthook = end_all_ranks
     signal.signal(signal.SIGUSR1, interrupt)
-    run_next()

@@ -1,0 +1,289 @@
+"""Other hosts: which host is this one, commands there by ssh, the project copied there by rsync.
+
+A host's user, port and key are in ~/.ssh/config, the one place that ssh, rsync and mpirun all read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ttkit.errors import fail
+from ttkit.words import counted
+
+H = TypeVar("H")
+T = TypeVar("T")
+
+AT_ONCE = 32  # So many hosts are asked at the same time.
+# ssh must never ask for a password, and must give up a host that does not answer, at the start or
+# later (after 3 * 5 s).
+SSH = (
+    "ssh -o BatchMode=yes -o ConnectTimeout=5 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+).split()
+# The other host runs the Python at the same path as here, or python3 if there is none.
+EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
+# The keys are messages of ssh when it fails, the values what to do.
+CURES = {
+    "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
+    "Host key verification failed": "ssh {host} once by hand, and accept its key",
+    "Could not resolve hostname": "fix the name in the hosts file, or give its address in "
+    "/etc/hosts or ~/.ssh/config",
+    "Connection refused": "start sshd there: apt install openssh-server, systemctl start ssh",
+    "rsync: No such file": "apt install rsync, on every host",
+    "rsync: command not found": "apt install rsync, on every host",
+    "rsync: not found": "apt install rsync, on every host",
+    "ssh: ": "is it switched on, and in the same network? ping {host}",
+}
+
+
+# ---------------------------------------------------------------- names and addresses
+def address(host: str) -> str:
+    """Return a host's name without its user and the brackets of an IPv6 address.
+
+    Example:
+        >>> address("ttuser@metal-wh-01"), address("[::1]")
+        ('metal-wh-01', '::1')
+    """
+    return host.rpartition("@")[2].strip("[]")
+
+
+def _addresses(name: str) -> list[tuple[int, Any]]:
+    """Return the addresses of a name."""
+    found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
+    return [(family, place) for family, _, _, _, place in found]
+
+
+def is_here(host: str) -> bool:
+    """Whether a name means this machine: its own name, or an address of one of its sockets.
+
+    Example:
+        >>> is_here("localhost"), is_here("192.0.2.1")
+        (True, False)
+    """
+    name = address(host)
+    if name in ("localhost", socket.gethostname()):
+        return True
+    with contextlib.suppress(OSError, UnicodeError):  # It may have no address.
+        for family, place in _addresses(name):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind(place)
+                return True
+    return False
+
+
+def here(hosts: Iterable[str]) -> dict[str, bool]:
+    """Return for each host whether it is this one; "" is."""
+    names = list(dict.fromkeys(hosts))
+    return dict(zip(names, for_all(lambda name: not name or is_here(name), names)))
+
+
+def address_of(host: str) -> str:
+    """Return the address of a host, whose name may be one of ~/.ssh/config.
+
+    Raises:
+        TTKitError: the name has no address.
+    """
+    name = address(host)
+    if shutil.which("ssh"):
+        settings = call(["ssh", "-G", host]).stdout.splitlines()
+        name = dict(line.split(" ", 1) for line in settings).get("hostname", name)
+    try:
+        return str(_addresses(name)[0][1][0])
+    except OSError as error:
+        cure = "correct its name in the hosts file; ttkit doctor checks it"
+        fail(f"look for the way to {host}", f"{error.strerror}", cure)
+
+
+def own_address(other: str) -> str:
+    """Return the address of this machine on its way to another address; no packet is sent.
+
+    Example:
+        >>> own_address("127.0.0.1")
+        '127.0.0.1'
+    """
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect((other, 9))
+        return str(way.getsockname()[0])
+
+
+# ---------------------------------------------------------------- commands
+def command(
+    host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None
+) -> list[str]:
+    """Return the command that runs another one on a host, each word unchanged.
+
+    Example:
+        >>> command("a", ["echo", "two  words"], "/home/me")[-2:]
+        ['a', "cd /home/me && echo 'two  words'"]
+    """
+    there = shlex.join(words)  # ssh gives one text to the shell there.
+    if folder:
+        there = f"cd {shlex.quote(os.fspath(folder))} && {there}"
+    return [*SSH, host.replace("[", "").replace("]", ""), there]
+
+
+def call(
+    words: Sequence[str], seconds: float | None = None, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with a text as its input and return its output as text.
+
+    Where it takes longer than so many seconds, or cannot be started, its code is 255 or 127.
+    """
+    how: Any = {"capture_output": True, "text": True, "errors": "replace"}
+    try:
+        return subprocess.run(words, input=text, timeout=seconds, **how)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 255, "", "")
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 127, "", f"{words[0]}: {error.strerror}")
+
+
+def run_python(host: str, source: str, question: str, seconds: float) -> tuple[str, str]:
+    """Run a Python program, which needs no package, on a host; return its output and its errors.
+
+    Args:
+        host: "" for this one.
+        question: its argument.
+        seconds: how long it may take; then there is no output.
+    """
+    words = [sys.executable, "-I", "-", question]
+    done = call(command(host, ["sh", "-c", EITHER, *words]) if host else words, seconds, source)
+    return done.stdout, done.stderr
+
+
+def complaint(output: str) -> str:
+    """Return the line in which ssh says why it has failed, "" where it says nothing of the kind.
+
+    Example:
+        >>> complaint("Warning: added\\nssh: connect to host a port 22: Connection timed out\\n")
+        'connect to host a port 22: Connection timed out'
+    """
+    lines = (line.strip() for line in output.splitlines())
+    known = (line for line in lines if any(words in line for words in CURES))
+    return next(known, "").removeprefix("ssh: ")
+
+
+def cure(host: str, output: str) -> str:
+    """Return what to do about a host that ssh cannot reach.
+
+    Example:
+        >>> cure("a", "me@a: Permission denied (publickey).")
+        'ssh-copy-id a, so that it lets you in without a password'
+    """
+    found = (text for words, text in CURES.items() if words in output)
+    return next(found, "ttkit doctor, which checks {host}").format(host=host)
+
+
+def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterator[T]:
+    """Call a function for all hosts at once; yield the results in the order of the hosts."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(function, hosts)
+
+
+# ---------------------------------------------------------------- ttkit sync
+# Names of files and folders, anywhere in the project, that belong to one machine or are too big.
+EXCLUDED = (
+    ".git",
+    ".venv",
+    "__pycache__",
+    "*.pyc",
+    "*.egg-info",
+    ".*_cache",
+    ".hypothesis",
+    ".ipynb_checkpoints",
+    ".jupyter",
+    ".ipython",
+    "checkpoints",
+)
+SHOWN = 20  # So many files of a host are shown.
+PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+INSTALLATION = (
+    f"{PYTHON} -m venv .venv",
+    ".venv/bin/python -m pip --disable-pip-version-check install --quiet --editable .",
+)
+
+
+def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = False) -> list[str]:
+    """Return the rsync that copies a folder to a host; without `apply` it only lists changes.
+
+    Example:
+        >>> rsync_command(Path("/home/me/project"), "node-2")[-2:]
+        ['/home/me/project/', 'node-2:/home/me/project/']
+    """
+    words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%i %n"]
+    words += ["-e", " ".join(SSH), *(f"--exclude={pattern}" for pattern in EXCLUDED)]
+    words += [] if apply else ["--dry-run"]
+    words += ["--delete"] if delete else []
+    return [*words, f"{folder}/", f"{host}:{folder}/"]
+
+
+def sync(
+    hosts: Iterable[str], apply: bool = False, delete: bool = False, install: bool = False
+) -> Iterator[tuple[str, bool]]:
+    """Copy the current folder to the same path on all hosts but this one, all at once.
+
+    Yields:
+        for each host, in their order, what was or would be done, and whether it has failed.
+
+    Args:
+        apply: do it; otherwise only list what would be done.
+        delete: also delete there what is not here, except what is excluded.
+        install: also make .venv there, by a Python of this version, and install the project into
+            it.
+
+    Raises:
+        TTKitError: the folder is / or your home.
+    """
+    path = Path.cwd()
+    if path in (Path("/"), Path.home()):
+        fail(f"ttkit sync of {path}", "it is not the folder of a project", "cd into the project")
+
+    def one(host: str) -> tuple[str, bool]:
+        done = call(rsync_command(path, host, apply, delete))
+        if done.returncode:
+            reason = (
+                complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
+            )
+            return f"{host}: FAILED: {reason}\n  try: {cure(host, done.stderr)}", True
+        files = list(_changes(done.stdout))
+        what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"
+        text = f"{host}: {what if files else 'up to date'}"
+        for step in INSTALLATION if install and apply else ():
+            done = call(command(host, step.split(), path))
+            if done.returncode:
+                last = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+                return f"{text}; FAILED: {step}\n    {last}", True
+        if install and apply:
+            text += "; environment set up"
+        more = [f"  ... and {len(files) - SHOWN} more"] if len(files) > SHOWN else []
+        return "\n".join([text, *files[:SHOWN], *more]), False
+
+    return for_all(one, [name for name, this in here(hosts).items() if not this])
+
+
+def _changes(output: str) -> Iterator[str]:
+    """Yield the files of rsync's itemized list, with what happens to them.
+
+    `<f+++++++++ new.py`, `<f.st...... old.py`, `*deleting   gone.py`.
+
+    Example:
+        >>> print(*_changes("<f+++++++++ x.py\\n<f.st...... y.py"), sep="\\n")
+          new      x.py
+          changed  y.py
+    """
+    for line in output.splitlines():
+        flags, _, name = line.partition(" ")
+        # Only files and links count. A folder comes with its files; '.' marks a change of times.
+        if flags == "*deleting" or (flags[1:2] in ("f", "L") and flags[0] in "<c"):
+            what = "delete" if flags[0] == "*" else "new" if "+++" in flags else "changed"
+            yield f"  {what:<7}  {name.strip()}"
