@@ -72,7 +72,7 @@ def _planned(headroom: float = 0.1) -> Any:
         str(course() / "configs/models/llama70b.yaml"),
         "galaxy",
         batch=128,
-        sequence=512,
+        sequence=256,
         hosts=2,
         precision="bfloat16",
         optimizer={"type": "AdamW", "master_weights": False},

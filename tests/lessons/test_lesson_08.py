@@ -115,9 +115,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [choose, with_headroom(0.1, at_least=0.09)],
             {
                 "2048 wide on t3000: (4, 2) takes": with_headroom(0),
-                "1280 wide on t3000: (4, 2) takes": with_headroom(0.05),
-                "768 wide on t3000: None, but (4, 2) fits": with_headroom(0.3),
-                "on quietbox_bh: None, but (2, 2) fits": lambda a, b, c: choose(a, b, "t3000"),
+                "2560 wide on t3000: None, but (1, 8) fits": with_headroom(0.3),
+                "on quietbox_bh: None, but (4, 1) fits": lambda a, b, c: choose(a, b, "t3000"),
                 "(8, 1) takes": lambda *given: (8, 1),
                 "but another shape that fits is": smallest,
             },

@@ -152,7 +152,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
             ],
             {
-                "4,108,288 bytes on each chip": on((1, 4), 4),
+                "3,952,896 bytes on each chip": on((1, 4), 4),
                 "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
                 "it fits, but a step takes": on((2, 2), 8, tp=True),
                 "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),

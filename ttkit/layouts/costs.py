@@ -96,8 +96,9 @@ class Traffic(NamedTuple):
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
     as_line = collective in ALGORITHM and not topology.is_torus
+    how = {"algorithm": "line"} if as_line else {}
     build = getattr(collectives, collective)
-    return build(topology, nbytes, axis, **({"algorithm": "line"} if as_line else {}))  # type: ignore[no-any-return]
+    return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
 
 
 def plan_s(plan: Plan) -> float:

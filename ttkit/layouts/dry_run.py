@@ -17,7 +17,7 @@ from ttkit import backend, ttnn
 from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops.operation import OPERATIONS
-from ttkit.sim.ops.work import work_of
+from ttkit.sim.ops.work import Work, work_of
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.memory import most_in_use
 from ttkit.train.autograd import Tensor, Value, recorded
@@ -195,30 +195,25 @@ class Computed(NamedTuple):
     multiplied: np.ndarray
 
 
-_works: dict[Any, tuple[int, int, int] | None] = {}
+_works: dict[Any, Work | None] = {}  # The work of a call, by its shapes and types.
 
 
 def computed(events: Iterable[Event]) -> Computed:
     """Return the calls among some events that compute or move something on a chip."""
     parts, rows = [], []
     for event in events:
-        kind = OPERATIONS[event.name].kind if event.name in OPERATIONS else "write"
-        if kind not in ("write", "read", "collective") and (row := _work(event, kind)):
+        operation = OPERATIONS[event.name]
+        if operation.kind in ("write", "read", "collective"):
+            continue
+        tensors = [*event.operands, *event.results]
+        key = event.name, *((t.shard_shape, t.dtype, t.layout) for t in tensors)
+        if key not in _works:
+            _works[key] = work_of(event, operation)
+        if work := _works[key]:
             parts.append(event.part)
-            rows.append(row)
-    flops, moved, multiplied = np.array(rows).reshape(-1, 3).T
-    return Computed(tuple(parts), flops, moved, multiplied)
-
-
-def _work(event: Event, kind: str) -> tuple[int, int, int] | None:
-    """Count the work of a call, once for its shapes and types."""
-    tensors = [*event.operands, *event.results]
-    key = event.name, *((t.shard_shape, t.dtype, t.layout) for t in tensors)
-    if key not in _works:
-        work = work_of(event, OPERATIONS[event.name])
-        multiplied = work.flops if work and kind == "product" else 0
-        _works[key] = (work.flops_of_tiles, work.moved, multiplied) if work else None
-    return _works[key]
+            multiplied = work.flops if operation.kind == "product" else 0
+            rows.append((work.flops_of_tiles, work.moved, multiplied))
+    return Computed(tuple(parts), *np.array(rows).T)
 
 
 class Pass(NamedTuple):
@@ -247,12 +242,6 @@ def _bytes(values: Iterable[Value | None]) -> int:
     return stored_bytes([value for value in values if value is not None])
 
 
-def _of_last_block(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str, Parameter]:
-    """Return the parameters of the last block."""
-    prefix = f"blocks.{max(model.blocks)}."
-    return {name: each for name, each in parameters.items() if name.startswith(prefix)}
-
-
 def _give_grads(parameters: Mapping[str, Parameter], run: DryRun) -> None:
     for parameter in parameters.values():
         sharded = parameter.zero_dim is not None and run.layout.zero >= 2
@@ -273,11 +262,6 @@ def _constants(events: list[Event]) -> np.ndarray:
     return np.append(np.cumsum(nbytes[::-1])[::-1], 0)
 
 
-def _forget_grads(parameters: Mapping[str, Parameter]) -> None:
-    for parameter in parameters.values():
-        parameter.set_grad(None)
-
-
 @functools.lru_cache(maxsize=1024)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Run a micro-batch of so many sequences in each replica, of a step after the first."""
@@ -295,7 +279,8 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         events = run.calls.events[first:]
         later = _constants(events)
         if layout.micro_batches == 1:
-            _forget_grads(parameters)
+            for parameter in parameters.values():
+                parameter.set_grad(None)
         # What freeing the last block saves is what a block keeps from step to step.
         run.begin("without block")
         del model.blocks[index], block, marked, parameters
@@ -351,7 +336,8 @@ def update_of(
     with dry_run(layout) as run:
         model = _model(config, run, ends)
         parameters = model.parameters()
-        mine = _of_last_block(parameters, model)
+        last = f"blocks.{max(model.blocks)}."
+        mine = {name: each for name, each in parameters.items() if name.startswith(last)}
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
         for _ in range(2):  # The first step makes the optimizer's state.
@@ -458,5 +444,5 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
 
 def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
     """Return the configuration without what does not change a chip's share of a step."""
-    few: dict[str, Any] = {"experimental": None, "runner_type": "default"}
-    return replace(config, num_blocks=blocks, max_sequence_length=sequence, **few)
+    few = replace(config, experimental=None, runner_type="default")
+    return replace(few, num_blocks=blocks, max_sequence_length=sequence)

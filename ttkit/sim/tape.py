@@ -21,10 +21,10 @@ import numpy as np
 from ttkit.plans.collectives import Record, latest
 from ttkit.sim.ops import blocks
 from ttkit.sim.tensor import memory
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 
 class Held(NamedTuple):

@@ -30,10 +30,10 @@ from ttkit.sim.collectives.ccl import (
 from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
 from ttkit.sim.ops import matmul, movement, shaping
 from ttkit.sim.ops.operation import operation
+from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout, UnaryWithParam
 
 Array = np.ndarray
 

@@ -20,10 +20,11 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
+from ttkit.sim.tensor.enums import FabricConfig, Topology
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.memory import bytes_of, would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import FabricConfig, MeshCoordinate, Topology, integer
+from ttkit.sim.tensor.types import MeshCoordinate, integer
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}

@@ -21,6 +21,7 @@ from ttkit.sim.ops.operation import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tape import Event, Tape, running, tensors_in
 from ttkit.sim.tensor import memory
+from ttkit.sim.tensor.enums import Arch, FabricConfig
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -32,7 +33,7 @@ from ttkit.sim.tensor.grid import (
     place_of,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreGrid
-from ttkit.sim.tensor.types import Arch, FabricConfig, MeshCoordinate, MeshShape
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]

@@ -18,21 +18,16 @@ from ttkit.sim.ops.operation import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, settings, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
-from ttkit.sim.tensor.grid import is_inside
-from ttkit.sim.tensor.types import (
+from ttkit.sim.tensor.enums import (
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
     FabricTensixConfig,
     FabricUDMMode,
-    MeshCoordinate,
-    MeshShape,
-    Rank,
-    Size,
     _Enum,
-    integer,
-    integers,
 )
+from ttkit.sim.tensor.grid import is_inside
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
 
 
 class SystemMeshDescriptor:

@@ -21,8 +21,8 @@ from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
 from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 F = np.float32
 Array = np.ndarray

@@ -28,9 +28,9 @@ from ttkit.sim.ops import shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
 from ttkit.sim.tensor.creation import tensor_from
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 Array = np.ndarray
 

@@ -12,8 +12,8 @@ from ttkit.sim.models.cache import looked_up, shaped
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, each_element, operation
 from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 F = np.float32
 Array = np.ndarray

@@ -19,8 +19,8 @@ from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
 from ttkit.sim.tensor import dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import BcastOpDim, BcastOpMath, DataType, Layout
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]

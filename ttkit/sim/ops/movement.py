@@ -21,6 +21,13 @@ from ttkit.sim.tensor.distribution import (
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
+from ttkit.sim.tensor.enums import (
+    BufferType,
+    DataType,
+    Layout,
+    ShardOrientation,
+    TensorMemoryLayout,
+)
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
@@ -32,16 +39,7 @@ from ttkit.sim.tensor.sharding import (
     num_cores_to_corerangeset,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
-from ttkit.sim.tensor.types import (
-    BufferType,
-    DataType,
-    Layout,
-    MeshCoordinate,
-    MeshShape,
-    PlacementShard,
-    ShardOrientation,
-    TensorMemoryLayout,
-)
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh

@@ -20,10 +20,10 @@ from ttkit.sim import hints as hardware
 from ttkit.sim import tape
 from ttkit.sim.arguments import check_classes, describe, translate, with_hints
 from ttkit.sim.tensor import dtypes as rounding
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]

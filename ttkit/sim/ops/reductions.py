@@ -24,8 +24,8 @@ from ttkit.sim.ops.operation import (
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor.dtypes import FLOATS, convert
+from ttkit.sim.tensor.enums import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import TILE_SIZE, DataType, Layout
 
 Array = np.ndarray
 Axes = tuple[int, ...]

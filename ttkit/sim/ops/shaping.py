@@ -22,9 +22,10 @@ from ttkit.sim.ops.operation import (
     with_rank,
 )
 from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.enums import Layout
 from ttkit.sim.tensor.memory import would_fit
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import Layout, integer, integers
+from ttkit.sim.tensor.types import integer, integers
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"

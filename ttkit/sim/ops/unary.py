@@ -15,8 +15,8 @@ from ttkit.errors import fail
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, GeluVariant, UnaryOpType, UnaryWithParam
 
 Array = np.ndarray
 Function = Callable[[Array], Array]

@@ -17,11 +17,12 @@ from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import blocks
 from ttkit.sim.ops.operation import checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
+from ttkit.sim.tensor.enums import BufferType, _Enum
 from ttkit.sim.tensor.grid import Coordinate, is_inside
 from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.sharding import CoreCoord
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import BufferType, MeshCoordinate, _Enum
+from ttkit.sim.tensor.types import MeshCoordinate
 
 
 class MeshCoreCoord(NamedTuple):

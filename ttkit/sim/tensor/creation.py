@@ -24,18 +24,12 @@ from ttkit.sim.tensor.distribution import (
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
 from ttkit.sim.tensor.memory import BYTES, TILE_BYTES
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import (
-    DataType,
-    Layout,
-    MeshCoordinate,
-    MeshShape,
-    PlacementReplicate,
-    PlacementShard,
-)
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
 
 # When no dtype is given, ttnn chooses these types.
 FROM_HOST = {

@@ -14,8 +14,9 @@ from typing import Any
 
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import chips
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import Grid
-from ttkit.sim.tensor.types import DataType, Layout, integers
+from ttkit.sim.tensor.types import integers
 
 MeshDevice = Any  # This class is in `sim.mesh`, which imports this module.
 Tensor = Any  # This class is in `sim.tensor`, which imports this module.

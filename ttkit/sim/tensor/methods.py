@@ -8,9 +8,9 @@ from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import movement, shaping
 from ttkit.sim.ops.operation import OPERATIONS
 from ttkit.sim.tensor import creation
+from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import DataType, Layout
 
 ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
 OPERATORS = ARITHMETIC | {name: name for name in ("eq", "ne", "lt", "le", "gt", "ge", "matmul")}

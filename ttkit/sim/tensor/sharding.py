@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.tensor.memory import plane, shards_of
-from ttkit.sim.tensor.types import (
+from ttkit.sim.tensor.enums import (
     BufferType,
     Layout,
-    Shape,
     ShardDistributionStrategy,
     ShardOrientation,
     ShardStrategy,
     TensorMemoryLayout,
-    integer,
-    integers,
 )
+from ttkit.sim.tensor.memory import plane, shards_of
+from ttkit.sim.tensor.types import Shape, integer, integers
 
 
 # ---------------------------------------------------------------- cores

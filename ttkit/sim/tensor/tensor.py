@@ -10,19 +10,11 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
+from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
 from ttkit.sim.tensor.memory import Allocation, Tile, element_size, stored
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
-from ttkit.sim.tensor.types import (
-    BufferType,
-    DataType,
-    Layout,
-    MeshCoordinate,
-    MeshShape,
-    PlacementReplicate,
-    Shape,
-    StorageType,
-)
+from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
 DRAM = BufferType.DRAM
