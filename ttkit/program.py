@@ -12,6 +12,8 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from ttkit import backend, errors
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
@@ -26,8 +28,10 @@ WHOLE = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
-# The traceback of a program leaves out frames in these files.
-OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__)
+# The traceback of a program leaves out frames in these files. Each call of an operation passes
+# through NumPy's `errstate`.
+ERRSTATE = np.errstate.__call__.__code__.co_filename
+OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__, ERRSTATE)
 
 
 def install_as_ttnn() -> None:

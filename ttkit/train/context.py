@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.hardware import current_system
+from ttkit.hardware.current import current_machine
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, enabled, parallel_axes
@@ -265,10 +265,14 @@ class AutoContext:
         several = shape[0] * shape[1] > 1
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
-            kinds, closed = ttnn.FabricConfig, all(current_system().wraps)
-            lines = kinds.FABRIC_1D_RING if closed else kinds.FABRIC_1D
-            routed = ring or _several_meshes()
-            ttnn.set_fabric_config(kinds.FABRIC_2D if routed else lines)
+            kinds = ttnn.FabricConfig
+            if ring or _several_meshes():
+                fabric = kinds.FABRIC_2D
+            elif VARIABLE not in environ and all(current_machine().wraps):
+                fabric = kinds.FABRIC_1D_RING
+            else:
+                fabric = kinds.FABRIC_1D
+            ttnn.set_fabric_config(fabric)
         self._own_fabric = own_fabric
         try:
             if several and not device_ids:
