@@ -265,13 +265,11 @@ class AutoContext:
         several = shape[0] * shape[1] > 1
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
-            kinds = ttnn.FabricConfig
+            kinds, fabric = ttnn.FabricConfig, ttnn.FabricConfig.FABRIC_1D
             if ring or _several_meshes():
                 fabric = kinds.FABRIC_2D
             elif VARIABLE not in environ and all(current_machine().wraps):
                 fabric = kinds.FABRIC_1D_RING
-            else:
-                fabric = kinds.FABRIC_1D
             ttnn.set_fabric_config(fabric)
         self._own_fabric = own_fabric
         try:
