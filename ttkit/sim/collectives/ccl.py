@@ -89,7 +89,8 @@ def place(call: Call) -> None:
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
-    axis = call.cluster_axis = integer(axis, call.asked, 0)
+    if type(axis) is not int or axis < 0:
+        axis = call.cluster_axis = integer(axis, call.asked, 0)
     call.axes = [axis]
     if axis >= len(mesh._shape):
         rule = f"Invalid cluster axis {axis}. Must be 0 or 1"

@@ -238,7 +238,8 @@ def on_mesh(*tensors: Any) -> Any:
         if tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
             fail(None, rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
-    mesh.check_open(None)  # type: ignore[union-attr]
+    if not mesh.is_open:  # type: ignore[union-attr]
+        mesh.check_open(None)  # type: ignore[union-attr]
     return mesh
 
 
