@@ -169,6 +169,9 @@ def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
     for dim, index in ((1, places), (0, cut(box, random.integers(0, 4, (3, 8)).astype(np.int32)))):
         flat = [ttnn.to_layout(each, ttnn.ROW_MAJOR_LAYOUT) for each in (x, index, source)]
         check(ttnn.scatter_add(flat[0], dim, *flat[1:]), along(dim), *flat, additions=64)
+        far = ttnn.add(flat[1], 64)
+        with pytest.raises(TTKitError, match="is not one of 0 to"):
+            ttnn.scatter_add(flat[0], dim, far, flat[2])
         with pytest.raises(TTKitError, match="Scatter doesn't work for fp32 tiled"):
             ttnn.scatter_add(x, dim, index, source)
 

@@ -94,7 +94,11 @@ def run(words: Sequence[str]) -> int:
     config = _config(asked)
     bindings = config.ranks() if asked.n is None else plain_ranks(asked.n)
     command.check_program(program)
-    mpi_args = config.mpi_words() + shlex.split(asked.mpi_args or "")
+    try:
+        mpi_args = config.mpi_words() + shlex.split(asked.mpi_args or "")
+    except ValueError as error:
+        rule = f"it is not a list of words: {error}"
+        fail(f"--mpi-args {asked.mpi_args!r}", rule, "close the quotes")
     hosts = placement(len(bindings.rank_bindings), mpi_args)
     started_with = partial(
         command.mpirun_command,

@@ -1,9 +1,9 @@
 """The modelled time of an operation on one chip: its launch, and then the longer of computing and
 moving.
 
-All of the kit's modelled times of a chip come from here: of the planner, of `training_plan` and of
-inference. The three constants are published or follow from published figures; none is fitted to
-what the model is then compared with. `roofline` alone is the bound that no card passes.
+The planner, `training_plan` and inference have their times of a chip from here. The three constants
+are published or follow from published figures; none is fitted to what the model is then compared
+with. (Inference adds a fitted time of a layer.) `roofline` alone is the bound that no card passes.
 """
 
 from __future__ import annotations

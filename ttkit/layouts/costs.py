@@ -13,7 +13,7 @@ import numpy as np
 
 from ttkit.hardware.chips import Chip, Fact
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
-from ttkit.layouts.dry_run import REPEATED, Computed, Job, Sends, Stage, one_pass, update
+from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.plans.cost import busy_traffic
 from ttkit.plans.pipelines import schedule_of
@@ -37,7 +37,7 @@ NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
 # From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
-# These run as lines where the trainer opens the fabric FABRIC_1D.
+# These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 # The chips' own time for each chip after the first, which the links' model leaves out.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
@@ -319,11 +319,6 @@ def optimizer_s(memory: Memory, chip: Chip) -> float:
     """
     moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
     return float(moving_s(chip, moved))
-
-
-def _seconds(calls: Computed, layout: Layout, chip: Chip) -> np.ndarray:
-    fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
-    return operation_s(chip, calls.flops, calls.moved, fidelity)  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -195,7 +195,7 @@ class Computed(NamedTuple):
     multiplied: np.ndarray
 
 
-_works: dict[Any, Work | None] = {}  # The work of a call, by its shapes and types.
+_works: dict[Any, Work | None] = {}  # The keys are names, shapes and types.
 
 
 def computed(events: Iterable[Event]) -> Computed:

@@ -181,7 +181,7 @@ def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
     try:
         if "--rankfile" in options:
             hosts = [entry.host for entry in read_rankfile(options["--rankfile"])]
-        elif "--map-by" not in options:
+        elif not options.keys() & {"--map-by", "--rank-by"}:
             for part in options.get("--host", "").split(","):
                 name, _, slots = part.partition(":")
                 hosts += [name] * (int(slots) if slots.isdigit() else 1) if name else []

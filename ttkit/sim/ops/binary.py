@@ -197,6 +197,9 @@ def clamp(
     Args:
         min, max: numbers, or tensors of the same type.
     """
+    if min is None and max is None:
+        rule = "Only one of 'min' or 'max' can be None. Please provide one value"
+        fail(None, rule, "min=0.0, for example")
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
             input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])

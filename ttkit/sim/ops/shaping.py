@@ -262,6 +262,8 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
+    if len(parts) > rank:
+        fail(None, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
     ranges, kept = [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
@@ -291,7 +293,7 @@ def split(input_tensor: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
             rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
             fail(None, f"{rule} sizes {list(split_size)} sum to {ends[-1]}")
     else:
-        ends = [*range(0, size, split_size), size]
+        ends = [*range(0, size, integer(split_size, None, 1)), size]
     front = (slice(None),) * (lead + axis)
     cuts = itertools.starmap(slice, itertools.pairwise(ends))
     return [moved(input_tensor, array[(*front, cut)]) for cut in cuts]
@@ -300,5 +302,5 @@ def split(input_tensor: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
 @operation("chunk", "arrange")
 def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
-    axis = axis_of(input_tensor, dim)
-    return split(input_tensor, -(-input_tensor.shard_shape[axis] // chunks), axis)
+    axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)

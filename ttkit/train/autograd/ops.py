@@ -281,7 +281,8 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
 
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
-        # Gradients of keys and values: the last block has all of them, the first its own only.
+        # A block gives gradients to all keys and values up to its own end, so the sums go from the
+        # last block to the first, and what lies before a block goes on.
         ends: list[list[Value]] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
