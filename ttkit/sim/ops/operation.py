@@ -82,12 +82,6 @@ class Operation:
         bound.apply_defaults()
         return bound.arguments
 
-    def count_flops(
-        self, event: tape.Event, shape: Shapes = lambda tensor: tensor.shard_shape
-    ) -> int:
-        """Count the floating-point operations of a call on one chip."""
-        return self.flops(self.given(event), event.operands, event.results, shape)
-
 
 OPERATIONS: dict[str, Operation] = {}
 

@@ -32,7 +32,8 @@ class Work(NamedTuple):
 def work_of(event: Event, operation: Operation) -> Work | None:
     """Return what a call does, or None if it neither computes nor moves anything."""
     operands, results = event.operands, event.results
-    socket = operation.given(event).get("mesh_socket")  # A send has a socket and no result.
+    given = operation.given(event)
+    socket = given.get("mesh_socket")  # A send has a socket and no result.
     sent = getattr(socket, "shift", None) is not None and not results
     if not sent and nothing_done(operation, operands, results):
         return None
@@ -42,8 +43,8 @@ def work_of(event: Event, operation: Operation) -> Work | None:
     if operation.moves == "part":  # It reads as much of its last operand as it writes.
         others = operands[:-1] if operation.name == "embedding" else []
         read = min(read, written + stored_bytes(others))
-    flops = operation.count_flops(event)
-    tiles = operation.count_flops(event, lambda tensor: tensor.padded)
+    flops = operation.flops(given, operands, results, lambda tensor: tensor.shard_shape)
+    tiles = operation.flops(given, operands, results, lambda tensor: tensor.padded)
     return Work(flops, tiles, read, written)
 
 
