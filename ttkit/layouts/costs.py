@@ -229,11 +229,12 @@ def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[in
     # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
     # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
-    left = one_kept
-    if "rest" in at:
-        left += at["rest"] - at["block backward"]
+    left = one_kept + at["rest"] - at["block backward"]
     block = at["without block"] - at["end"]
-    held = step.in_use + others * (one_kept * step.kept + left * step.rest + block)
+    # In the block's backward all others have what they keep if it is the last one, and what remains
+    # if it is the first one.
+    of_others = np.maximum(one_kept * step.kept, left * step.back)
+    held = step.in_use + others * (of_others + block)
     kept = at["end of forward"] - at["start"] + others * one_kept
     constants = step.constants
     weights, gradients, _ = update(job, layout, stage).block

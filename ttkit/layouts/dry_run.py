@@ -1,7 +1,8 @@
 """A model's own code, run on a mesh without values: a micro-batch forward and backward, and what
 follows the last backward. What it held, sent and multiplied is read from the tape.
 
-Two blocks of a model at most are run. The last one stands for all others but the first."""
+One block of a model is run. It stands for all of them: as the last one, whose backward finds what
+all others keep, and as the first one, whose backward finds the gradients of all others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
-# KEPT: in these parts of a step the activations of the blocks before the last one are in memory.
+# KEPT: in these parts of a step the activations of the blocks before this one are in memory.
 # REPEATED: these parts run once in each block, so their collectives are counted for each.
 KEPT = ("block", "head", "block backward")
 REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
@@ -97,42 +98,36 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
         recording[0] = before
 
 
-class _Marked:
-    """A block whose forward and backward are parts of the dry run.
+def _marked(x: Tensor, run: DryRun, part: str) -> Tensor:
+    """Return the same tensor; `part` begins when its gradient is complete."""
+
+    def backward(grad: Value) -> list[Value]:
+        run.begin(part)
+        return [grad]
+
+    return recorded("mark", x.get_value(), [x], backward)
+
+
+def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
+    """Let the embedding and the one block of a model name the parts of the dry run.
 
     Args:
-        first: whether it comes before the last block; then only the start of its backward matters.
-        again: whether backward recomputes blocks, and so calls them a second time.
+        again: whether backward recomputes the block, and so calls it a second time.
     """
+    embed, (block,) = model.embed, model.blocks.values()
+    forward = block.forward
 
-    def __init__(self, block: Block, run: DryRun, first: bool, again: bool):
-        self.block, self.run, self.first, self.again = block, run, first, again
+    def marked(x: Tensor, cache: Any = None) -> Tensor:
+        if run.calls.part != "start":
+            run.begin("block backward")
+            return forward(x, cache)
+        run.begin("block")
+        y = forward(x, cache)
+        run.begin("head")
+        return y if again else _marked(y, run, "block backward")
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.block, name)
-
-    def __call__(self, x: Tensor, cache: Any = None) -> Tensor:
-        forward = self.run.calls.part == "start"
-        if not forward:
-            self.run.begin("rest" if self.first else "block backward")
-        if self.first:
-            return self.block(x, cache)  # type: ignore[no-any-return]
-        if forward:
-            self.run.begin("block")
-        y = self._mark(self.block(self._mark(x, "rest")), "block backward")
-        if forward:
-            self.run.begin("head")
-        return y
-
-    def _mark(self, x: Tensor, part: str) -> Tensor:
-        """Return the same tensor; `part` begins when its gradient is complete."""
-
-        def backward(grad: Value) -> list[Value]:
-            if not self.again:
-                self.run.begin(part)
-            return [grad]
-
-        return recorded("mark", x.get_value(), [x], backward)
+    vars(model)["embed"] = lambda ids, cache: _marked(embed(ids, cache), run, "rest")
+    vars(block)["forward"] = marked
 
 
 def _stored(parameter: Parameter) -> Value:
@@ -150,6 +145,7 @@ def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
     else:
         length //= layout.cp * (layout.tp if layout.sequence_parallel else 1)
         start = Tensor(run.new((rows, 1, length, config.embedding_dim)))
+        start = _marked(start, run, "rest")
     end = model(start)
     del start
     if model.is_last:
@@ -217,12 +213,13 @@ def computed(events: Iterable[Event]) -> Computed:
 
 
 class Pass(NamedTuple):
-    """Forward and backward of a micro-batch through two blocks.
+    """Forward and backward of a micro-batch through one block.
 
     Attributes:
         in_use: bytes held after each call, without the optimizer's state.
-        kept: for each call, whether the activations of the earlier blocks were in memory.
-        rest: for each call, whether it came after the last block's backward.
+        kept: for each call, whether it comes before the backward of the earlier blocks, whose
+            activations are then in memory.
+        back: for each call, whether it may come after the backward of the later blocks.
         at: bytes held where each part began.
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
@@ -231,7 +228,7 @@ class Pass(NamedTuple):
 
     in_use: np.ndarray
     kept: np.ndarray
-    rest: np.ndarray
+    back: np.ndarray
     at: dict[str, int]
     constants: int
     sends: Sends
@@ -270,9 +267,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         parameters = model.parameters()
         if layout.micro_batches > 1:
             _give_grads(parameters, run)
-        for index, block in model.blocks.items():
-            marked = _Marked(block, run, index != max(model.blocks), layout.recompute)
-            model.blocks[index] = marked  # type: ignore[assignment]
+        _mark_parts(model, run, layout.recompute)
         run.begin("start")
         first = len(run.calls.events)
         _pass(model, run, rows, layout.micro_batches)
@@ -281,15 +276,16 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
         if layout.micro_batches == 1:
             for parameter in parameters.values():
                 parameter.set_grad(None)
-        # What freeing the last block saves is what a block keeps from step to step.
+        # What freeing the block saves is what a block keeps from step to step.
         run.begin("without block")
-        del model.blocks[index], block, marked, parameters
+        vars(model.blocks.popitem()[1]).clear()
+        del parameters
         run.begin("end")
     at = {part: nbytes + int(later[max(i - first, 0)]) for part, (i, nbytes) in run.at.items()}
     return Pass(
         in_use=np.array([event.in_use for event in events]) + later[1:],
         kept=np.array([event.part in KEPT for event in events]),
-        rest=np.array([event.part == "rest" for event in events]),
+        back=np.array([event.part in ("block backward", "rest") for event in events]),
         at=at,
         constants=int(later[0]),
         sends=run.sends(events),
@@ -298,13 +294,13 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
 
 
 class Update(NamedTuple):
-    """What follows the last backward, of two blocks and the ends: averaged gradients, optimizer.
+    """What follows the last backward, of a block and the ends: averaged gradients, optimizer.
 
     Attributes:
         sends: the collectives.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
         most: the peak of the bytes in use beside them.
-        others: blocks that are like the last one and not run.
+        others: blocks that are not run.
     """
 
     sends: Sends
@@ -373,10 +369,6 @@ def update_of(
 
 
 # ---------------------------------------------------------------- a chip's part of a step
-# The dry run has at most so many blocks: the last one stands for all others but the first.
-MOST = 2
-
-
 class Job(NamedTuple):
     """What is trained, whatever its layout.
 
@@ -408,12 +400,12 @@ class Stage(NamedTuple):
 
     @property
     def others(self) -> int:
-        """Blocks that are like the last one and not run."""
-        return max(self.blocks - MOST, 0)
+        """Blocks that are not run."""
+        return self.blocks - 1
 
 
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
-    """Return forward and backward of a micro-batch through two blocks of a stage at most."""
+    """Return forward and backward of a micro-batch through one block of a stage."""
     rows, sequence, zero = job.rows(layout), job.sequence, layout.zero
     dp = layout.dp if zero > 1 or layout.ep > 1 else min(layout.dp, 2)
     layout = replace(
@@ -424,7 +416,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
         micro_batches=min(layout.micro_batches, 2),
         schedule="1f1b",
     )
-    config = _plain(job.config, min(stage.blocks, MOST), sequence)
+    config = _plain(job.config, 1, sequence)
     return pass_of(config, layout, stage.ends, rows)
 
 
@@ -433,7 +425,7 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     few: dict[str, Any] = {"sequence_parallel": False, "recompute": False, "micro_batches": 1}
     layout = replace(layout, dp=dp, pp=1, cp=min(layout.cp, 2), **few)
-    training, blocks = job.training, stage.blocks if job.bucket_mb else min(stage.blocks, MOST)
+    training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)
     found = update_of(
