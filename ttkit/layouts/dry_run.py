@@ -191,7 +191,8 @@ class Computed(NamedTuple):
     multiplied: np.ndarray
 
 
-_works: dict[Any, Work | None] = {}  # The keys are names, shapes and types.
+# The keys are ids of keyword arguments, which repeated calls share; as these stay, so do their ids.
+_works: dict[int, tuple[Any, Work | None]] = {}
 
 
 def computed(events: Iterable[Event]) -> Computed:
@@ -201,11 +202,9 @@ def computed(events: Iterable[Event]) -> Computed:
         operation = OPERATIONS[event.name]
         if operation.kind in ("write", "read", "collective"):
             continue
-        tensors = [*event.operands, *event.results]
-        key = event.name, *((t.shard_shape, t.dtype, t.layout) for t in tensors)
-        if key not in _works:
-            _works[key] = work_of(event, operation)
-        if work := _works[key]:
+        if id(event.kwargs) not in _works:
+            _works[id(event.kwargs)] = event.kwargs, work_of(event, operation)
+        if work := _works[id(event.kwargs)][1]:
             parts.append(event.part)
             multiplied = work.flops if operation.kind == "product" else 0
             rows.append((work.flops_of_tiles, work.moved, multiplied))

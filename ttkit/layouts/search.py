@@ -99,9 +99,11 @@ def evaluate(
     if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
         return Candidate(layout, place, lasting, refused=refused)
-    memory = max((memory_of(own, inner, stage) for stage in found), key=sum)
-    if refused := why_not_memory(memory._asdict(), machine):
-        return Candidate(layout, place, memory, refused=refused)
+    memory = lasting
+    for stage in found:
+        memory = max(memory, memory_of(own, inner, stage), key=sum)
+        if refused := why_not_memory(memory._asdict(), machine):
+            return Candidate(layout, place, memory, refused=refused)
     slowest = max(found, key=lambda stage: sum(compute_s(own, inner, stage, chip)))
     there = topology(machine.system, place.shape)
     talk = traffic(own, inner, slowest, there, dict(place.axes))
