@@ -25,7 +25,7 @@ from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.context import recording
-from ttkit.train.model.models import Block, Transformer, create_model
+from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
