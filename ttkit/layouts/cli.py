@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 
+from ttkit.errors import fail
 from ttkit.layouts.places import NETWORK
 from ttkit.layouts.search import plan_layouts
 
@@ -51,15 +52,22 @@ def plan(words: Sequence[str]) -> int:
     parser.add_argument("--mode", choices=("training", "inference"), default="training", help=what)
     page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
     parser.add_argument("--explain", metavar="LAYOUT", help=page)
+    run = "write the files that run that layout (default: the fastest) into a new folder"
+    parser.add_argument("--write", metavar="DIR", help=run)
     text = "print every layout as JSON: bytes, seconds, tokens/s, or why it was refused"
     parser.add_argument("--json", action="store_true", help=text)
     asked = vars(parser.parse_args(words))
     os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
-    name, as_json = asked.pop("explain"), asked.pop("json")
+    name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     found = plan_layouts(**asked)
+    if folder and asked["mode"] == "inference":
+        fail("ttkit plan --write", "a run is for training", "--mode training")
+    chosen = found.find(name) if name else None
     if as_json:
         print(json.dumps(found.figures(), indent=1))
     else:
-        print(found.explain(found.find(name)) if name else found)
+        print(found.explain(chosen) if chosen else found)
+    if folder:
+        print(found.write(folder, chosen))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -11,12 +12,15 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.layouts.costs import Times, Traffic
 from ttkit.layouts.dry_run import Job
+from ttkit.layouts.launching import CONFIG, HOSTS, launch_files, write_run
 from ttkit.layouts.places import Machine, Place
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # A table shows at most so many layouts.
+# The largest error of a modelled speed of training beside a published one (docs/published.md).
+ERROR = 0.12
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,10 @@ class Choices(Tables):
             fail(f"a layout of {self.title}", *self.nothing())
         return self.fitting[0]
 
+    def ties(self, each: Any) -> bool:
+        """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
+        return each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s  # type: ignore[no-any-return]
+
     def nothing(self) -> tuple[str, str]:
         """Return why nothing fits, and what to try."""
         rule, chips = "no layout can run", self.machine.chips
@@ -92,9 +100,13 @@ class Choices(Tables):
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """Yield why nothing fits and what to try, or the warnings of what is shown."""
+        """Yield why nothing fits and what to try, or which layouts tie, and the warnings of what is
+        shown."""
         if not self.fitting:
             yield "; try: ".join(self.nothing())
+        elif (tied := sum(map(self.ties, self.fitting))) > 1:
+            fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
+            yield f"{fast} tie (~); the one with the least memory leaves most room"
         shown = (each.warning for each in self.fitting[:ROWS])
         yield from dict.fromkeys(filter(None, shown))
 
@@ -139,6 +151,7 @@ class Layouts(Choices):
             "step_s": each.times.total,
             "tokens_per_s": each.tokens_per_s,
             "mfu": each.mfu,
+            "ties": self.ties(each),
             "warning": each.warning,
         }
 
@@ -182,13 +195,36 @@ class Layouts(Choices):
 
         chosen = candidate or self.best
         layout, place, job = chosen.layout, chosen.place, self.job
+        # Byte-pair encoding has at least 256 ids.
+        tokens: Any = "bpe" if job.config.vocab_size >= 256 else "char"
         start = Settings(
-            training_config=replace(job.training, batch_size=job.batch),
+            training_config=replace(job.training, batch_size=job.batch, tokenizer_type=tokens),
             transformer_config=job.config,
         )
         settings = layout.to_settings(start, place.shape)
+        if settings.distributed.enabled:
+            hosts = replace(settings.distributed, hosts=HOSTS)
+            settings = replace(settings, distributed=hosts)
         head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
         return head + yaml.safe_dump(differing(settings), sort_keys=False)
+
+    def write(self, folder: str | os.PathLike[str], candidate: Any = None) -> str:
+        """Write the files that run a layout, the fastest unless given, into a new folder.
+
+        They are `train.yaml` and, for a pipeline or several hosts, `hosts.txt`, and the bindings of
+        the ranks to chips.
+
+        Returns:
+            The commands that plan the run, and that start it.
+
+        Raises:
+            TTKitError: the layout cannot run; the folder has such files already.
+        """
+        chosen = candidate or self.best
+        if chosen.refused:
+            fail(f"write {chosen.layout}", chosen.refused, "a layout that fits")
+        beside = launch_files(self.machine, chosen.place, chosen.layout.pp)
+        return write_run(folder, {CONFIG: self.yaml(chosen)} | beside)
 
 
 def differing(settings: Settings) -> dict[str, Any]:

