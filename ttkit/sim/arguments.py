@@ -7,11 +7,11 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ttkit.errors import OutOfMemoryError, fail
+from ttkit.errors import OutOfMemoryError, TTKitError, fail
 
 Classes = tuple[type, ...]
 # An argument may have any of these classes where the annotation names the first.
@@ -97,11 +97,15 @@ def check_classes(function: Callable[..., Any], asked: describe) -> None:
         fail(asked, rule, cure, TypeError)
 
 
-def check(*rules: tuple[Any, ...]) -> None:
-    """Raise the first broken one of an operation's rules (broken, the rule, what to try)."""
-    for broken, *message in rules:
-        if broken:
-            fail(None, *message)
+def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
+    """Fail inside an operation or a checked function; the guard names the call."""
+    fail(None, rule, cure, kind)
+
+
+def check(broken: object, rule: str, cure: str = "") -> None:
+    """Refuse where a rule of an operation is broken."""
+    if broken:
+        refuse(rule, cure)
 
 
 class describe:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives import ccl_numpy
 from ttkit.sim.ops.operation import moved, operation, result
 from ttkit.sim.ranks import ccl_mpi, mpi
@@ -347,7 +347,7 @@ def all_gather(
         known = set(older) == {"mesh_device"}
         if not (known and older_form("all_gather(..., mesh_device=)", cure)):
             rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-            fail(None, rule, "help(ttnn.all_gather)", TypeError)
+            refuse(rule, "help(ttnn.all_gather)", TypeError)
     call = Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links, output_tensor)
     return run(call)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import check, keywords_of, refuse
 from ttkit.sim.ops.blocks import empty
 from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
@@ -75,7 +75,7 @@ def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
     if given not in takes:
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
-        fail(None, rule, "ttnn.typecast first")
+        refuse(rule, "ttnn.typecast first")
 
 
 def _check_number(name: str, kind: DataType, value: float) -> None:
@@ -84,7 +84,7 @@ def _check_number(name: str, kind: DataType, value: float) -> None:
     if not (float(value).is_integer() and limits.min <= value <= limits.max):
         rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
         cure = "ttnn.typecast the tensor to a float type"
-        fail(None, f"{rule} {value}: only a whole number within its range stays the same", cure)
+        refuse(f"{rule} {value}: only a whole number within its range stays the same", cure)
 
 
 # ---------------------------------------------------------------- two operands
@@ -199,7 +199,7 @@ def clamp(
     """
     if min is None and max is None:
         rule = "Only one of 'min' or 'max' can be None. Please provide one value"
-        fail(None, rule, "min=0.0, for example")
+        refuse(rule, "min=0.0, for example")
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
             input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])
@@ -271,10 +271,8 @@ def bcast(
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
     tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
-    check(
-        (rows != (32 if down else height), tall),
-        (columns != (32 if over else width), f"{wide} for height broadcast"),
-    )
+    check(rows != (32 if down else height), tall)
+    check(columns != (32 if over else width), f"{wide} for height broadcast")
     name = ("add", "subtract", "multiply")[math_op.value]
     first = input_b[..., : 1 if down else None, : 1 if over else None]
     return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)

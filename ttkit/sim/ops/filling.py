@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import dtypes
@@ -153,7 +152,7 @@ def arange(
         start, end = 0, start
     values = np.arange(start, end, step, dtype=np.int32)
     if not values.size:
-        fail(None, "Step must lead from start to end", "for example arange(0, 10, 2)")
+        refuse("Step must lead from start to end", "for example arange(0, 10, 2)")
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
     return tensor_from(values, dtype, asked="arange", **how)
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops.operation import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape, shards
@@ -52,7 +51,7 @@ def to_device(
     if tensor.mesh is device:
         return tensor
     if tensor.mesh is not None:
-        fail(None, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
+        refuse(f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
     array, grid, topology = _placed(tensor, device)
     return new_tensor(array, tensor.dtype, tensor.layout, grid, topology, device, memory_config)
 
@@ -88,11 +87,11 @@ def copy_host_to_device_tensor(
 ) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     if host_tensor.mesh is not None:
-        fail(None, "the first tensor must be on the host", "ttnn.from_device(tensor) for it")
+        refuse("the first tensor must be on the host", "ttnn.from_device(tensor) for it")
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
     if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
-        fail(None, rule, "the same mapper, dtype and layout as the device tensor was made with")
+        refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
 
 
@@ -140,7 +139,7 @@ def to_layout(
     narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
     if tensor.mesh is not None and rows and not same_type and not narrow:
         rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
-        fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
+        refuse(f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
     return _stored(tensor, dtype, memory_config, layout=layout, host=True)
@@ -167,7 +166,7 @@ operation("experimental.typecast", "store")(_typecast)
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
     if tensor.mesh is not None:
-        fail(None, "Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
+        refuse("Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
@@ -178,7 +177,7 @@ def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
         if size % 32:
             rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
-            fail(None, rule, "ttnn.to_layout, which pads")
+            refuse(rule, "ttnn.to_layout, which pads")
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
@@ -268,10 +267,8 @@ def interleaved_to_sharded(
         spec = ShardSpec(grid, shard_shape, shard_orientation)
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
     rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-    check(
-        (own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
-        (config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config"),
-    )
+    check(own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard")
+    check(config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -287,7 +284,7 @@ def sharded_to_interleaved(
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
-    check((config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard"))
+    check(config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -302,7 +299,7 @@ def reshard(
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
     height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
-    check((height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"))
+    check(height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles")
     rows = height // num_slices
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
@@ -381,9 +378,9 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     have, size = len(tensors), mesh_shape.mesh_size()
     if have != size:
         rule = f"Number of tensor shards must match mesh size: {have} and {size}"
-        fail(None, rule, f"{size} tensors")
+        refuse(rule, f"{size} tensors")
     if any(tensor.mesh is not None for tensor in tensors):
-        fail(None, "All tensor shards must be on host", "tensor.cpu()")
+        refuse("All tensor shards must be on host", "tensor.cpu()")
     return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
@@ -392,14 +389,14 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
     cure = "ttnn.get_device_tensors gives such tensors"
     if not tensors:
-        fail(None, "At least one tensor shard must be provided", cure)
+        refuse("At least one tensor shard must be provided", cure)
     mesh = tensors[0].mesh
     if mesh is None or any(t.mesh is not mesh for t in tensors):
-        fail(None, "All tensor shards must be on device and on the same mesh", cure)
+        refuse("All tensor shards must be on device and on the same mesh", cure)
     coords = [c for t in tensors for c in t.grid.covers]
     twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
     if twice:
-        fail(None, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
+        refuse(f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
     by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
     grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
     return _combine(by_place, grid, mesh)
@@ -410,7 +407,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
     if any(_spec(t) != _spec(first) for t in tensors):
         rule = "All tensor shards must have the same tensor spec, got"
         rule = f"{rule} {[_spec(t) for t in tensors]}"
-        fail(None, rule, "tensors of one shape, dtype and layout")
+        refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     # On devices, ttnn labels the shards as a row, wherever they are.
@@ -426,7 +423,7 @@ def distribute_tensor(
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
-        fail(None, rule, "tensor.cpu() first")
+        refuse(rule, "tensor.cpu() first")
     array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), None)
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)

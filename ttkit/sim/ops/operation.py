@@ -18,7 +18,7 @@ import numpy as np
 from ttkit.errors import TTKitError, fail
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
-from ttkit.sim.arguments import check_classes, describe, translate, with_hints
+from ttkit.sim.arguments import check_classes, describe, refuse, translate, with_hints
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
@@ -225,13 +225,13 @@ def on_mesh(*tensors: Any) -> Any:
     for number, tensor in enumerate(tensors):
         if tensor.mesh is None:
             rule = f"Input tensor {chr(65 + number)} must be on device, got storage type: "
-            fail(None, f"{rule}StorageType::HOST", "ttnn.to_device(tensor, mesh)")
+            refuse(f"{rule}StorageType::HOST", "ttnn.to_device(tensor, mesh)")
         if tensor._array is None:
             rule = f"Input Tensor {chr(65 + number)} is not allocated"
-            fail(None, rule, "use it before ttnn.deallocate")
+            refuse(rule, "use it before ttnn.deallocate")
         if tensor.mesh is not mesh:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
-            fail(None, rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
+            refuse(rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
     if not mesh.is_open:  # type: ignore[union-attr]
         mesh.check_open(None)  # type: ignore[union-attr]
     return mesh
@@ -357,7 +357,7 @@ def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"
-        fail(None, f"{rule} {list(tensor.grid.covers)}", cure)
+        refuse(f"{rule} {list(tensor.grid.covers)}", cure)
     return restricted(tensor.array, tensor.grid, grid)
 
 
@@ -368,11 +368,11 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     cure = "equal sizes, or 1 where one repeats"
     if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
         rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
-        fail(None, f"{rule} {list(b[-2:])} differ and none is 1", cure)
+        refuse(f"{rule} {list(b[-2:])} differ and none is 1", cure)
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
-            fail(None, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+            refuse(f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
 
 
 def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
