@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
-from ttkit.sim.ops.operation import OPERATIONS, checked
+from ttkit.sim.ops import OPERATIONS, checked
 
 
 @pytest.fixture

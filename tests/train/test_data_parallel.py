@@ -11,7 +11,7 @@ from train.runs import Case, Form, backward, different, filled, opened, run, sma
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.model.models import create_model

@@ -13,17 +13,17 @@ from typing import Any, ClassVar, NamedTuple
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import visible
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     BufferType,
     DispatchCoreAxis,
     DispatchCoreType,
     MathFidelity,
+    Number,
     ThrottleLevel,
     UnaryOpType,
     UnaryWithParam,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
-from ttkit.sim.tensor.types import Number
 
 # ---------------------------------------------------------------- in a call
 # Every operation takes these keywords; ttnn's own takes those that it can use.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.collectives import gathered, partitioned, scattered
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
     Call,
@@ -27,13 +28,10 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
-from ttkit.sim.ops import matmul, movement, shaping
-from ttkit.sim.ops.operation import operation
-from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
+from ttkit.sim.ops import matmul, movement, operation, shaping
+from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.grid import after_partition, unchanged
-from ttkit.sim.tensor.memory import bytes_of
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Tensor, bytes_of
 
 Array = np.ndarray
 

@@ -16,15 +16,13 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
+from ttkit.sim import collectives
 from ttkit.sim.arguments import describe, refuse
-from ttkit.sim.collectives import ccl_numpy
-from ttkit.sim.ops.operation import moved, operation, result
-from ttkit.sim.ranks import ccl_mpi, mpi
-from ttkit.sim.tensor.enums import FabricConfig, Topology
+from ttkit.sim.ops import moved, operation, result
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
-from ttkit.sim.tensor.memory import bytes_of, would_fit
-from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import MeshCoordinate, integer
+from ttkit.sim.tensor.tensor import Tensor, bytes_of, would_fit
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -232,8 +230,8 @@ def along(name: str, call: Call, *how: Any) -> Any:
     """Move values along the call's mesh axes, in this process or between ranks."""
     tensor, grid = call.tensor, call.tensor.grid
     if grid.local:
-        return getattr(ccl_numpy, name)(tensor._array, grid.shape, call.axes, *how)
-    return ccl_mpi.move(name, tensor, call.axes, *how)
+        return getattr(collectives, name)(tensor._array, grid.shape, call.axes, *how)
+    return mpi.move(name, tensor, call.axes, *how)
 
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
@@ -245,7 +243,7 @@ def _sent(call: Call) -> Any:
     """Return the values of the output, but at the receiver those of the sender."""
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
-    values, chips = (tensor.full_array(), grid) if grid.local else ccl_mpi.collected(tensor)
+    values, chips = (tensor.full_array(), grid) if grid.local else mpi.collected(tensor)
     every = np.array((call.output or tensor).full_array(), order="C")
     if receiver in grid.coords:
         own = every.reshape((grid.size, *shard))

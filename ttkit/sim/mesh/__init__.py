@@ -17,11 +17,10 @@ from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
 from ttkit.sim.arguments import describe
 from ttkit.sim.hints import SubDevice, SubDeviceManagerId
-from ttkit.sim.ops.operation import OPERATIONS, checked
+from ttkit.sim.ops import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tape import Event, Tape, running, tensors_in
-from ttkit.sim.tensor import memory
-from ttkit.sim.tensor.enums import Arch, FabricConfig
+from ttkit.sim.tensor import Arch, FabricConfig, MeshCoordinate, MeshShape
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -33,7 +32,7 @@ from ttkit.sim.tensor.grid import (
     place_of,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreGrid
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape
+from ttkit.sim.tensor.tensor import register
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
@@ -69,7 +68,7 @@ class MeshDevice:
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
         self.programs: set[Any] = set()
-        memory.register(self)
+        register(self)
 
     def __repr__(self) -> str:
         return f"MeshDevice({'x'.join(map(str, self._shape))} grid, {len(self._ids)} devices)"

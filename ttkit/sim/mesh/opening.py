@@ -14,20 +14,25 @@ from ttkit.hardware.systems import asleep, outside_fabric
 from ttkit.plans.collectives import latest
 from ttkit.sim import ranks
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
-from ttkit.sim.ops.operation import checked
+from ttkit.sim.ops import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, settings, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
     FabricTensixConfig,
     FabricUDMMode,
+    MeshCoordinate,
+    MeshShape,
+    Rank,
+    Size,
     _Enum,
+    integer,
+    integers,
 )
 from ttkit.sim.tensor.grid import is_inside
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
 
 
 class SystemMeshDescriptor:

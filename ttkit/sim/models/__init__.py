@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import is_strict
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check, keywords_of, refuse
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import blocks
+from ttkit.sim.ops import Operands, each_element, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.operation import Operands, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check, keywords_of
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, operation, spread
+from ttkit.sim.ops import Operands, operation, spread
+from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integers
 
 Array = np.ndarray
 

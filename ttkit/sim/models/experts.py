@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
+from ttkit.sim.collectives import places, reduced
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
@@ -20,15 +21,13 @@ from ttkit.sim.collectives.ccl import (
     fabric_is_on,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import places, reduced
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
 from ttkit.sim.models.cache import shaped
-from ttkit.sim.ops import shaping
+from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping
 from ttkit.sim.ops.matmul import product, product_flops
-from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import tensor_from
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
 

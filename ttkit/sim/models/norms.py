@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import looked_up, shaped
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, each_element, operation
+from ttkit.sim.ops import Operands, each_element, operation
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32

@@ -14,12 +14,11 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import check, keywords_of, refuse
-from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
+from ttkit.sim.blocks import empty
+from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -276,3 +275,17 @@ def bcast(
     name = ("add", "subtract", "multiply")[math_op.value]
     first = input_b[..., : 1 if down else None, : 1 if over else None]
     return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)
+
+
+# ---------------------------------------------------------------- Python's operators
+def _operator(word: str, name: str) -> None:
+    call = OPERATIONS[name].call
+    setattr(Tensor, f"__{word}__", call)
+    if name in ELEMENTARY:
+        setattr(Tensor, f"__r{word}__", lambda a, b: call(b, a))
+
+
+for _word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul", "add"):
+    _operator(_word, _word)
+for _word, _name in (("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide")):
+    _operator(_word, _name)

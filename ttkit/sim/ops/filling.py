@@ -11,16 +11,14 @@ import numpy as np
 
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, on_mesh, operation, result
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ops import checked, on_mesh, operation, result
+from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, dtypes, integer, integers
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import tensor_from
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import OPERATIONS, Operands, check_broadcast, operation, with_rank
+from ttkit.sim.ops import OPERATIONS, Operands, check_broadcast, operation, with_rank
 from ttkit.sim.ops.unary import activation
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.

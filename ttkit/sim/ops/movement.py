@@ -10,25 +10,27 @@ import numpy as np
 
 from ttkit.sim.arguments import check, refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, on_mesh, operation, result
+from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape, shards
-from ttkit.sim.ranks import ccl_mpi
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    BufferType,
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementShard,
+    ShardOrientation,
+    TensorMemoryLayout,
+    dtypes,
+)
 from ttkit.sim.tensor.creation import onto_device
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import (
-    BufferType,
-    DataType,
-    Layout,
-    ShardOrientation,
-    TensorMemoryLayout,
-)
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
-from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
@@ -36,9 +38,10 @@ from ttkit.sim.tensor.sharding import (
     MemoryConfig,
     ShardSpec,
     num_cores_to_corerangeset,
+    plane,
+    shards_of,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
@@ -354,7 +357,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """
     kind = tensor.dtype, tensor.layout
     if tensor.mesh is None:
-        values, grid = ccl_mpi.everywhere(tensor, "get_device_tensors")
+        values, grid = mpi.everywhere(tensor, "get_device_tensors")
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         return [new_tensor(whole[at][None, None], *kind) for at in np.ndindex(grid.shape)]
     result = []
@@ -434,3 +437,19 @@ def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
     joined = composer.join(tensor, "aggregate_tensor")
     return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _to(
+    tensor: Tensor,
+    target: MeshDevice | Layout,
+    mem_config: MemoryConfig | None = None,
+    cq_id: Any = None,
+) -> Tensor:
+    """Return the tensor on a mesh, or in another layout."""
+    if isinstance(target, Layout):
+        return to_layout(tensor, target)
+    return to_device(tensor, target, mem_config)
+
+
+Tensor.to, Tensor.cpu = _to, from_device

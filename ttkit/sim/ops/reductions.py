@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check, refuse
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import (
+from ttkit.sim.ops import (
     Operands,
     each_element,
     in_whole_tiles,
@@ -22,8 +22,8 @@ from ttkit.sim.ops.operation import (
     spread,
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
+from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, convert
-from ttkit.sim.tensor.enums import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops.operation import (
+from ttkit.sim.ops import (
     Operands,
     checked,
     in_whole_tiles,
@@ -21,11 +21,8 @@ from ttkit.sim.ops.operation import (
     spread,
     with_rank,
 )
-from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import Layout
-from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integer, integers
+from ttkit.sim.tensor import Layout, dtypes, integer, integers
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
@@ -304,3 +301,12 @@ def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
     axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
     return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _reshape(tensor: Tensor, *shape: Any) -> Tensor:
+    """Return the same elements in another shape."""
+    return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
+
+
+Tensor.reshape, Tensor.__getitem__ = _reshape, get_item

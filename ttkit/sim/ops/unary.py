@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
-from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
+from ttkit.sim.ops import Operands, on_mesh, operation, result
+from ttkit.sim.tensor import DataType, GeluVariant, UnaryOpType, UnaryWithParam, dtypes
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray

@@ -12,17 +12,15 @@ import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.collectives import Record, latest
+from ttkit.sim import blocks
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import checked, on_mesh, operation
+from ttkit.sim.ops import checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
-from ttkit.sim.tensor.enums import BufferType, _Enum
+from ttkit.sim.tensor import BufferType, MeshCoordinate, _Enum
 from ttkit.sim.tensor.grid import Coordinate, is_inside
-from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.sharding import CoreCoord
-from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import MeshCoordinate
+from ttkit.sim.tensor.tensor import Tensor, bytes_of
 
 
 class MeshCoreCoord(NamedTuple):

@@ -14,9 +14,17 @@ from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, operation
-from ttkit.sim.ranks import ccl_mpi
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ops import checked, operation
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementReplicate,
+    PlacementShard,
+    dtypes,
+)
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
@@ -24,12 +32,9 @@ from ttkit.sim.tensor.distribution import (
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
-from ttkit.sim.tensor.memory import BYTES, TILE_BYTES
 from ttkit.sim.tensor.sharding import MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
+from ttkit.sim.tensor.tensor import BYTES, LONE, TILE_BYTES, Tensor, TensorSpec, new_tensor
 
 # When no dtype is given, ttnn chooses these types.
 FROM_HOST = {
@@ -276,7 +281,7 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
     """
     path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
-    values, grid = ccl_mpi.everywhere(host, "dump_tensor")
+    values, grid = mpi.everywhere(host, "dump_tensor")
     label, there = host.topology, (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     kind = host.dtype.name, host.layout.name
@@ -306,3 +311,30 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
         rule = f"Unable to load the tensor from {path}. {why}"
         fail(f"load_tensor({str(path)!r})", rule, "ttnn.dump_tensor")
     return tensor if device is None else tensor.to(device)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _new(cls: type[Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Make a tensor of an array, or of a list of values."""
+    make: Any = _of_list if isinstance(data, (list, tuple)) else tensor_from
+    return make(data, *args, **kwargs)  # type: ignore[no-any-return]
+
+
+def _of_list(
+    data: Any,
+    shape: Any,
+    data_type: DataType,
+    layout: Layout,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    return from_buffer(data, shape, data_type, device, layout, memory_config)
+
+
+def _to_torch(tensor: Tensor, mesh_composer: Any = None) -> Any:
+    """Return the values as a torch tensor; several shards need a composer."""
+    return to_torch(tensor, mesh_composer=mesh_composer)
+
+
+Tensor.__new__ = _new  # type: ignore[assignment]
+Tensor.to_numpy, Tensor.to_torch = to_numpy, _to_torch

@@ -12,8 +12,17 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked
-from ttkit.sim.ranks import ccl_mpi
+from ttkit.sim.ops import checked
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    MeshCoordinate,
+    MeshShape,
+    Placement,
+    PlacementReplicate,
+    PlacementShard,
+    integer,
+    integers,
+)
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -26,17 +35,75 @@ from ttkit.sim.tensor.grid import (
     topology_of,
 )
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import (
-    MeshComposerConfig,
-    MeshCoordinate,
-    MeshMapperConfig,
-    MeshShape,
-    PlacementReplicate,
-    PlacementShard,
-    integer,
-)
 
 
+# ---------------------------------------------------------------- configurations
+class _Config:
+    """A list of entries, or one each for rows and columns; and overrides of shape and corner."""
+
+    _list = ""
+
+    def __init__(self, *args: Any, **given: Any):
+        what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
+        listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
+        names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
+        given |= dict(zip(names, args, strict=False))
+        if len(args) > len(names) or set(given) - set(names):
+            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
+            fail(what, "incompatible function arguments", form, TypeError)
+        *entries, self._shape, self._offset = map(given.get, names)
+        for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
+            if value is not None and not isinstance(value, kind):
+                rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
+                fail(what, rule, f"{kind.__name__}(...)", TypeError)
+        self._entries: list[Any] = self._checked(entries[0] if listed else tuple(entries))
+
+    def _checked(self, entries: Any) -> list[Any]:
+        return list(integers(entries, type(self).__name__))
+
+    def __repr__(self) -> str:
+        override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
+        if self._offset is not None and any(self._offset):
+            override += f", mesh_offset_override={self._offset!r}"
+        return f"{type(self).__name__}({self._list}: {self._entries}{override})"
+
+
+class MeshMapperConfig(_Config):
+    """How a mapper places a tensor: one placement for each axis of the mesh, or of an override.
+
+    Example:
+        >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
+        MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
+    """
+
+    _list = "placements"
+
+    def _checked(self, entries: Any) -> list[Any]:
+        if isinstance(entries, tuple) and not any(isinstance(e, Placement) for e in entries):
+            entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
+        if not all(isinstance(p, Placement) for p in entries):
+            rule = "incompatible function arguments: entries must be PlacementReplicate or"
+            fail("MeshMapperConfig", f"{rule} PlacementShard", "[PlacementShard(0)]", TypeError)
+        return list(entries)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The placements."""
+        return self._entries
+
+
+class MeshComposerConfig(_Config):
+    """How a composer joins shards: the tensor dimension along which each axis is concatenated.
+
+    Example:
+        >>> MeshComposerConfig(0, 1)
+        MeshComposerConfig(dims: [0, 1])
+    """
+
+    _list = "dims"
+
+
+# ---------------------------------------------------------------- what both check
 class _Distribution:
     """What mappers and composers share: a configuration on a mesh, checked."""
 
@@ -169,7 +236,7 @@ class CppMeshToTensor(_Distribution):
         """
         values, grid = tensor.array, tensor.grid
         if grid.owners is not None:
-            values, grid = ccl_mpi.everywhere(tensor, "compose")
+            values, grid = mpi.everywhere(tensor, "compose")
         over, coords = self._over, self._coords
         if coords is not grid.coords:
             coords = self._known(grid, asked)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.ops.blocks import elementwise
+from ttkit.sim.blocks import elementwise
+from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.absent import Absent, absent
-from ttkit.sim.tensor.enums import DataType
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 # These are the bits of magnitude of an element, the leading one included.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.sim.tensor.types import (
+from ttkit.sim.tensor import (
     MeshCoordinate,
     MeshShape,
     Placement,

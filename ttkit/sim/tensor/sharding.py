@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     BufferType,
     Layout,
+    Shape,
     ShardDistributionStrategy,
     ShardOrientation,
     ShardStrategy,
     TensorMemoryLayout,
+    integer,
+    integers,
 )
-from ttkit.sim.tensor.memory import plane, shards_of
-from ttkit.sim.tensor.types import Shape, integer, integers
 
 
 # ---------------------------------------------------------------- cores
@@ -400,6 +401,17 @@ def create_sharded_memory_config(
 
 
 # ---------------------------------------------------------------- beside its tensor
+def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+    """Rows of all leading dimensions, and columns, of a stored shape."""
+    return math.prod(padded[:-1]), padded[-1]
+
+
+def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+    """How many shards there are down and across a stored shape."""
+    height, width = plane(padded)
+    return -(-height // shard[0]), -(-width // shard[1])
+
+
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh: Any) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 
