@@ -142,7 +142,7 @@ def test_a_word_of_the_left_column_is_found(source, word):
 def test_words_of_other_meaning_are_left_alone():
     assert not list(found_in(pathlib.Path("descriptors/old_yaml.py"), "board = 1  # shards"))
     assert list(found_in(pathlib.Path("sim/board.py"), "")) == [
-        "sim/board.py: the module is sim/ops/blocks"
+        "sim/board.py: the module is sim/blocks"
     ]
 
 

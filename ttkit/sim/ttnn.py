@@ -56,13 +56,12 @@ _load, _names, _ = _attach(
             create_mesh_composer create_mesh_mapper distribute replicate_tensor_to_mesh_mapper
             shard_tensor_to_mesh_mapper""",
         "tensor.grid": "TensorTopology",
-        "tensor.memory": "Tile element_size",
         "tensor.sharding": """CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
             L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG L1_MEMORY_CONFIG
             L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec
             create_sharded_memory_config num_cores_to_corerangeset
             num_cores_to_corerangeset_in_subcoregrids""",
-        "tensor.tensor": "Tensor is_tensor_storage_on_device",
+        "tensor.tensor": "Tensor Tile element_size is_tensor_storage_on_device",
     },
     "ttkit.sim",
 )
