@@ -32,19 +32,6 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
     return signature.replace(parameters=parameters + extra + rest)
 
 
-def keywords_of(other: Any) -> Callable[[Any], Any]:
-    """Show the keywords of `other` in the signature of a function that hands them on."""
-
-    def shown(function: Any) -> Any:
-        own, theirs = (inspect.signature(f).parameters.values() for f in (function, other))
-        kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
-        kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
-        function.__signature__ = inspect.Signature(kept)
-        return function
-
-    return shown
-
-
 def translate(error: Any, asked: describe) -> None:
     """Let an error of `fail` name the call; raise one of the kit for what no check foresaw."""
     if hasattr(error, "asked"):
@@ -117,9 +104,14 @@ class describe:
         self.name, self.args, self.kwargs = name, args, kwargs or {}
 
     def __str__(self) -> str:
-        shown = [self.show(a) for a in self.args]
-        shown += [f"{k}={self.show(v)}" for k, v in self.kwargs.items()]
+        shown = [self.show(value) for value in self.args if self.is_shown(value)]
+        shown += [f"{k}={self.show(v)}" for k, v in self.kwargs.items() if self.is_shown(v)]
         return f"{self.name}({', '.join(shown)})"
+
+    @staticmethod
+    def is_shown(value: Any) -> bool:
+        """Return False for None, meshes, mappers and composers: the rule names what matters."""
+        return not (value is None or hasattr(value, "check_open") or hasattr(value, "config"))
 
     @staticmethod
     def show(value: Any) -> str:
@@ -128,9 +120,9 @@ class describe:
             mesh = value.mesh
             where = " on host" if mesh is None else f" on {'x'.join(map(str, mesh.shape))}"
             return f"{list(value.shard_shape)} {value.dtype.name}{where}"
-        if isinstance(value, np.ndarray):
-            return f"array {list(value.shape)} {value.dtype}"
+        if hasattr(value, "dtype"):
+            return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
         if type(value) in (list, tuple) and value and hasattr(value[0], "shard_shape"):
             return f"[{', '.join(map(describe.show, value))}]"
         text = repr(value)
-        return text if len(text) <= 40 else text[:37] + "..."
+        return text if len(text) <= 80 else text[:77] + "..."

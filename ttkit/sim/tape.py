@@ -254,12 +254,12 @@ class TapeWithoutValues(Tape):
             if isinstance(result, int):
                 made.append(tensors_in(given)[result])
                 continue
-            (array, dtype, layout, grid, topology, shape, padded), nbytes = result
+            fields, nbytes = result
             tensor = object.__new__(Tensor)  # `new_tensor` would take three times as long.
-            tensor._array, tensor.dtype, tensor.layout, tensor.grid = array, dtype, layout, grid
-            tensor.topology, tensor.shard_shape, tensor.padded = topology, shape, padded
+            tensor._array, tensor.dtype, tensor.layout, tensor.grid, *rest = fields
+            tensor.topology, tensor.shard_shape, tensor.padded = rest
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
-            tensor._allocation = Allocation(self.mesh, grid, nbytes)
+            tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
         # The results exist now, so that the memory in use is that after the call.
         use = most_in_use(self.mesh)

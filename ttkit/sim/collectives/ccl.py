@@ -80,22 +80,22 @@ def place(call: Call) -> None:
     if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
         where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
-        fail(call.asked, f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
+        refuse(f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
-        mesh.check_open(call.asked)
+        mesh.check_open()
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
     if type(axis) is not int or axis < 0:
-        axis = call.cluster_axis = integer(axis, call.asked, 0)
+        axis = call.cluster_axis = integer(axis, None, 0)
     call.axes = [axis]
     if axis >= len(mesh._shape):
         rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
         words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
         words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
         cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
-        fail(call.asked, words.get(call.name, rule), cure)
+        refuse(words.get(call.name, rule), cure)
 
 
 def fabric_is_on(call: Call) -> None:
@@ -112,7 +112,7 @@ def covers_mesh(call: Call) -> None:
     if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
-        fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
+        refuse(f"{rule}, but every chip of the mesh takes part in a collective", cure)
 
 
 def neighbours(call: Call) -> None:
@@ -144,10 +144,10 @@ def dim_in_range(rule: str) -> Check:
     def check(call: Call) -> None:
         dim, rank = call.dim, call.rank
         if type(dim) is not int:
-            dim = integer(dim, call.asked)
+            dim = integer(dim)
         if not -rank <= dim < rank:
             words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
-            fail(call.asked, rule.format(**words), f"a dim from {-rank} to {rank - 1}")
+            refuse(rule.format(**words), f"a dim from {-rank} to {rank - 1}")
         call.dim = dim % rank
 
     return check
@@ -160,7 +160,7 @@ def divides(rule: str) -> Check:
         size, shape = call.tensor.shard_shape[call.dim], call.tensor.shape
         if size % call.chips:
             text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=shape)
-            fail(call.asked, text, "another dim, or ttnn.pad first")
+            refuse(text, "another dim, or ttnn.pad first")
 
     return check
 
@@ -169,12 +169,12 @@ def scatters(call: Call) -> None:
     """There is more than one dimension, and each pair of chips has so many links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
-        fail(call.asked, rule, "ttnn.unsqueeze first")
+        refuse(rule, "ttnn.unsqueeze first")
     have, ids = call.mesh.system.links_per_pair, call.mesh._ids
     if call.num_links is not None and call.num_links > have:
         rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
         rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
-        fail(call.asked, rule, f"num_links of at most {have}")
+        refuse(rule, f"num_links of at most {have}")
 
 
 def result_fits(call: Call) -> None:
@@ -190,7 +190,7 @@ def one_line(call: Call) -> None:
     shape = call.mesh._shape
     if min(shape) > 1:
         rule = f"{call.name} op is only supported for a linear tensor topology shape"
-        fail(call.asked, rule, "cluster_axis=0 or 1")
+        refuse(rule, "cluster_axis=0 or 1")
     call.axes = [shape.index(max(shape))]
 
 
@@ -199,11 +199,11 @@ def ends_fit(call: Call) -> None:
     for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
-            fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
+            refuse(rule, f"a coordinate inside {call.mesh.shape!r}")
     first, last = call.ends[0], call.ends[-1]
     if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
         rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
-        fail(call.asked, rule, "two hops: along the row, then along the column")
+        refuse(rule, "two hops: along the row, then along the column")
 
 
 # ---------------------------------------------------------------- specs
@@ -325,7 +325,6 @@ def all_gather(
     output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    use_l1_small_for_semaphores: bool = False,
     **older: Any,
 ) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
@@ -359,7 +358,6 @@ def reduce_scatter(
     output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    use_l1_small_for_semaphores: bool = False,
 ) -> Tensor:
     """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
 
@@ -395,7 +393,6 @@ def all_broadcast(
     cluster_axis: int | None = None,
     num_links: int | None = 1,
     topology: Topology | None = Topology.Linear,
-    use_l1_small_for_semaphores: bool = False,
 ) -> list[Tensor]:
     """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
 
@@ -426,7 +423,6 @@ def point_to_point(
     *,
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
-    intermediate_tensor: Tensor | None = None,
 ) -> Tensor:
     """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
 

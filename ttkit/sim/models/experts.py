@@ -27,7 +27,7 @@ from ttkit.sim.models.cache import shaped
 from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.creation import tensor_from
+from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -237,10 +237,7 @@ def sparse_matmul(
     input_tensor_b: Tensor,
     *,
     sparsity: Tensor,
-    program_config: Any,
-    nnz: int | None = None,
     is_input_a_sparse: bool = False,
-    is_input_b_sparse: bool = True,
     dtype: DataType | None = None,
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
@@ -289,7 +286,7 @@ def manual_seed(
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
         streams[user] = np.random.default_rng([value, user])
-    return tensor_from(np.zeros(1, np.uint32), device=mesh)
+    return from_torch(np.zeros(1, np.uint32), device=mesh)
 
 
 @operation("sampling", flops=each_element(5))
@@ -335,9 +332,7 @@ def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: fl
 
 
 @operation("plus_one", flops=each_element(1))
-def plus_one(
-    input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
-) -> Tensor:
+def plus_one(input_tensor: Tensor, *, skip_negative_entries: bool = False) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
     on = Operands(input_tensor)
     (array,) = on.arrays

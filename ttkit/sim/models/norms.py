@@ -72,9 +72,6 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
         """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
         width = input_tensor.shard_shape[-1]
-        by_rows = input_tensor.layout is not Layout.TILE and (width % 32 or not centre)
-        rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
-        check(by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
         scale, tiny = F(1 / width), F(epsilon)
 
         def rows(block: Array, out: Array) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError
 from ttkit.sim import hints as hardware
 from ttkit.sim import tape
 from ttkit.sim.arguments import check_classes, describe, refuse, translate, with_hints
@@ -233,7 +233,7 @@ def on_mesh(*tensors: Any) -> Any:
             rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
             refuse(rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
     if not mesh.is_open:  # type: ignore[union-attr]
-        mesh.check_open(None)  # type: ignore[union-attr]
+        mesh.check_open()  # type: ignore[union-attr]
     return mesh
 
 
@@ -291,7 +291,7 @@ def _written(
     if (output.mesh, there, output.shard_shape) != (like.mesh, like.grid, shape):
         rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips of {like.mesh}"
         rule += f", the output tensor {describe.show(output)} lies on {len(there.covers)}"
-        fail("output_tensor", rule, "an output of that shape on those chips")
+        refuse(rule, "an output of that shape on those chips")
     on_mesh(output)
     output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
     output.topology = topology

@@ -200,10 +200,6 @@ def addmm(
     Raises:
         TTKitError: shapes that do not fit.
     """
-    shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
-    if input_tensor.shard_shape != shape:
-        rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
-        refuse(f"{rule}: {list(shape)}")
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
     more = multiply(input_tensor, beta)

@@ -50,7 +50,7 @@ def to_device(
     tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
 ) -> Tensor:
     """Return the tensor on a mesh; a host tensor that was not distributed goes to every chip."""
-    device.check_open(None)
+    device.check_open()
     if tensor.mesh is device:
         return tensor
     if tensor.mesh is not None:
@@ -63,8 +63,8 @@ def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopolo
     """Return where a host tensor's values go on a mesh; no memory of the chips is taken."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
-        return everywhere.place(tensor.array.reshape(tensor.shard_shape), None)
-    return *onto_device(device, tensor.array, tensor.grid, None), tensor.topology
+        return everywhere.place(tensor.array.reshape(tensor.shard_shape))
+    return *onto_device(device, tensor.array, tensor.grid), tensor.topology
 
 
 @operation("from_device", "read")
@@ -85,12 +85,8 @@ def deallocate(tensor: Tensor, force: bool = True) -> None:
 
 
 @operation("copy_host_to_device_tensor", "write")
-def copy_host_to_device_tensor(
-    host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
-) -> None:
+def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
-    if host_tensor.mesh is not None:
-        refuse("the first tensor must be on the host", "ttnn.from_device(tensor) for it")
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
     if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
@@ -132,18 +128,12 @@ def to_layout(
     layout: Layout,
     dtype: DataType | None = None,
     memory_config: MemoryConfig | None = None,
-    sub_core_grids: Any = None,
-    pad_value: float = 0.0,
 ) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
-    narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
-    if tensor.mesh is not None and rows and not same_type and not narrow:
-        rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
-        refuse(f"{rule} device", "ttnn.typecast(tensor, dtype) first")
-    if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
+    if layout is Layout.ROW_MAJOR and (dtype or tensor.dtype) in dtypes.BLOCK_FLOATS:
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
     return _stored(tensor, dtype, memory_config, layout=layout, host=True)
 
@@ -168,8 +158,6 @@ operation("experimental.typecast", "store")(_typecast)
 @operation("to_dtype", "store")
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
-    if tensor.mesh is not None:
-        refuse("Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
@@ -177,10 +165,6 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
     on_mesh(input_tensor)
-    for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
-        if size % 32:
-            rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
-            refuse(rule, "ttnn.to_layout, which pads")
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
@@ -287,7 +271,6 @@ def sharded_to_interleaved(
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
-    check(config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -301,9 +284,7 @@ def reshard(
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
-    height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
-    check(height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles")
-    rows = height // num_slices
+    rows = plane(tensor.padded)[0] // num_slices
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 
@@ -382,8 +363,6 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     if have != size:
         rule = f"Number of tensor shards must match mesh size: {have} and {size}"
         refuse(rule, f"{size} tensors")
-    if any(tensor.mesh is not None for tensor in tensors):
-        refuse("All tensor shards must be on host", "tensor.cpu()")
     return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
@@ -391,8 +370,6 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
     cure = "ttnn.get_device_tensors gives such tensors"
-    if not tensors:
-        refuse("At least one tensor shard must be provided", cure)
     mesh = tensors[0].mesh
     if mesh is None or any(t.mesh is not mesh for t in tensors):
         refuse("All tensor shards must be on device and on the same mesh", cure)
@@ -427,7 +404,7 @@ def distribute_tensor(
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
         refuse(rule, "tensor.cpu() first")
-    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), None)
+    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()))
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)
 
@@ -435,7 +412,7 @@ def distribute_tensor(
 @checked("aggregate_tensor")
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
-    joined = composer.join(tensor, "aggregate_tensor")
+    joined = composer.join(tensor)
     return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
 
 

@@ -22,7 +22,7 @@ from ttkit.sim.ops import (
     spread,
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
-from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, convert
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -105,8 +105,6 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim, RANGE), keepdims=keepdim)
     else:
-        if input_tensor.layout is Layout.TILE:
-            refuse("For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
@@ -180,12 +178,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         src: at least as long as `index` in each dimension.
     """
     on, axis = Operands(input, index, src), _place_of(input, dim, index)
-    lengths = list(zip(index.shard_shape, src.shard_shape, strict=True))
-    long = [d for d, (n, given) in enumerate(lengths) if n > given]
-    wide = input.dtype is DataType.FLOAT32 and input.layout is Layout.TILE
-    rule = "Scatter doesn't work for fp32 tiled tensors yet"
-    check(long, f"index_shape[d] <= src_shape[d] == false for d in {long}")
-    check(wide, rule, "ttnn.to_layout(tensor, ttnn.ROW_MAJOR_LAYOUT) before")
     x, places, values = spread(on.arrays, on.lead)
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
     return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
@@ -201,11 +193,6 @@ def embedding_bw(input_tensor: Tensor, weight: Tensor, output_gradient_tensor: T
         output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
     """
     on = Operands(output_gradient_tensor, input_tensor, weight)
-    kind, length = output_gradient_tensor.dtype, input_tensor.shard_shape[-1]
-    small = kind in (DataType.BFLOAT16, DataType.BFLOAT8_B)
-    whole = f"the {length} indices of a row must be whole tiles of {TILE_SIZE}"
-    check(not small, "Output gradient tensor must be BFLOAT16 or BFLOAT8_B", "ttnn.typecast")
-    check(length % TILE_SIZE, whole, "ttnn.scatter_add")
     values, indices, _ = spread(on.arrays, on.lead)
     lead = values.shape[: on.lead]
     places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)

@@ -75,9 +75,6 @@ class _Channel:
     shift: tuple[int, int] | None = None
 
     def __init__(self, config: SocketConfig, ranks: Sequence[tuple[int, int]]):
-        if not config.connections:
-            rule = "Socket connection config cannot be empty."
-            fail("a socket", rule, "one SocketConnection for each chip")
         cores = ((c.sender_core, c.receiver_core) for c in config.connections)
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
@@ -163,7 +160,7 @@ class MeshSocket:
 
     def _join(self, device: MeshDevice, end: SocketEndpoint, channel: _Channel) -> MeshSocket:
         asked = f"a socket of {device!r}"
-        device.check_open(asked)
+        device.check_open()
         self._device, self._end, self._channel = device, end, channel
         # The connections of this rank's chips, by the rank at the other end. They are sorted by
         # receiver, so that what one rank sends arrives in the order of the shards.

@@ -86,9 +86,7 @@ class Tile:
 
 def element_size(dtype: DataType, /) -> int:
     """Return the bytes of an element; numbers of a block float share an exponent."""
-    if dtype in TILE_BYTES:
-        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
-    return bytes_of((1,), dtype)
+    return BYTES[dtype]
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
@@ -238,7 +236,6 @@ class Tensor:
     plain_memory_config: MemoryConfig
     shard_shape: tuple[int, ...]
     topology: TensorTopology
-    __hash__ = object.__hash__
 
     # The modules of these operations add them as methods, as they do Python's operators.
     __getitem__: Callable[[Tensor, Any], Tensor]
@@ -358,11 +355,7 @@ class Tensor:
 
     def item(self) -> float | int:
         """The value of a tensor of one element."""
-        if self.logical_volume() != 1:
-            rule = "tensor.item() requires tensor to have exactly one element, but got"
-            rule += f" {self.logical_volume()} elements"
-            fail("item", rule)
-        return self._lone().reshape(()).item()
+        return self._lone().item()
 
     def to_list(self) -> Any:
         """The values as nested lists."""
@@ -378,16 +371,8 @@ class Tensor:
         rule = "a tensor belongs to the process that made it, as its mesh does"
         fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(self.shard_shape[0]))
-
-    def __bool__(self) -> bool:
-        return True
-
     def __repr__(self) -> str:
         return _text(self)
-
-    __str__ = __repr__
 
     _repr_html_ = drawn_by("tensor.draw_tensor")
 
