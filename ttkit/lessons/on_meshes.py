@@ -18,7 +18,7 @@ from ttkit.profiling.records import Reader, Record, last_name
 from ttkit.sim.mesh import opened_meshes
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.tensor import bytes_of, padded
+from ttkit.sim.tensor.dtypes import bytes_of, padded
 from ttkit.words import counted
 
 Shape = Sequence[int]

@@ -21,9 +21,10 @@ import numpy as np
 from ttkit.plans.collectives import Record, latest
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Grid, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
-from ttkit.sim.tensor.tensor import Allocation, Tensor, bytes_of, most_in_use
+from ttkit.sim.tensor.tensor import Allocation, Tensor, most_in_use
 
 
 class Held(NamedTuple):

@@ -61,7 +61,8 @@ _load, _names, _ = _attach(
             L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec
             create_sharded_memory_config num_cores_to_corerangeset
             num_cores_to_corerangeset_in_subcoregrids""",
-        "tensor.tensor": "Tensor Tile element_size is_tensor_storage_on_device",
+        "tensor.dtypes": "Tile element_size",
+        "tensor.tensor": "Tensor is_tensor_storage_on_device",
     },
     "ttkit.sim",
 )

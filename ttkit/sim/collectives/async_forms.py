@@ -30,8 +30,9 @@ from ttkit.sim.collectives.ccl import (
 )
 from ttkit.sim.ops import matmul, movement, operation, shaping
 from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
-from ttkit.sim.tensor.tensor import Tensor, bytes_of
+from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 

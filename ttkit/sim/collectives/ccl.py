@@ -21,8 +21,9 @@ from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.ops import moved, operation, result
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
-from ttkit.sim.tensor.tensor import Tensor, bytes_of, would_fit
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}

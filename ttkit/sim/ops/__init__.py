@@ -259,7 +259,7 @@ def result(
     """
     dtype = dtype or like.dtype
     if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
-        array = rounding.convert(array, dtype, owned=owned, foreign=not owned)
+        array = rounding.convert(array, dtype, owned)
     topology = topology or _own_topology(like)
     if output is not None:
         return _written(like, array, dtype, topology, output)

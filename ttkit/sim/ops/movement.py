@@ -30,6 +30,7 @@ from ttkit.sim.tensor.distribution import (
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
+from ttkit.sim.tensor.dtypes import plane, shards_of
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
@@ -38,8 +39,6 @@ from ttkit.sim.tensor.sharding import (
     MemoryConfig,
     ShardSpec,
     num_cores_to_corerangeset,
-    plane,
-    shards_of,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
 

@@ -166,13 +166,9 @@ class Shape(_Integers):
         return len(self._values)
 
     def __getitem__(self, index: int) -> int:
-        rank = len(self._values)
-        index = integer(index, "Shape[index]")
-        least = -max(rank, 4)  # A shape in ttnn keeps at least four numbers, with ones in front.
-        if not least <= index < rank:
-            rule = f"ShapeBase[] index out of range. {index} not in [{least}, {rank})"
-            fail(f"{self!r}[{index}]", rule)
-        return self._values[index] if index >= -rank else 1
+        # A shape in ttnn keeps at least four numbers, with ones in front.
+        ones = (1,) * (4 - len(self._values)) if index < 0 else ()
+        return (ones + self._values)[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
@@ -186,10 +182,7 @@ class Shape(_Integers):
 
     def to_rank(self, rank: int) -> Shape:
         """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
-        extra = integer(rank, "Shape.to_rank") - len(self._values)
-        if extra < 0 and any(n != 1 for n in self._values[:-extra]):
-            rule = "Can't convert shape to a smaller rank: a dimension to drop is not 1"
-            fail(f"{self!r}.to_rank({rank})", rule)
+        extra = rank - len(self._values)
         return Shape._of((1,) * extra + self._values[max(-extra, 0) :])
 
 

@@ -151,10 +151,22 @@ def grid_over(
     owners: Owners | None = None,
 ) -> Grid:
     """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
-    covers = coords = coords or tuple(itertools.product(*map(range, mesh_shape)))
+    return _grid(mesh_shape, coords or tuple(itertools.product(*map(range, mesh_shape))), owners)
+
+
+@lru_cache(maxsize=4096)
+def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
+    coords = covers
     if owners is not None:
         coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
-    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
+    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
+    box = (
+        coords
+        and coords == tuple(itertools.product(*axes))
+        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    )
+    shape = tuple(map(len, axes)) if box else (len(coords),)
+    return Grid(mesh_shape, shape, coords, covers, owners)
 
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
@@ -169,28 +181,6 @@ def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
     """True for a coordinate of a mesh of this shape."""
     sizes = zip(coordinate, shape, strict=False)
     return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
-
-
-def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
-    """A rectangle's shape, or the length of a list."""
-    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    box = (
-        coords
-        and coords == tuple(itertools.product(*axes))
-        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
-    )
-    return tuple(map(len, axes)) if box else (len(coords),)
-
-
-@lru_cache(maxsize=4096)
-def _intern(
-    mesh_shape: Coordinate,
-    shape: Coordinate,
-    coords: tuple[Coordinate, ...],
-    covers: tuple[Coordinate, ...],
-    owners: Owners | None,
-) -> Grid:
-    return Grid(mesh_shape, shape, coords, covers, owners)
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ttkit.sim.tensor import (
     integer,
     integers,
 )
+from ttkit.sim.tensor.dtypes import plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
@@ -217,8 +218,6 @@ def num_cores_to_corerangeset_in_subcoregrids(
 
 
 INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
-
-
 ROW_MAJOR, COL_MAJOR = ShardOrientation
 
 
@@ -401,17 +400,6 @@ def create_sharded_memory_config(
 
 
 # ---------------------------------------------------------------- beside its tensor
-def plane(padded: tuple[int, ...]) -> tuple[int, int]:
-    """Rows of all leading dimensions, and columns, of a stored shape."""
-    return math.prod(padded[:-1]), padded[-1]
-
-
-def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
-    """How many shards there are down and across a stored shape."""
-    height, width = plane(padded)
-    return -(-height // shard[0]), -(-width // shard[1])
-
-
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh: Any) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 

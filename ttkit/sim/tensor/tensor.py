@@ -6,17 +6,15 @@ not counted.
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ttkit.errors import OutOfMemoryError, fail
-from ttkit.hardware import chips
 from ttkit.lazy import drawn_by
 from ttkit.sim.tensor import (
     BufferType,
@@ -27,8 +25,8 @@ from ttkit.sim.tensor import (
     PlacementReplicate,
     Shape,
     StorageType,
-    integers,
 )
+from ttkit.sim.tensor.dtypes import Tile, element_size, stored
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 
@@ -37,78 +35,9 @@ DRAM = BufferType.DRAM
 
 
 # ---------------------------------------------------------------- bytes
-BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.ELEMENT_BYTES.items()}
-TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.TILE_BYTES.items()}
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
 # This counts the bytes of all buffers as if on one chip: while they fit, no chip is full.
 _bound = [0]
-
-
-def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
-    """Bytes that a shard of this padded shape takes on its chip.
-
-    Example:
-        >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
-        (4096, 2176)
-    """
-    elements = math.prod(padded_shape)
-    if dtype in TILE_BYTES:
-        return elements // 1024 * TILE_BYTES[dtype]
-    return elements * BYTES[dtype]
-
-
-class Tile:
-    """The shape of a tile.
-
-    Example:
-        >>> Tile((16, 32)).get_tile_size(DataType.BFLOAT16)
-        1024
-    """
-
-    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
-        self.tile_shape = list(integers(tile_shape, "Tile", 0))
-
-    def get_tile_size(self, dtype: DataType) -> int:
-        """Bytes of a tile."""
-        elements = math.prod(self.tile_shape)
-        if dtype in TILE_BYTES:
-            return TILE_BYTES[dtype] * elements // 1024
-        return bytes_of((elements,), dtype)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Tile with shape: {self.tile_shape}"
-
-
-def element_size(dtype: DataType, /) -> int:
-    """Return the bytes of an element; numbers of a block float share an exponent."""
-    return BYTES[dtype]
-
-
-def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
-
-    Example:
-        >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
-        ((32, 32), (3, 64, 64))
-    """
-    if layout is not Layout.TILE:
-        return shape or (1,)
-    if len(shape) >= 2 and not (shape[-1] % 32 or shape[-2] % 32):
-        return shape  # Most shapes have whole tiles already.
-    shape = (1,) * (2 - len(shape)) + shape
-    return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
-
-
-@functools.lru_cache(maxsize=4096)
-def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
-    """Return the stored shape of a shard, and its bytes."""
-    whole = padded(shape, layout)
-    return whole, bytes_of(whole, dtype)
 
 
 def register(mesh: MeshDevice) -> None:
