@@ -31,7 +31,7 @@ if pathlib.Path("/dev/tenstorrent").exists():
 # Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("quick", deadline=None, print_blob=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
 settings.load_profile("quick")
 
