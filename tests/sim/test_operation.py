@@ -7,8 +7,9 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from places import many
 
 import ttkit
 from ttkit import ttnn
@@ -73,9 +74,7 @@ def pool():
         )
 
 
-@settings(
-    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@many(1000)
 @given(data=st.data())
 def test_no_error_but_ours(pool, data):
     tensors, values = pool
