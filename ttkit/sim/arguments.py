@@ -32,6 +32,19 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
     return signature.replace(parameters=parameters + extra + rest)
 
 
+def keywords_of(other: Any) -> Callable[[Any], Any]:
+    """Show the keywords of `other` in the signature of a function that hands them on."""
+
+    def shown(function: Any) -> Any:
+        own, theirs = (inspect.signature(f).parameters.values() for f in (function, other))
+        kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
+        kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
+        function.__signature__ = inspect.Signature(kept)
+        return function
+
+    return shown
+
+
 def translate(error: Any, asked: describe) -> None:
     """Let an error of `fail` name the call; raise one of the kit for what no check foresaw."""
     if hasattr(error, "asked"):

@@ -29,13 +29,12 @@ from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
 # Every operation takes these keywords; ttnn's own takes those that it can use.
 EVERY = frozenset(
     """
-    barrier_semaphore chunks_per_sync col_tilize compute_kernel_config
-    compute_with_storage_grid_size config core_grid cq_id
+    barrier_semaphore chunks_per_sync col_tilize compute_kernel_config config core_grid cq_id
     embeddings_type enable_bfloat_opt fast_and_approximate_mode fp32_dest_acc global_cb
-    global_semaphore indices_tensor intermediate_memory_config intermediate_tensor
-    is_causal_mask is_input_b_sparse
+    global_semaphore indices_tensor intermediate_memory_config
+    is_causal_mask
     keep_l1_aligned kv_tied memory_config memory_config_ag memory_config_mm
-    mm_block_ht mm_block_wt mm_cores_y mode nnz num_buffers_per_channel num_devices
+    mm_block_ht mm_block_wt mm_cores_y mode num_buffers_per_channel num_devices
     num_workers_per_link numeric_stable output_memory_config output_tile
     overlap_qk_coregrid pad_value preserve_nan_values program_config queue_id
     read_local_slice_from_input recip_tensor reshape_tile_mode skip_padding_fill sorted

@@ -362,7 +362,10 @@ def _end() -> None:
 def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
-    _end()  # A capture that was never ended, as after an error, ends here.
+    # Closing a mesh ends a capture on it that was never ended.
+    if any(trace.mesh.is_open for trace in _capturing):
+        refuse("another trace is being captured", "ttnn.end_trace_capture first")
+    _end()
     trace = MeshTraceId(mesh_device)
     _capturing.append(trace)
     running.append(trace.tape)

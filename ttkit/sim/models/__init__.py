@@ -15,7 +15,7 @@ import numpy as np
 
 from ttkit.errors import is_strict
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check, refuse
+from ttkit.sim.arguments import check, keywords_of, refuse
 from ttkit.sim.models.cache import by_pages, numbers, shaped
 from ttkit.sim.ops import Operands, each_element, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
@@ -293,35 +293,19 @@ def _attended(
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
-def scaled_dot_product_attention_decode(
-    input_tensor_q: Tensor,
-    input_tensor_k: Tensor,
-    input_tensor_v: Tensor,
-    page_table_tensor: Tensor | None = None,
-    *,
+def _decode(
+    qkv: tuple[Tensor, ...],
+    table: Tensor | None,
     cur_pos: Sequence[int] = (),
     share_cache: bool | None = None,
+    *,
     is_causal: bool = True,
     attn_mask: Tensor | None = None,
     cur_pos_tensor: Tensor | None = None,
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    """Return the attention of one token of each user to the keys up to its position.
-
-    Args:
-        input_tensor_q: [1, users, heads, size].
-        input_tensor_k, input_tensor_v: caches [users, key heads, positions, size]; of the paged
-            form [pages, key heads, rows of a page, size].
-        page_table_tensor: of the paged form, the pages of each user, int32 [users, pages].
-        cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
-            of -1 the result is zero.
-        share_cache: all users read the cache of the first.
-        attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
-        sliding_window_size: only the last so many keys count.
-    """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = _cached(qkv, page_table_tensor, slice(1, 3), attn_mask, cur_pos_tensor)
+    on = _cached(qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
     (query, key, value, mask, at), lead = on.arrays, on.lead
     (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
@@ -349,8 +333,49 @@ def scaled_dot_product_attention_decode(
     return on.result(values)
 
 
-for _name in ("scaled_dot_product_attention_decode", "paged_scaled_dot_product_attention_decode"):
-    operation(f"transformer.{_name}", flops=_flops)(scaled_dot_product_attention_decode)
+@operation("transformer.scaled_dot_product_attention_decode", flops=_flops)
+@keywords_of(_decode)
+def scaled_dot_product_attention_decode(
+    input_tensor_q: Tensor,
+    input_tensor_k: Tensor,
+    input_tensor_v: Tensor,
+    *,
+    cur_pos: Sequence[int] = (),
+    share_cache: bool | None = None,
+    **how: Any,
+) -> Tensor:
+    """Return the attention of one token of each user to the keys up to its position.
+
+    Args:
+        input_tensor_q: [1, users, heads, size].
+        input_tensor_k, input_tensor_v: caches [users, key heads, positions, size].
+        attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
+        cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
+            of -1 the result is zero.
+        sliding_window_size: only the last so many keys count.
+        share_cache: all users read the cache of the first.
+    """
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
+    return _decode(qkv, None, cur_pos, share_cache, **how)
+
+
+@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops)
+@keywords_of(_decode)
+def paged_scaled_dot_product_attention_decode(
+    input_tensor_q: Tensor,
+    input_tensor_k: Tensor,
+    input_tensor_v: Tensor,
+    page_table_tensor: Tensor,
+    **how: Any,
+) -> Tensor:
+    """Do `scaled_dot_product_attention_decode` with keys and values in pages.
+
+    Args:
+        input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
+        page_table_tensor: the pages of each user, int32 [users, pages].
+    """
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
+    return _decode(qkv, page_table_tensor, **how)
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -391,6 +416,7 @@ def group_attn_matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
     *,
+    compute_with_storage_grid_size: Any,
     dtype: DataType | None = None,
     optional_output_tensor: Tensor | None = None,
     output_tensor: Tensor | None = None,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.ops import Operands, operation, spread
 from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.absent import absent
@@ -96,6 +96,7 @@ def _check_whole(on: Operands) -> None:
     check(heads != own, rule, "shard the heads of both over the same chips")
 
 
+@operation("fill_cache", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
@@ -114,7 +115,16 @@ def fill_cache(
     return _write(on, values, np.full_like(rows, user), rows)
 
 
-def update_cache(cache: Tensor, input: Tensor, update_idx: int, batch_offset: int = 0) -> Tensor:
+@operation("kv_cache.fill_cache_for_user_", "store", moves="part")
+def fill_cache_for_user_(
+    cache: Tensor, input: Tensor, batch_index: int, *, update_idx: int = 0
+) -> Tensor:
+    """Do as `fill_cache` does."""
+    return fill_cache(cache, input, batch_index, update_idx=update_idx)
+
+
+@operation("update_cache", "store", moves="part")
+def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
     Args:
@@ -132,10 +142,16 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, batch_offset: in
     return _write(on, values, pages, np.full_like(pages, row))
 
 
-for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
-    operation(_name, "store", moves="part")(fill_cache)
-for _name in ("update_cache", "kv_cache.update_cache_for_token_"):
-    operation(_name, "store", moves="part")(update_cache)
+@operation("kv_cache.update_cache_for_token_", "store", moves="part")
+def update_cache_for_token_(
+    cache: Tensor,
+    input: Tensor,
+    update_index: int,
+    batch_offset: int = 0,
+    compute_kernel_config: Any = None,
+) -> Tensor:
+    """Do as `update_cache` does."""
+    return update_cache(cache, input, update_index, batch_offset=batch_offset)
 
 
 # ---------------------------------------------------------------- a position for each user
@@ -178,6 +194,7 @@ def paged_update_cache(
 
 
 @operation("experimental.paged_fused_update_cache", "store", moves="part")
+@keywords_of(paged_update_cache)
 def paged_fused_update_cache(
     cache_tensor1: Tensor,
     input_tensor1: Tensor,
@@ -185,7 +202,7 @@ def paged_fused_update_cache(
     input_tensor2: Tensor,
     **how: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Do `paged_update_cache`, with its keywords, for keys and for values."""
+    """Do `paged_update_cache` for keys and for values."""
     first = paged_update_cache(cache_tensor1, input_tensor1, **how)
     return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
 

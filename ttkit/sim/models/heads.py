@@ -157,6 +157,15 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- positions
+def _check_caches(on: Operands, rows: int) -> None:
+    """Check that the cosines and sines are of each position and each column of the input."""
+    x, cos, sin = (t.shard_shape for t in on.tensors[:3])
+    rule = f"Cosine and Sine cache dimensions must match, and cover the input: {rows} positions of"
+    bad = cos != sin or cos[-1] != x[-1] or cos[-2] < rows
+    cure = "longer caches, or the sequence sharded"
+    check(bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure)
+
+
 @operation("experimental.rotary_embedding", flops=each_element(3))
 def rotary_embedding(
     input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, token_index: int | None = None
@@ -175,6 +184,7 @@ def rotary_embedding(
     on = Operands(input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
+    _check_caches(on, rows.stop)
     x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
@@ -210,6 +220,7 @@ def _turned(
     Of many copies of the matrix T, one on each core, the first counts.
     """
     on = Operands(tensor, *others)
+    _check_caches(on, rows)
     x, cos, sin, matrix = on.arrays
     shape = list(matrix.shape[-4:])
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"

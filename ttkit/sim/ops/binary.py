@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, refuse
+from ttkit.sim.arguments import check, keywords_of, refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
@@ -138,15 +138,14 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
         rounding_mode: str | None = None,
         **how: Any,
     ) -> Tensor:
-        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says.
-
-        The other keywords are those of `ttnn.add`.
-        """
+        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
+        if rounding_mode not in (None, "floor", "trunc"):
+            refuse("Incorrect rounding mode (expected None, 'trunc', or 'floor')")
         if rounding_mode:
             how["activations"] = [rounding_mode, *how.get("activations", NONE)]
         return divide(input_tensor_a, input_tensor_b, **how)
 
-    return call
+    return keywords_of(divide)(call)
 
 
 def _enter(name: str, function: Function) -> None:

@@ -127,6 +127,8 @@ def to_layout(
     layout: Layout,
     dtype: DataType | None = None,
     memory_config: MemoryConfig | None = None,
+    sub_core_grids: Any = None,
+    pad_value: float = 0.0,
 ) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
     same_type = dtype in (None, tensor.dtype)
@@ -270,6 +272,7 @@ def sharded_to_interleaved(
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
+    check(config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -283,7 +286,8 @@ def reshard(
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
-    rows = plane(tensor.padded)[0] // num_slices
+    rows, rest = divmod(plane(tensor.padded)[0], num_slices)
+    check(rest, f"num_slices must divide the rows: {num_slices}")
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 

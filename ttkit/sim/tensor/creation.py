@@ -109,6 +109,8 @@ def from_torch(
         dtype, layout, memory_config = spec[1:4]
     array, name = _host_array(tensor)
     dtype = dtype or FROM_HOST[name]
+    if dtype not in dtypes.BYTES | dtypes.TILE_BYTES:
+        refuse(f"{dtype!r} is not supported on chips of this generation", "ttnn.bfloat16")
     if dtype in dtypes.BLOCK_FLOATS:
         if layout is Layout.ROW_MAJOR:
             rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim.blocks import elementwise
 from ttkit.sim.tensor import DataType, Layout, integers
@@ -200,6 +201,8 @@ class Tile:
 
 def element_size(dtype: DataType, /) -> int:
     """Return the bytes of an element; numbers of a block float share an exponent."""
+    if dtype in TILE_BYTES:
+        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
     return BYTES[dtype]
 
 
