@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ttkit.errors import OutOfMemoryError, TTKitError, fail
+from ttkit.sim.tensor import Layout
 
 Classes = tuple[type, ...]
 # An argument may have any of these classes where the annotation names the first.
@@ -123,8 +124,9 @@ class describe:
 
     @staticmethod
     def is_shown(value: Any) -> bool:
-        """Return False for None, meshes, mappers and composers: the rule names what matters."""
-        return not (value is None or hasattr(value, "check_open") or hasattr(value, "config"))
+        """Return False for layouts, meshes, mappers, None: the rule names what matters of them."""
+        left_out = value is None or hasattr(value, "check_open") or hasattr(value, "config")
+        return not (left_out or isinstance(value, Layout))
 
     @staticmethod
     def show(value: Any) -> str:

@@ -49,11 +49,12 @@ class Call:
     nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
 
     @property
-    def asked(self) -> describe:
-        """The call for a message."""
-        shown = {} if self.dim is None else {"dim": self.dim}
-        shown |= {} if self.ends else {"cluster_axis": self.cluster_axis}
-        return describe(self.name, (self.tensor, *self.ends), shown)
+    def asked(self) -> str:
+        """The call for a message, and for the comparison between ranks."""
+        shown = [describe.show(each) for each in (self.tensor, *self.ends)]
+        shown += [] if self.dim is None else [f"dim={self.dim}"]
+        shown += [] if self.ends else [f"cluster_axis={self.cluster_axis}"]
+        return f"{self.name}({', '.join(shown)})"
 
     @property
     def rank(self) -> int:
