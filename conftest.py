@@ -4,6 +4,7 @@ charts compare, the end of a run.
 
 import collections
 import functools
+import gc
 import os
 import pathlib
 import signal
@@ -30,7 +31,7 @@ if pathlib.Path("/dev/tenstorrent").exists():
 # Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("quick", deadline=None, print_blob=True)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
 settings.load_profile("quick")
 
@@ -53,6 +54,13 @@ def pytest_configure(config):
                 return start(*args, **kwargs)
 
         kernel.start_new_kernel = started
+
+
+def pytest_collection_finish():
+    """Leave what was imported out of all later garbage collections: with torch these take half a
+    second each.
+    """
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -118,13 +118,7 @@ def test_a_program(program, tmp_path):
     assert done.stderr == "ttkit: ttnn and ttml are the simulator's, on a t3000\n"
 
 
-def test_exit_codes_and_tracebacks(program, tmp_path):
-    assert run(*TTKIT, "python", program, "exit", cwd=tmp_path).returncode == 7
-    failed = run(*TTKIT, "python", "--strict", program, "fail", cwd=tmp_path)
-    assert failed.returncode == 1
-    trace = failed.stderr[failed.stderr.index("Traceback") :]
-    assert trace.count("File ") == 1 and f'File "{program}", line ' in trace
-    assert "The width of the first tensor must be equal to the height" in trace
+def test_a_missing_program(tmp_path):
     missing = run(*TTKIT, "python", "nothing.py", cwd=tmp_path)
     assert missing.returncode == 1 and "No such file or directory" in missing.stderr
 
@@ -135,7 +129,7 @@ def test_its_own_folder_comes_first(program, tmp_path):
     assert run(*TTKIT, program, cwd=tmp_path).stdout == "beside\n"
 
 
-@pytest.mark.parametrize("arguments, code", [((), 0), (("fail",), 1), (("exit",), 7)])
+@pytest.mark.parametrize("arguments, code", [(("fail",), 1), (("exit",), 7)])
 def test_a_report_comes_however_a_program_ends(program, tmp_path, arguments, code):
     done = run(*TTKIT, "python", "--report", program, *arguments, cwd=tmp_path)
     assert done.returncode == code
@@ -150,6 +144,10 @@ def test_a_report_comes_however_a_program_ends(program, tmp_path, arguments, cod
     )
     row = next(line for line in done.stderr.splitlines() if "all_gather" in line)
     assert row.split()[3] == "3"  # calls
+    if code == 1:
+        trace = done.stderr[done.stderr.index("Traceback") :]
+        assert trace.count("File ") == 1 and f'File "{program}", line ' in trace
+        assert "The width of the first tensor must be equal to the height" in trace
 
 
 def test_the_systems(program, tmp_path):
@@ -166,7 +164,7 @@ def test_pytest_in_the_same_process(tmp_path):
         "def test_wrong():\n    assert ttnn.get_num_devices() == 9\n"
     )
     command = (*TTKIT, "python", "--report", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    done = run(*command, "test_it.py", cwd=tmp_path)
+    done = run(*command, "test_it.py", cwd=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
     assert "0 chips used" in done.stderr
 

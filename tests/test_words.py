@@ -21,9 +21,9 @@ MODULES = {
     "cluster/keeper": "cluster/processes",
     "cluster/lease": "cluster/processes",
     "cluster/waiting": "cluster/engines/results",
-    "sim/across": "sim/ranks/ccl_mpi",
-    "sim/board": "sim/ops/blocks",
-    "sim/exchange": "sim/collectives/ccl_numpy",
+    "sim/across": "sim/ranks/mpi",
+    "sim/board": "sim/blocks",
+    "sim/exchange": "sim/collectives/__init__",
     "sim/labels": "sim/tensor/grid",
     "train/sockets": "train/p2p",
     "train/wires": "train/p2p",
@@ -142,7 +142,7 @@ def test_a_word_of_the_left_column_is_found(source, word):
 def test_words_of_other_meaning_are_left_alone():
     assert not list(found_in(pathlib.Path("descriptors/old_yaml.py"), "board = 1  # shards"))
     assert list(found_in(pathlib.Path("sim/board.py"), "")) == [
-        "sim/board.py: the module is sim/ops/blocks"
+        "sim/board.py: the module is sim/blocks"
     ]
 
 

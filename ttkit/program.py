@@ -20,7 +20,7 @@ from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Event, Tape, tape
-from ttkit.sim.tensor.types import PlacementShard
+from ttkit.sim.tensor import PlacementShard
 from ttkit.words import short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.

@@ -297,6 +297,7 @@ def clone(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_engines_in_a_folder_with_a_blank(clone):
     text = """from ttkit import Cluster
 def size():

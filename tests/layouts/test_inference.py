@@ -16,7 +16,7 @@ from ttkit.hardware.chips import BLACKHOLE
 from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.inference import LAYER_S, SENT, WEIGHTS, plan_inference
 from ttkit.plans import all_reduce, cost, topology
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model

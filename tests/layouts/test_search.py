@@ -21,50 +21,55 @@ from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.plan import training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
+# Four chips are searched in a fifth of the time of eight; tensor parallelism of four is refused.
+BOX = "quietbox_bh"
 GPT = TransformerConfig(
-    num_heads=16, embedding_dim=1024, num_blocks=8, vocab_size=5000, max_sequence_length=512, dropout_prob=0.0
+    num_heads=2, embedding_dim=1024, num_blocks=8, vocab_size=5000, max_sequence_length=512, dropout_prob=0.0
 )  # fmt: skip
 LLAMA8B = str(ROOT / "configs/models/llama8b.yaml")
 
 
 @pytest.fixture(scope="module")
 def gpt():
-    return plan_layouts(GPT, "t3000", batch=16)
-
-
-@pytest.fixture(scope="module")
-def llama():
-    return plan_layouts(LLAMA8B, "galaxy", batch=32)
+    return plan_layouts(GPT, BOX, batch=8)
 
 
 def test_all_chips_are_used_and_the_fastest_is_first(gpt):
-    assert {each.layout.chips for each in (*gpt.fitting, *gpt.refused)} == {8}
+    assert {each.layout.chips for each in (*gpt.fitting, *gpt.refused)} == {4}
     speeds = [each.tokens_per_s for each in gpt.fitting]
     assert speeds == sorted(speeds, reverse=True) and gpt.best is gpt.fitting[0]
     names = [str(each.layout) for each in gpt.fitting]
     assert len(set(names)) == len(names)
-    for technique in ("DP8", "ZeRO-3", "SP", "PP", "CP", "recompute"):
+    for technique in ("DP4", "ZeRO-3", "SP", "PP", "CP", "recompute"):
         assert any(technique in name for name in names), technique
 
 
-def test_what_fits_has_room_and_what_does_not_a_reason(llama):
+def test_what_fits_has_room_and_what_does_not_a_reason():
+    """1.2 billion parameters, of 16 bytes each with their gradients and AdamW, on 2 x 12 GB."""
+    large = replace(GPT, embedding_dim=4096, num_blocks=6)
+    found = plan_layouts(large, "n300", batch=2)
     room = 12e9 * 0.9
-    assert all(each.memory.total <= room for each in llama.fitting)
-    assert all(each.refused for each in llama.refused)
-    reasons = [each.refused for each in llama.refused if each.memory]
+    assert found.fitting and all(each.memory.total <= room for each in found.fitting)
+    assert all(each.refused for each in found.refused)
+    reasons = [each.refused for each in found.refused if each.memory]
     assert any("of 12 GB (10% stay free): optimizer" in reason for reason in reasons)
-    for each in llama.refused:
+    for each in found.refused:
         if each.memory and each.refused.startswith("needs ") and "more than" not in each.refused:
             assert each.memory.total > room
 
 
-def test_headroom_and_shapes_that_may_hang_are_conditions(llama):
-    shapes = {each.place.shape for each in llama.fitting}
-    assert (4, 8) not in shapes and any("may find no route" in e.refused for e in llama.refused)
-    config = read_settings(LLAMA8B).transformer_config
-    more = plan_layouts(config, "galaxy", batch=32, headroom=0.0, may_hang=True)
-    assert (4, 8) in {each.place.shape for each in more.fitting}
-    assert any(12e9 >= each.memory.total > 12e9 * 0.9 for each in more.fitting)
+def test_headroom_and_shapes_that_may_hang_are_conditions():
+    """A model that 32 chips can only train as four replicas of tensor parallelism over eight."""
+    only = TransformerConfig(num_heads=8, embedding_dim=1024, num_blocks=1, max_sequence_length=32)
+    found = plan_layouts(only, "galaxy", batch=4)
+    assert not found.fitting and any("may find no route" in e.refused for e in found.refused)
+    more = plan_layouts(only, "galaxy", batch=4, may_hang=True)
+    assert {each.place.shape for each in more.fitting} == {(4, 8)}
+    most = max(each.memory.total for each in more.fitting)
+    for part, fits in ((1.01, True), (0.99, False)):
+        free = 1 - part * most / 12e9
+        found = plan_layouts(only, "galaxy", batch=4, may_hang=True, headroom=free)
+        assert (len(found.fitting) == len(more.fitting)) == fits
 
 
 @pytest.mark.parametrize(
@@ -87,21 +92,21 @@ def test_places(layout, found):
 
 
 def test_overlap_hides_communication():
-    plain, beside = (plan_layouts(GPT, "t3000", 16, overlap=on) for on in (False, True))
-    one, other = (found.find("DP8").times for found in (plain, beside))
+    plain, beside = (plan_layouts(GPT, BOX, 8, overlap=on) for on in (False, True))
+    one, other = (found.find("DP4").times for found in (plain, beside))
     assert one.hidden == 0 < other.hidden and other.total < one.total
     assert other.communication + other.hidden == pytest.approx(one.communication)
-    sent = [each.time_s for each in beside.find("DP8").traffic if each.what == "DDP gradients"]
+    sent = [each.time_s for each in beside.find("DP4").traffic if each.what == "DDP gradients"]
     stage = Stage(blocks=GPT.num_blocks)
-    chip = SYSTEMS["t3000"].chip
-    _, backward = compute_s(beside.job, beside.find("DP8").layout, stage, chip)
+    chip = SYSTEMS[BOX].chip
+    _, backward = compute_s(beside.job, beside.find("DP4").layout, stage, chip)
     assert other.hidden == pytest.approx(min(sum(sent), backward))
 
 
 def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
-    beside = plan_layouts(GPT, "t3000", 16, overlap=True)
-    found = beside.find("DP8 ZeRO-1")
-    room = compute_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["t3000"].chip)
+    beside = plan_layouts(GPT, "n300", 2, overlap=True)
+    found = beside.find("DP2 ZeRO-1")
+    room = compute_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["n300"].chip)
     sent = [
         sum(each.time_s for each in found.traffic if each.what == what)
         for what in ("DDP weights", "DDP gradients")
@@ -111,16 +116,16 @@ def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
 
 
 def test_hosts_have_a_slower_link():
-    one, two = (plan_layouts(GPT, "t3000", 16 * hosts, hosts=hosts) for hosts in (1, 2))
-    across = two.find("DP16")
+    one, two = (plan_layouts(GPT, "n300", 4 * hosts, hosts=hosts) for hosts in (1, 2))
+    across = two.find("DP4")
     assert {each.link for each in across.traffic} == {CHIPS, HOSTS}
     slow = next(each for each in across.traffic if each.link == HOSTS)
     # each host sends and receives the whole gradient once (a ring of two), at 12.5 GB/s
     assert slow.bytes_sent == 4 * parameters_of(GPT)
     assert slow.time_s == pytest.approx(slow.bytes_sent / 12.5e9)
-    assert across.tokens_per_s < 2 * one.find("DP8").tokens_per_s
-    fast = plan_layouts(GPT, "t3000", 32, hosts=2, network_gb_per_s=100.0)
-    assert fast.find("DP16").tokens_per_s > across.tokens_per_s
+    assert across.tokens_per_s < 2 * one.find("DP2").tokens_per_s
+    fast = plan_layouts(GPT, "n300", 8, hosts=2, network_gb_per_s=100.0)
+    assert fast.find("DP4").tokens_per_s > across.tokens_per_s
 
 
 def test_the_yaml_runs_that_layout(gpt, tmp_path):
@@ -129,7 +134,7 @@ def test_the_yaml_runs_that_layout(gpt, tmp_path):
         file.write_text(gpt.yaml(each))
         settings = read_settings(file)
         assert replace(Layout.of(settings), axes=None) == each.layout
-        assert settings.training_config.batch_size == 16
+        assert settings.training_config.batch_size == 8
         assert settings.transformer_config.embedding_dim == 1024
 
 
@@ -152,7 +157,7 @@ def test_tables_and_a_page(gpt):
     text = repr(gpt)
     assert "layouts fit" in text and "tokens/s" in text and "Refused" in text
     assert "<table" in gpt._repr_html_()
-    page = gpt.explain(gpt.find("DP8 ZeRO-1"))
+    page = gpt.explain(gpt.find("DP4 ZeRO-1"))
     assert all(word in repr(page) for word in ("optimizer", "DDP gradients", "mesh_shape", "MFU"))
     refused = next(each for each in gpt.refused)
     assert "mesh_shape" not in repr(gpt.explain(refused))
@@ -182,13 +187,14 @@ def test_the_command(capsys):
     assert "layouts fit" in capsys.readouterr().out
     assert cli.main([*words, "--batch", "4", "--explain", "DP2 ZeRO-1"]) == 0
     assert "memory of a chip" in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
-    options = ["--hosts", "2", "--batch", "8", "--json", "--optimizer", "sgd", "--network"]
+    words[-1] = "n150"
+    options = ["--hosts", "2", "--batch", "4", "--json", "--optimizer", "sgd", "--network"]
     figures = []
     for rate in ("12.5", "1"):
         assert cli.main([*words, *options, rate]) == 0
         figures.append(json.loads(capsys.readouterr().out))
     rates = [{one["layout"]: one for one in each["fitting"]} for each in figures]
-    fast, slow = (rate["DP4"] for rate in rates)
+    fast, slow = (rate["DP2"] for rate in rates)
     assert fast["memory"] == slow["memory"] and fast["memory"]["optimizer"] == 0
     assert fast["step_s"] == pytest.approx(
         sum(fast["times_s"].values()) - fast["times_s"]["hidden"]
@@ -208,13 +214,13 @@ def test_thirty_two_galaxies():
 
 
 def asked():
-    """Every model on three systems; a search over hundreds of layouts is long."""
+    """Every model on three systems. Training on more than two chips is long, and so are the two
+    models that differ from those of the other tests by their sizes only."""
     models = sorted(path.stem for path in (ROOT / "configs/models").glob("*.yaml"))
     sizes = [("n300", 1), ("n300", 4), ("t3000", 1), ("t3000", 4), ("galaxy", 1), ("galaxy", 4)]
     for model, (system, hosts), mode in itertools.product(models, sizes, ["training", "inference"]):
-        many = mode == "training" and (system, hosts) not in sizes[:2]
-        quick = not many or (model, system, hosts) == ("nanogpt", "t3000", 1)
-        marks = () if quick else pytest.mark.long
+        quick = (system, hosts) == sizes[0] and model not in ("nanogpt", "gpt2-small")
+        marks = () if quick or mode == "inference" else pytest.mark.long
         yield pytest.param(model, system, hosts, mode, marks=marks)
 
 
@@ -249,7 +255,7 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
 
 def test_tied_embeddings_leave_out_pipelines():
     tied = replace(GPT, weight_tying="enabled")
-    found = plan_layouts(tied, "t3000", batch=16)
+    found = plan_layouts(tied, "n300", batch=4)
     assert found.fitting and all(each.layout.pp == 1 for each in found.fitting)
     assert any("token table of tied embeddings" in each.refused for each in found.refused)
 
@@ -281,20 +287,20 @@ def test_the_published_layout_is_listed_with_its_warning():
     assert "note: 4x8 is opened as the transpose of the 8x4" in repr(found)
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_a_planned_pipeline_is_planned_alike_by_train(hosts, tmp_path, capsys):
-    found = plan_layouts(GPT, "t3000", batch=16, hosts=hosts)
-    pipelines = [each for each in found.fitting if each.layout.pp > 1][:: 8 * hosts]
+@pytest.mark.parametrize("system, hosts", [(BOX, 1), ("n300", 2)])
+def test_a_planned_pipeline_is_planned_alike_by_train(system, hosts, tmp_path, capsys):
+    found = plan_layouts(GPT, system, batch=8, hosts=hosts)
+    pipelines = [each for each in found.fitting if each.layout.pp > 1][::3]
     assert max(each.place.replicas for each in pipelines) == hosts
     for each in pipelines:
         file = tmp_path / "run.yaml"
         file.write_text(found.yaml(each))
-        plan = training_plan(read_settings(file), "t3000")
+        plan = training_plan(read_settings(file), system)
         assert replace(plan.layout, axes=None) == each.layout
         assert plan.memory == each.memory._asdict()
         assert plan.step_time_s == pytest.approx(each.times.total)
         assert sum(plan.times_s.values()) == pytest.approx(plan.step_time_s)
-    assert cli.main(["train", "--plan", "--config", str(file), "--system", "t3000"]) == 0
+    assert cli.main(["train", "--plan", "--config", str(file), "--system", system]) == 0
     assert "bubble" in capsys.readouterr().out
     # and without --plan it is a pipeline, whose stages are ranks
     assert cli.main(["train", "--config", str(file)]) == 1

@@ -13,7 +13,7 @@ from ttkit.layouts.costs import LARGE, memory, plan_of, plan_s, price, traffic
 from ttkit.layouts.dry_run import Job, Stage, pass_of
 from ttkit.plans import topology
 from ttkit.sim.tape import tape
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train import PipelineTrainer, Trainer, no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (

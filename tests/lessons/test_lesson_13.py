@@ -160,6 +160,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 )
 
 
+@pytest.mark.long
 def test_the_products_are_those_that_torch_makes_without_sending(torch):
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
     from torch.distributed.tensor.debug import CommDebugMode

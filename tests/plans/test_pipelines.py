@@ -62,7 +62,7 @@ def check_interleaved(p, m, v):
         assert schedule.peak_activations()[0] == pytest.approx(p * (1 + (p - 1) / (p * v)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(shapes)
 @example((2, 1))
 @example((16, 64))
@@ -71,7 +71,7 @@ def test_formulas(shape):
     check_formulas(*shape, times=TIMES[:2])
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(shapes.filter(lambda shape: fills_rounds(*shape)), st.sampled_from(CHUNKS))
 @example((4, 8), 2)
 @example((4, 10), 3)

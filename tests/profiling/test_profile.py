@@ -17,7 +17,7 @@ from ttkit.hardware.roofline import roofline
 from ttkit.plans import all_gather, all_reduce, cost, topology
 from ttkit.profiling import Profile
 from ttkit.sim.tape import running
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.autograd import Tensor
 from ttkit.train.parallel.distributed import ring_shift
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE

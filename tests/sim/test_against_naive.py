@@ -3,9 +3,10 @@ end.
 """
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive import Naive
+from places import many
 
 import ttkit
 from ttkit import ttnn
@@ -72,7 +73,7 @@ STEPS = [
 KINDS = ["everywhere", "line0", "line1", "rr", "r0", "r1", "0r", "1r", "01", "10"]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@many(120)
 @given(
     st.sampled_from(MESHES),
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 99)), min_size=2, max_size=3),
@@ -156,7 +157,7 @@ def apply(mesh, step, a, b, dim, axis):
     return None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@many(40)
 @given(
     st.sampled_from(MESHES),
     st.sampled_from(KINDS),

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from places import many
 
 import ttkit
 from ttkit import TTKitError, ttnn
@@ -19,31 +20,20 @@ def tensor(mesh):
     return ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
 
 
-def host():
-    return ttkit.from_numpy(np.ones((32, 64), np.float32))
-
-
 BAD = [
     ("float64", lambda m, t: ttkit.from_numpy(np.zeros(2)), TTKitError, "unsupported host type float64"),
     ("unequal pieces", lambda m, t: ttkit.from_numpy(np.ones((9, 16), np.float32), mesh_mapper=ttnn.ShardTensorToMesh(m, dim=0)), TTKitError, "try: a multiple of 8"),
     ("a list", lambda m, t: ttnn.from_torch([1, 2]), TypeError, "list"),
     ("a string as dtype", lambda m, t: ttkit.from_numpy(np.ones(2, np.float32), dtype="x"), TypeError, "dtype='x'"),
-    ("host gelu", lambda m, t: ttnn.gelu(host()), TTKitError, "must be on device"),
-    ("host collective", lambda m, t: ttnn.all_reduce(host(), cluster_axis=1), TTKitError, "Mesh device is required for all_reduce"),
     ("array operand", lambda m, t: ttnn.add(t, np.ones((32, 64))), TypeError, "ndarray"),
     ("negative size", lambda m, t: ttnn.zeros([-1, 2], device=m), TypeError, "-1"),
     ("float size", lambda m, t: ttnn.zeros([1.5, 2], device=m), TypeError, "1.5"),
     ("huge size", lambda m, t: ttnn.zeros([2**40, 2**20], device=m), TTKitError, "Out of Memory"),
     ("beyond 64 bits", lambda m, t: ttnn.zeros([2**70], device=m), TypeError, "must be an integer"),
-    ("gather dim", lambda m, t: ttnn.all_gather(t, 2, cluster_axis=1), TTKitError, "for 2D input tensor"),
     ("keyword", lambda m, t: ttnn.all_gather(t, 0, axis=1), TypeError, "axis"),
-    ("links", lambda m, t: ttnn.reduce_scatter(t, 1, cluster_axis=1, num_links=9), TTKitError, "2 ethernet channels available"),
-    ("ring", lambda m, t: ttnn.reduce_scatter(t[:, :63], 1, cluster_axis=1), TTKitError, "must be divisible by ring_size"),
     ("no index", lambda m, t: ttnn.embedding(ttkit.from_numpy(np.full((1, 4), 99, np.uint32), device=m), ttnn.typecast(t, ttnn.bfloat16)), TTKitError, "index 99"),
     ("tuple coordinate", lambda m, t: m.get_device_id((0, 0)), TypeError, "MeshCoordinate"),
-    ("outside", lambda m, t: m.get_device_id(ttnn.MeshCoordinate(2, 0)), TTKitError, "Device ID requested for MeshCoord"),
     ("slice", lambda m, t: ttnn.slice(t, [0, 0], [99, 1]), TTKitError, "Ends 99 must be less than or equal"),
-    ("layout", lambda m, t: ttkit.from_numpy(np.ones((2, 2), np.float32), dtype=ttnn.bfloat8_b, layout=ttnn.ROW_MAJOR_LAYOUT), TTKitError, "Layout must be Layout::TILE"),
     ("fabric while open", lambda m, t: ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D), TTKitError, "not allowed while devices are still open"),
     ("system", lambda m, t: ttkit.use_system("t9000"), TTKitError, "no system has that name"),
 ]  # fmt: skip
@@ -75,18 +65,10 @@ def test_closed_meshes_and_foreign_tensors(mesh, tensor):
             call()
 
 
-def test_a_collective_needs_a_fabric():
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    tensor = ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
-    with pytest.raises(TTKitError, match="un-initialized fabric context"):
-        ttnn.all_reduce(tensor, cluster_axis=1)
-
-
 placements = st.one_of(st.none(), st.integers(-4, 4))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@many(300)
 @given(
     st.sampled_from([(1, 1), (1, 4), (2, 2), (2, 4), (4, 2), (2, 3)]),
     st.lists(st.integers(0, 9), min_size=0, max_size=4),

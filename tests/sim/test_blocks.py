@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.blocks import SharedSum
+from ttkit.sim import blocks
+from ttkit.sim.blocks import SharedSum
 from ttkit.sim.ops.matmul import product
 
 

@@ -34,25 +34,25 @@ def recorded(process, hosts, every):
 
 
 # For each split, one start of its ranks: programs that give what one process gives, with MPI's
-# blocking calls in one split, without shared memory in another.
+# blocking calls in one split, without shared memory in another, and all of them on a line of four.
 @pytest.mark.parametrize(
-    "hosts, first, every, checks",
+    "hosts, checks, programs, count",
     [
-        ((1, 2), "together.py 2x4 without_shared_memory", 0, "1"),
-        ((2, 1), "", 0, "0"),
-        ((1, 4), "", 0, "1"),
-        ((2, 2), "", 8, "1"),
+        ((1, 2), "1", ["without_shared_memory", "seen mapping"], 3),
+        ((2, 1), "0", ["collectives exchanges large"], 3),
+        ((1, 4), "1", [""], 7),
+        ((2, 2), "1", ["collectives meshes_within"], 2),
     ],
     ids=["1x2", "2x1", "1x4", "2x2"],
 )
-def test_a_split(run, hosts, first, every, checks):
-    programs, ranks = [first] if first else [], hosts[0] * hosts[1]
-    programs.append("together.py 2x4")
-    programs += [f"conformance.py {every}"] if every else []
-    process = run((2, 4), hosts, "several.py", *programs, TTKIT_RANK_CHECKS=checks)
-    passed(process, (7 + bool(first)) * ranks, "passed ")
-    if every:
-        recorded(process, hosts, every)
+def test_a_split(run, hosts, checks, programs, count):
+    several = [f"together.py 2x4 {names}".strip() for names in programs]
+    if hosts == (2, 2):
+        several.append("conformance.py 8")
+    process = run((2, 4), hosts, "several.py", *several, TTKIT_RANK_CHECKS=checks)
+    passed(process, count * hosts[0] * hosts[1], "passed ")
+    if hosts == (2, 2):
+        recorded(process, hosts, 8)
 
 
 @whole
@@ -61,16 +61,16 @@ def test_all_recorded_cases(run, hosts):
     recorded(run((2, 4), hosts, "conformance.py", 1, seconds=400), hosts, 1)
 
 
-def test_a_bigger_mesh(run):
-    passed(run((4, 4), (2, 2), "together.py", "4x4", "collectives", "exchanges"), 8)
+@whole
+@pytest.mark.parametrize("mesh, hosts", [((4, 4), (2, 2)), ((8, 4), (4, 1))], ids=str)
+def test_a_bigger_mesh(run, mesh, hosts):
+    names = "collectives", "exchanges", "mapping"
+    passed(run(mesh, hosts, "together.py", "{}x{}".format(*mesh), *names), 12)
 
 
 @whole
-def test_a_tall_mesh(run):
-    passed(run((8, 4), (4, 1), "together.py", "8x4", "collectives", "exchanges", "mapping"), 12)
-
-
-@whole
+@pytest.mark.parametrize("checks", ["0", "1"])
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
-def test_all_without_checks(run, hosts):
-    passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 7 * hosts[0] * hosts[1])
+def test_all_programs(run, hosts, checks):
+    process = run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS=checks)
+    passed(process, 7 * hosts[0] * hosts[1])

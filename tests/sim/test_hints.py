@@ -8,7 +8,7 @@ import pytest
 import ttkit
 from ttkit import ttnn
 from ttkit.sim.hints import EVERY, FIELDS, NEEDED
-from ttkit.sim.ops.operation import OPERATIONS
+from ttkit.sim.ops import OPERATIONS
 
 BLOCKS = {
     "compute_with_storage_grid_size": (8, 8),

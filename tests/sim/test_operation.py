@@ -7,13 +7,14 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from places import many
 
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
-from ttkit.sim.ops.operation import OPERATIONS, checked
+from ttkit.sim.ops import OPERATIONS, checked
 
 
 @pytest.fixture
@@ -73,9 +74,7 @@ def pool():
         )
 
 
-@settings(
-    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@many(1000)
 @given(data=st.data())
 def test_no_error_but_ours(pool, data):
     tensors, values = pool

@@ -8,7 +8,7 @@ from ttkit import ttnn
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.absent import Absent, absent
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 
 FLOAT = {"dtype": ttnn.float32, "layout": ttnn.TILE_LAYOUT}
 

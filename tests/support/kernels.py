@@ -13,7 +13,7 @@ from train.tiny import DEVICES, trainer, weights
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.collectives.ccl_numpy import ORDERED_UP_TO
+from ttkit.sim.collectives import ORDERED_UP_TO
 
 
 def run(form, *steps, **options):

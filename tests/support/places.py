@@ -60,7 +60,11 @@ def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, size
 
 
 def many(examples):
-    """Settings of hypothesis: so many examples, the machine cleaned once a test."""
+    """Settings of hypothesis: so many examples in the long profile and a third of them otherwise,
+    the machine cleaned once a test.
+    """
+    if settings.get_current_profile_name() != "long":
+        examples //= 3
     return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 

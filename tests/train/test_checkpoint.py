@@ -53,7 +53,7 @@ arrays = st.sampled_from(sorted(DTYPES)).flatmap(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.dictionaries(
         st.text(st.characters(blacklist_categories=["Cs"])).filter(

@@ -54,7 +54,7 @@ def routed(probs, k, size):
         return ttkit.to_numpy(chosen)[:, 0], ttkit.to_numpy(found)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_places_in_the_order_of_tokens(data):
     """No place has two tokens, none is beyond the capacity, and the first tokens have them; equal
@@ -167,7 +167,7 @@ def test_with_the_sequence_shared_between_the_layers():
     assert wrong(given, one(given)[:2]) == [[]]
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.data())
 def test_every_gradient_of_random_mixtures(data):
     tp, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))

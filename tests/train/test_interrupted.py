@@ -37,7 +37,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [pytest.param("replicas", marks=pytest.mark.long), "tiers"])
 def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")

@@ -25,9 +25,9 @@ SHORT = {
         "intermediate_dim": None,
     },
     "batch_size": 8,
-    "max_steps": 30,
+    "max_steps": 16,
     "learning_rate": 1e-2,
-    "eval_every": 15,
+    "eval_every": 8,
 }
 # ttml's default shape, but with heads for four chips; some minutes for each form on two cores
 LONG = {

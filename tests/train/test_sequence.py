@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, filled, opened, run, small, wrong_step
 
 import ttkit
-from ttkit.sim.tensor.memory import bytes_in_use
+from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.model import attention, models, modules
 from ttkit.train.parallel import distributed as sequence
 from ttkit.train.parallel.distributed import GradOutputType

@@ -71,27 +71,41 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("ranks", LAYOUTS)
-def test_ranks_and_one_process_agree(ranks):
-    """One cluster for all layouts: to start one takes longer than to train."""
-    with Cluster(f"configs/{ranks}") as cluster:
-        for name, (device, layout, model) in LAYOUTS[ranks].items():
-            settings = Settings(
-                device,
-                replace(TRAINING, batch_size=8),
-                transformer_config=model,
-                layout=LayoutConfig(**layout),
-            )
-            alone = trained(settings)
-            first, *others = cluster.run(trained, settings)
-            # all get the sums that all ranks added up: the same bits
-            assert all(first[0] == other[0] for other in others), name
-            np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING, err_msg=name)
-            for other in others:
-                for mine, theirs in zip(first[1], other[1], strict=True):
-                    np.testing.assert_array_equal(mine, theirs, err_msg=name)
-            for mine, wanted in zip(first[1], alone[1], strict=True):
-                np.testing.assert_allclose(mine, wanted, atol=STEP / 10, err_msg=name)
+@pytest.fixture(scope="module")
+def two():
+    """Two ranks for all tests: to start them takes longer than to train."""
+    with Cluster("configs/t3000_2ranks") as cluster:
+        yield cluster
+
+
+def check_layouts(cluster, layouts):
+    for name, (device, layout, model) in layouts.items():
+        settings = Settings(
+            device,
+            replace(TRAINING, batch_size=8),
+            transformer_config=model,
+            layout=LayoutConfig(**layout),
+        )
+        alone = trained(settings)
+        first, *others = cluster.run(trained, settings)
+        # all get the sums that all ranks added up: the same bits
+        assert all(first[0] == other[0] for other in others), name
+        np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING, err_msg=name)
+        for other in others:
+            for mine, theirs in zip(first[1], other[1], strict=True):
+                np.testing.assert_array_equal(mine, theirs, err_msg=name)
+        for mine, wanted in zip(first[1], alone[1], strict=True):
+            np.testing.assert_allclose(mine, wanted, atol=STEP / 10, err_msg=name)
+
+
+def test_two_ranks_and_one_process_agree(two):
+    check_layouts(two, LAYOUTS["t3000_2ranks"])
+
+
+@pytest.mark.long
+def test_four_ranks_and_one_process_agree():
+    with Cluster("configs/quietbox_4ranks") as four:
+        check_layouts(four, LAYOUTS["quietbox_4ranks"])
 
 
 def history(settings):
@@ -108,21 +122,17 @@ def kill(pid, folder):
     os.kill(pid, signal.SIGKILL)
 
 
-KILLED = {"ZeRO 3 and experts": (DATA_AND_TENSOR, {"zero": 3} | EXPERTS[0], EXPERTS[1])}
-
-
-@pytest.mark.parametrize("name", KILLED)
-def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(name, tmp_path):
-    device, layout, model = KILLED[name]
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(two, tmp_path):
+    """With ZeRO 3 and experts, of which each rank has others."""
+    layout, model = {"zero": 3} | EXPERTS[0], EXPERTS[1]
     how = replace(TRAINING, batch_size=8, max_steps=4, model_save_interval=1)
-    whole = Settings(device, how, transformer_config=model, layout=LayoutConfig(**layout))
+    whole = Settings(DATA_AND_TENSOR, how, transformer_config=model, layout=LayoutConfig(**layout))
     saved = replace(whole, training_config=replace(how, checkpoint_dir=str(tmp_path)))
-    with Cluster("configs/t3000_2ranks") as cluster:
-        wanted = cluster.run(history, whole)[0]
+    wanted = two.run(history, whole)[0]
 
-        threading.Thread(target=kill, args=(cluster.pid(1), tmp_path), daemon=True).start()
-        with pytest.raises(TTKitError, match="rank 1 of 2 was killed by signal 9"):
-            cluster.run(history, saved)
-        assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 4
-        cluster.restart()
-        assert cluster.run(history, saved) == [wanted, wanted]
+    threading.Thread(target=kill, args=(two.pid(1), tmp_path), daemon=True).start()
+    with pytest.raises(TTKitError, match="rank 1 of 2 was killed by signal 9"):
+        two.run(history, saved)
+    assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 4
+    two.restart()
+    assert two.run(history, saved) == [wanted, wanted]

@@ -129,13 +129,13 @@ def check(run):
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=8, **quiet)
+@settings(max_examples=4, **quiet)
 @given(runs())
 def test_any_layout_of_eight_chips(run):
     check(run)
 
 
-@settings(max_examples=2, **quiet)
+@settings(max_examples=1, **quiet)
 @given(runs(32))
 def test_any_layout_of_a_galaxy(run):
     check(run)

@@ -108,7 +108,7 @@ def test_what_is_drawn_is_what_the_plan_does(plan, data):
     assert arrows_drawn(*drawn) == sum(len(pictures[number].arrows) for number in shown)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(plans().filter(lambda plan: plan.steps), st.data())
 def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
     """One transfer goes elsewhere, brings something else or comes from elsewhere; chips and

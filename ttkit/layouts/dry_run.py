@@ -17,10 +17,10 @@ import numpy as np
 from ttkit import backend, ttnn
 from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
-from ttkit.sim.ops.operation import OPERATIONS
+from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.work import Work, work_of
 from ttkit.sim.tape import Event, Tape, stored_bytes
-from ttkit.sim.tensor.memory import most_in_use
+from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig

@@ -68,7 +68,7 @@ def between(
         nbytes *= ELEMENT_BYTES[layout.precision]
         chips = math.prod(place.shape)
         links = system.links_per_pair
-        once = hop_time_s(system.chip.link, nbytes / links, links=links)
+        once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
         if place.stages > 1:
             once = max(once, chips * nbytes / rate)
         times, where = 2 * layout.micro_batches, None if place.stages > 1 else there

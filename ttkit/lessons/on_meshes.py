@@ -17,8 +17,8 @@ from ttkit.lessons.exercises import Run, parameters
 from ttkit.profiling.records import Reader, Record, last_name
 from ttkit.sim.mesh import opened_meshes
 from ttkit.sim.tape import tape
-from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.memory import bytes_of, padded
+from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor.dtypes import bytes_of, padded
 from ttkit.words import counted
 
 Shape = Sequence[int]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.plans import cost
 from ttkit.plans.collectives import plan_of
-from ttkit.sim.ops.operation import OPERATIONS, Operation
+from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE
@@ -37,7 +37,7 @@ class Record:
     """One outermost call: what it did on each of its chips, and its modelled time.
 
     Args:
-        name: the operation's key in `ttkit.sim.ops.operation.OPERATIONS`, without ttnn in front.
+        name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
         mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.

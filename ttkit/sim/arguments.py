@@ -7,11 +7,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ttkit.errors import OutOfMemoryError, fail
+from ttkit.errors import OutOfMemoryError, TTKitError, fail
+from ttkit.sim.tensor import Layout
 
 Classes = tuple[type, ...]
 # An argument may have any of these classes where the annotation names the first.
@@ -97,11 +98,15 @@ def check_classes(function: Callable[..., Any], asked: describe) -> None:
         fail(asked, rule, cure, TypeError)
 
 
-def check(*rules: tuple[Any, ...]) -> None:
-    """Raise the first broken one of an operation's rules (broken, the rule, what to try)."""
-    for broken, *message in rules:
-        if broken:
-            fail(None, *message)
+def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
+    """Fail inside an operation or a checked function; the guard names the call."""
+    fail(None, rule, cure, kind)
+
+
+def check(broken: object, rule: str, cure: str = "") -> None:
+    """Refuse where a rule of an operation is broken."""
+    if broken:
+        refuse(rule, cure)
 
 
 class describe:
@@ -113,9 +118,15 @@ class describe:
         self.name, self.args, self.kwargs = name, args, kwargs or {}
 
     def __str__(self) -> str:
-        shown = [self.show(a) for a in self.args]
-        shown += [f"{k}={self.show(v)}" for k, v in self.kwargs.items()]
+        shown = [self.show(value) for value in self.args if self.is_shown(value)]
+        shown += [f"{k}={self.show(v)}" for k, v in self.kwargs.items() if self.is_shown(v)]
         return f"{self.name}({', '.join(shown)})"
+
+    @staticmethod
+    def is_shown(value: Any) -> bool:
+        """Return False for layouts, meshes, mappers, None: the rule names what matters of them."""
+        left_out = value is None or hasattr(value, "check_open") or hasattr(value, "config")
+        return not (left_out or isinstance(value, Layout))
 
     @staticmethod
     def show(value: Any) -> str:
@@ -124,9 +135,9 @@ class describe:
             mesh = value.mesh
             where = " on host" if mesh is None else f" on {'x'.join(map(str, mesh.shape))}"
             return f"{list(value.shard_shape)} {value.dtype.name}{where}"
-        if isinstance(value, np.ndarray):
-            return f"array {list(value.shape)} {value.dtype}"
+        if hasattr(value, "dtype"):
+            return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
         if type(value) in (list, tuple) and value and hasattr(value[0], "shard_shape"):
             return f"[{', '.join(map(describe.show, value))}]"
         text = repr(value)
-        return text if len(text) <= 40 else text[:37] + "..."
+        return text if len(text) <= 80 else text[:77] + "..."

@@ -13,33 +13,34 @@ from typing import Any, ClassVar, NamedTuple
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import visible
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     BufferType,
     DispatchCoreAxis,
     DispatchCoreType,
     MathFidelity,
+    Number,
     ThrottleLevel,
     UnaryOpType,
     UnaryWithParam,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
-from ttkit.sim.tensor.types import Number
 
 # ---------------------------------------------------------------- in a call
 # Every operation takes these keywords; ttnn's own takes those that it can use.
 EVERY = frozenset(
     """
-    barrier_semaphore chunks_per_sync col_tilize compute_kernel_config core_grid cq_id
+    barrier_semaphore chunks_per_sync col_tilize compute_kernel_config config core_grid cq_id
     embeddings_type enable_bfloat_opt fast_and_approximate_mode fp32_dest_acc global_cb
-    global_semaphore indices_tensor intermediate_memory_config is_causal_mask
+    global_semaphore indices_tensor intermediate_memory_config
+    is_causal_mask
     keep_l1_aligned kv_tied memory_config memory_config_ag memory_config_mm
     mm_block_ht mm_block_wt mm_cores_y mode num_buffers_per_channel num_devices
     num_workers_per_link numeric_stable output_memory_config output_tile
     overlap_qk_coregrid pad_value preserve_nan_values program_config queue_id
     read_local_slice_from_input recip_tensor reshape_tile_mode skip_padding_fill sorted
     sub_core_grids sub_device_id subdevice_id tile tiles_per_chunk use_2d_core_grid use_broadcast
-    use_falcon7b_backend use_legacy use_low_perf use_multicore use_noc1_only
-    use_optimal_ccl_for_llama use_pack_untilize vector_mode
+    use_falcon7b_backend use_l1_small_for_semaphores use_legacy use_low_perf use_multicore
+    use_noc1_only use_optimal_ccl_for_llama use_pack_untilize vector_mode
     """.split()
 )
 # `help` shows only these hints.
@@ -259,17 +260,8 @@ def record_event(
     return MeshEvent(0, 0, int(cq_id or 0), device_range)
 
 
-def event_synchronize(mesh_event: MeshEvent) -> None:
-    """Do nothing: every operation has ended when it returns."""
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing: every operation has ended when it returns; `ttkit.profile` has their times."""
 
 
-def wait_for_event(cq_id: Any = None, mesh_event: Any = None) -> None:
-    """Do nothing: every operation has ended when it returns."""
-
-
-def apply_device_delay(mesh_device: Any, delays: Any, *, subdevice_id: Any = None) -> None:
-    """Do nothing: no chip waits for another one."""
-
-
-def ReadDeviceProfiler(device: Any) -> None:
-    """Do nothing: `ttkit.profile` has the calls with their modelled times."""
+event_synchronize = wait_for_event = apply_device_delay = ReadDeviceProfiler = _nothing

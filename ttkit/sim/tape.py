@@ -19,12 +19,12 @@ from weakref import ref
 import numpy as np
 
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim.ops import blocks
-from ttkit.sim.tensor import memory
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim import blocks
+from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import Grid, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Allocation, Tensor, most_in_use
 
 
 class Held(NamedTuple):
@@ -33,7 +33,7 @@ class Held(NamedTuple):
     The names are those of `Tensor`, so that a function of shapes and types takes either.
 
     Attributes:
-        tensor, memory, array: weak references, by which a reader knows the same one again in other
+        tensor, array: weak references, by which a reader knows the same one again in other
             events; nothing is kept alive.
     """
 
@@ -130,7 +130,7 @@ class Tape:
         self.events.append(event)
         result = call(*args, **kwargs)
         event.result, event.returned, event.sent = enter(result), True, since(before)
-        event.in_use = memory.most_in_use(self.mesh)
+        event.in_use = most_in_use(self.mesh)
         return result
 
 
@@ -196,7 +196,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 def stored_bytes(tensors: Sequence[Any]) -> int:
     """Return the bytes of tensors on a chip, as the memory accounting counts them."""
-    return sum(memory.bytes_of(tensor.padded, tensor.dtype) for tensor in tensors)
+    return sum(bytes_of(tensor.padded, tensor.dtype) for tensor in tensors)
 
 
 # ---------------------------------------------------------------- calls without values
@@ -255,15 +255,15 @@ class TapeWithoutValues(Tape):
             if isinstance(result, int):
                 made.append(tensors_in(given)[result])
                 continue
-            (array, dtype, layout, grid, topology, shape, padded), nbytes = result
+            fields, nbytes = result
             tensor = object.__new__(Tensor)  # `new_tensor` would take three times as long.
-            tensor._array, tensor.dtype, tensor.layout, tensor.grid = array, dtype, layout, grid
-            tensor.topology, tensor.shard_shape, tensor.padded = topology, shape, padded
+            tensor._array, tensor.dtype, tensor.layout, tensor.grid, *rest = fields
+            tensor.topology, tensor.shard_shape, tensor.padded = rest
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
-            tensor._allocation = memory.Allocation(self.mesh, grid, nbytes)
+            tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
         # The results exist now, so that the memory in use is that after the call.
-        use = memory.most_in_use(self.mesh)
+        use = most_in_use(self.mesh)
         again = (event.name, event.args, event.kwargs, self.part, event.result, True)
         self.events.append(Event(*again, event.sent, use))
         several = type(event.result)

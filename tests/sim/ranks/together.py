@@ -13,7 +13,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.ranks import ccl_mpi
+from ttkit.sim.ranks import mpi
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
@@ -257,7 +257,7 @@ def large():
     """Sums beyond the size where the order is kept: equal within rounding, and whole numbers
     exactly.
     """
-    size = ccl_mpi.EXACT_BELOW // 64
+    size = mpi.EXACT_BELOW // 64
 
     def program(mesh, dtype=ttnn.float32):
         made = []
@@ -285,7 +285,7 @@ def without_shared_memory():
     """Where the system gives none, MPI adds up; asked for by name, before other sums."""
     del os.memfd_create
     large()
-    lines = ccl_mpi.communicators.values()
+    lines = mpi.communicators.values()
     assert lines and not any(line.shared for line in lines)
 
 

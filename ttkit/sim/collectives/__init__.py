@@ -1,1 +1,162 @@
-"""What chips send each other."""
+"""What collectives do to a tensor's array: join, add up and cut shards along leading axes.
+
+An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from functools import partial
+
+import numpy as np
+
+from ttkit.sim import blocks
+from ttkit.sim.blocks import PARTS, THREADS_PAY_FROM
+from ttkit.sim.tensor.grid import Grid, place_of
+from ttkit.sim.tensor.tensor import Tensor
+
+Array = np.ndarray
+# This is the number of chips along each leading axis, or the coordinate of one chip.
+Chips = tuple[int, ...]
+# From this many elements on, BLAS adds up with threads of its own. That is a third faster, but they
+# spin for some 25 ms afterwards and take a core from what follows.
+BLAS_THREADS_FROM = 1 << 24
+
+# Up to this many elements (32 ranks with `mpi.EXACT_BELOW` bytes each), a sum is in mesh order,
+# so that it has the same bits on every CPU and for every number of ranks. Above, BLAS is faster, in
+# its own order.
+ORDERED_UP_TO = 1 << 17
+
+
+def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Return the array with the named leading axes at full length."""
+    shape = list(array.shape)
+    for axis in axes:
+        shape[axis] = chips[axis]
+    return array if shape == list(array.shape) else np.broadcast_to(array, shape)
+
+
+def exchanged(
+    array: Array, chips: Chips, axes: list[int], into: int | None, cut: int | None
+) -> Array:
+    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`.
+
+    Chips are in row-major order. Without `cut` each chip gets all; without `into` the shards along
+    the axes are one replica, of which each chip keeps its part.
+    """
+    lead, sizes = len(chips), [chips[a] for a in axes]
+    n, array = math.prod(sizes), array if into is None else expanded(array, chips, axes)
+    shape, order = list(array.shape), list(range(array.ndim))
+    if cut is not None:
+        at = lead + cut
+        shape[at] //= n
+        array = array.reshape(array.shape[:at] + (*sizes, shape[at]) + array.shape[at + 1 :])
+        # The parts of the dimension take the place of the axes.
+        order[at:] = range(at + len(axes), array.ndim)
+    for i, axis in enumerate(axes):
+        shape[axis] = 1 if cut is None else sizes[i]
+        order[axis] = -1 if cut is None else at + i
+    if into is not None:
+        shape[lead + into] *= n
+    place = lead + (into or 0)
+    front = [a for a in order[:lead] if a >= 0]
+    parts = array.transpose(front + order[lead:place] + axes + order[place:])
+    if into is None or cut is None:
+        return parts.reshape(shape)
+    out = blocks.empty(parts.shape, parts.dtype)
+    # A copy into memory that is already in use takes half the time of a reshape.
+    np.copyto(out, parts)
+    return out.reshape(shape)
+
+
+def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Join the shards along mesh `axes` along `dim`, as one replica."""
+    return exchanged(array, chips, axes, dim, None)
+
+
+def scattered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Shard `dim` of a replica over mesh `axes`."""
+    return exchanged(array, chips, axes, None, dim)
+
+
+_ones: dict[int, Array] = {}
+
+
+def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Add the shards along mesh `axes`, as one replica; each of N replicas is added."""
+    times = 1
+    for axis in axes:
+        n = array.shape[axis]
+        if n == 1:
+            times *= chips[axis]
+        elif array.dtype != np.float32:
+            array = array.sum(axis, keepdims=True, dtype=array.dtype)
+        elif n == 2:
+            first, second = (array[(slice(None),) * axis + (slice(i, i + 1),)] for i in (0, 1))
+            array = np.add(first, second)
+        else:
+            before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
+            out = blocks.empty((before, 1, math.prod(after)))
+            if not blocks.idle[0]:
+                _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
+            array = out.reshape(array.shape[:axis] + (1,) + after)
+    return array if times == 1 else array * array.dtype.type(times)
+
+
+def _add_up(parts: Array, out: Array) -> None:
+    """Add [many, n, size] over n, into `out` [many, 1, size]."""
+    many, n, size = parts.shape
+    if parts.size <= ORDERED_UP_TO:
+        if size > 1:  # NumPy adds row by row here, because the rows lie along the fastest axis.
+            np.add.reduce(parts, 1, keepdims=True, out=out)
+        else:
+            out[:] = np.add.accumulate(parts, 1)[:, -1:]
+        return
+    row = _ones.setdefault(n, np.ones((1, n), np.float32))
+    if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
+        np.matmul(row, parts, out=out)
+        return
+    step = max(1, -(-size * many // PARTS))
+    columns = [slice(low, low + step) for low in range(0, size, step)]
+    blocks.run(
+        partial(np.matmul, row, parts[i][:, c], out=out[i][:, c])
+        for i in range(many)
+        for c in columns
+    )
+
+
+def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Add the shards along mesh `axes`; each chip keeps its part of `dim`."""
+    return scattered(summed(array, chips, axes), chips, axes, dim)
+
+
+def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
+    """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
+    found = [expanded(array, chips, axes)]
+    for axis in axes:
+        found = [part for shards in found for part in np.split(shards, chips[axis], axis)]
+    return found
+
+
+def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
+    array, lead = tensor.array, len(tensor.grid.shape)
+    numbers, full, at = places(tensor.grid, tuple(axes)), array.shape, lead + dim
+    parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
+    view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
+    front = np.broadcast_shapes(full[:lead], numbers.shape)
+    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
+    view = np.broadcast_to(view, front + view.shape[lead:])
+    return np.take_along_axis(view, index, at).squeeze(at)
+
+
+@functools.lru_cache(maxsize=1024)
+def places(grid: Grid, axes: Chips) -> Array:
+    """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
+    lengths = tuple(grid.mesh_shape[a] for a in axes)
+    places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]
+    numbers = np.array(places, np.int64).reshape(grid.shape)
+    if len(grid.shape) != len(grid.mesh_shape):
+        return numbers
+    return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]

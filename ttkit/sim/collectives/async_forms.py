@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.sim.arguments import refuse
+from ttkit.sim.collectives import gathered, partitioned, scattered
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
     Call,
@@ -27,12 +28,10 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import gathered, partitioned, scattered
-from ttkit.sim.ops import matmul, movement, shaping
-from ttkit.sim.ops.operation import operation
-from ttkit.sim.tensor.enums import DataType, Layout, UnaryWithParam
+from ttkit.sim.ops import matmul, movement, operation, shaping
+from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
-from ttkit.sim.tensor.memory import bytes_of
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -75,7 +74,7 @@ def add_up(
 ) -> Any:
     """Return `all_reduce` in another element type."""
     if math_op is not None and math_op.name != "Sum":
-        fail("all_reduce_async", f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
+        refuse(f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
     total = all_reduce(input_tensor, cluster_axis=cluster_axis, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 
@@ -104,7 +103,6 @@ def minimal_matmul(
     *,
     bias_tensor: Tensor | None = None,
     fused_activation: Any = None,
-    config: Any = None,
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
@@ -113,7 +111,7 @@ def minimal_matmul(
     inner, rows = a.shard_shape[-1], b.shard_shape[-2]
     if inner != rows:
         rule = f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}"
-        fail("minimal_matmul", rule, "another sharded dimension")
+        refuse(rule, "another sharded dimension")
     act = UnaryWithParam(fused_activation) if fused_activation else None
     return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
 
@@ -125,13 +123,13 @@ def whole_tiles(call: Call) -> None:
     if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
         side = "width" if dim == call.rank - 1 else "height"
         rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
-        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
+        refuse(f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
 def here(call: Call, tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
-        fail(call.asked, "the simulator has no such collective between ranks", "one process")
+        refuse("the simulator has no such collective between ranks", "one process")
     return tensor.full_array()
 
 
@@ -161,10 +159,10 @@ def _windows(call: Call) -> Array:
 def _exchanged(call: Call) -> Any:
     into, cut = call.others
     if min(into, cut) < 0:
-        fail(call.asked, f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
+        refuse(f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
     if call.tensor.shard_shape[cut] % call.chips:
         rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
-        fail(call.asked, f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
+        refuse(f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
     return along("exchanged", call, into, cut)
 
 

@@ -16,15 +16,14 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim.arguments import describe
-from ttkit.sim.collectives import ccl_numpy
-from ttkit.sim.ops.operation import moved, operation, result
-from ttkit.sim.ranks import ccl_mpi, mpi
-from ttkit.sim.tensor.enums import FabricConfig, Topology
+from ttkit.sim import collectives
+from ttkit.sim.arguments import describe, refuse
+from ttkit.sim.ops import moved, operation, result
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
+from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
-from ttkit.sim.tensor.memory import bytes_of, would_fit
-from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import MeshCoordinate, integer
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -50,11 +49,12 @@ class Call:
     nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
 
     @property
-    def asked(self) -> describe:
-        """The call for a message."""
-        shown = {} if self.dim is None else {"dim": self.dim}
-        shown |= {} if self.ends else {"cluster_axis": self.cluster_axis}
-        return describe(self.name, (self.tensor, *self.ends), shown)
+    def asked(self) -> str:
+        """The call for a message, and for the comparison between ranks."""
+        shown = [describe.show(each) for each in (self.tensor, *self.ends)]
+        shown += [] if self.dim is None else [f"dim={self.dim}"]
+        shown += [] if self.ends else [f"cluster_axis={self.cluster_axis}"]
+        return f"{self.name}({', '.join(shown)})"
 
     @property
     def rank(self) -> int:
@@ -82,22 +82,22 @@ def place(call: Call) -> None:
     if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
         where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
-        fail(call.asked, f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
+        refuse(f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
-        mesh.check_open(call.asked)
+        mesh.check_open()
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
     if type(axis) is not int or axis < 0:
-        axis = call.cluster_axis = integer(axis, call.asked, 0)
+        axis = call.cluster_axis = integer(axis, None, 0)
     call.axes = [axis]
     if axis >= len(mesh._shape):
         rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
         words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
         words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
         cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
-        fail(call.asked, words.get(call.name, rule), cure)
+        refuse(words.get(call.name, rule), cure)
 
 
 def fabric_is_on(call: Call) -> None:
@@ -114,7 +114,7 @@ def covers_mesh(call: Call) -> None:
     if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
-        fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
+        refuse(f"{rule}, but every chip of the mesh takes part in a collective", cure)
 
 
 def neighbours(call: Call) -> None:
@@ -146,10 +146,10 @@ def dim_in_range(rule: str) -> Check:
     def check(call: Call) -> None:
         dim, rank = call.dim, call.rank
         if type(dim) is not int:
-            dim = integer(dim, call.asked)
+            dim = integer(dim)
         if not -rank <= dim < rank:
             words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
-            fail(call.asked, rule.format(**words), f"a dim from {-rank} to {rank - 1}")
+            refuse(rule.format(**words), f"a dim from {-rank} to {rank - 1}")
         call.dim = dim % rank
 
     return check
@@ -162,7 +162,7 @@ def divides(rule: str) -> Check:
         size, shape = call.tensor.shard_shape[call.dim], call.tensor.shape
         if size % call.chips:
             text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=shape)
-            fail(call.asked, text, "another dim, or ttnn.pad first")
+            refuse(text, "another dim, or ttnn.pad first")
 
     return check
 
@@ -171,12 +171,12 @@ def scatters(call: Call) -> None:
     """There is more than one dimension, and each pair of chips has so many links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
-        fail(call.asked, rule, "ttnn.unsqueeze first")
+        refuse(rule, "ttnn.unsqueeze first")
     have, ids = call.mesh.system.links_per_pair, call.mesh._ids
     if call.num_links is not None and call.num_links > have:
         rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
         rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
-        fail(call.asked, rule, f"num_links of at most {have}")
+        refuse(rule, f"num_links of at most {have}")
 
 
 def result_fits(call: Call) -> None:
@@ -192,7 +192,7 @@ def one_line(call: Call) -> None:
     shape = call.mesh._shape
     if min(shape) > 1:
         rule = f"{call.name} op is only supported for a linear tensor topology shape"
-        fail(call.asked, rule, "cluster_axis=0 or 1")
+        refuse(rule, "cluster_axis=0 or 1")
     call.axes = [shape.index(max(shape))]
 
 
@@ -201,11 +201,11 @@ def ends_fit(call: Call) -> None:
     for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
-            fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
+            refuse(rule, f"a coordinate inside {call.mesh.shape!r}")
     first, last = call.ends[0], call.ends[-1]
     if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
         rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
-        fail(call.asked, rule, "two hops: along the row, then along the column")
+        refuse(rule, "two hops: along the row, then along the column")
 
 
 # ---------------------------------------------------------------- specs
@@ -232,8 +232,8 @@ def along(name: str, call: Call, *how: Any) -> Any:
     """Move values along the call's mesh axes, in this process or between ranks."""
     tensor, grid = call.tensor, call.tensor.grid
     if grid.local:
-        return getattr(ccl_numpy, name)(tensor._array, grid.shape, call.axes, *how)
-    return ccl_mpi.move(name, tensor, call.axes, *how)
+        return getattr(collectives, name)(tensor._array, grid.shape, call.axes, *how)
+    return mpi.move(name, tensor, call.axes, *how)
 
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
@@ -245,7 +245,7 @@ def _sent(call: Call) -> Any:
     """Return the values of the output, but at the receiver those of the sender."""
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
-    values, chips = (tensor.full_array(), grid) if grid.local else ccl_mpi.collected(tensor)
+    values, chips = (tensor.full_array(), grid) if grid.local else mpi.collected(tensor)
     every = np.array((call.output or tensor).full_array(), order="C")
     if receiver in grid.coords:
         own = every.reshape((grid.size, *shard))
@@ -327,7 +327,6 @@ def all_gather(
     output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    use_l1_small_for_semaphores: bool = False,
     **older: Any,
 ) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
@@ -347,7 +346,7 @@ def all_gather(
         known = set(older) == {"mesh_device"}
         if not (known and older_form("all_gather(..., mesh_device=)", cure)):
             rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-            fail(None, rule, "help(ttnn.all_gather)", TypeError)
+            refuse(rule, "help(ttnn.all_gather)", TypeError)
     call = Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links, output_tensor)
     return run(call)
 
@@ -361,7 +360,6 @@ def reduce_scatter(
     output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    use_l1_small_for_semaphores: bool = False,
 ) -> Tensor:
     """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
 
@@ -397,7 +395,6 @@ def all_broadcast(
     cluster_axis: int | None = None,
     num_links: int | None = 1,
     topology: Topology | None = Topology.Linear,
-    use_l1_small_for_semaphores: bool = False,
 ) -> list[Tensor]:
     """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
 

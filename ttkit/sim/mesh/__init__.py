@@ -15,13 +15,12 @@ from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.hints import SubDevice, SubDeviceManagerId
-from ttkit.sim.ops.operation import OPERATIONS, checked
+from ttkit.sim.ops import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tape import Event, Tape, running, tensors_in
-from ttkit.sim.tensor import memory
-from ttkit.sim.tensor.enums import Arch, FabricConfig
+from ttkit.sim.tensor import Arch, FabricConfig, MeshCoordinate, MeshShape
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -33,10 +32,18 @@ from ttkit.sim.tensor.grid import (
     place_of,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreGrid
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape
+from ttkit.sim.tensor.tensor import register
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
+
+
+def owners_of(system: System, ids: Sequence[int]) -> Owners | None:
+    """Return which host rank drives each of these devices; None where no machine is shared."""
+    if not isinstance(system, SharedSystem):
+        return None
+    hosts = system.host_of
+    return Owners(system.host_rank, max(hosts.values()) + 1, tuple(hosts[i] for i in ids))
 
 
 class MeshDevice:
@@ -69,7 +76,7 @@ class MeshDevice:
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
         self.programs: set[Any] = set()
-        memory.register(self)
+        register(self)
 
     def __repr__(self) -> str:
         return f"MeshDevice({'x'.join(map(str, self._shape))} grid, {len(self._ids)} devices)"
@@ -97,12 +104,7 @@ class MeshDevice:
 
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        # Where ranks share the machine, each chip has a host rank that drives it.
-        self.owners: Owners | None = None
-        if isinstance(self.system, SharedSystem):
-            hosts = self.system.host_of
-            ranks = tuple(hosts[i] for i in self._ids)
-            self.owners = Owners(self.system.host_rank, max(hosts.values()) + 1, ranks)
+        self.owners = owners_of(self.system, self._ids)
         self._ids_of[self._shape] = self._ids
         # Tensors on all chips of the mesh refer to this grid.
         self.grid = grid_over(self._shape, None, self.owners)
@@ -121,12 +123,12 @@ class MeshDevice:
         if not is_inside(tuple(coord), self._shape):
             rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
             rule += f" {self.shape!r}"
-            fail(f"get_device_id({coord!r}) on {self!r}", rule)
+            refuse(rule)
         if tuple(coord) not in self.grid.coords:
             rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank"
             rule += f" {self.grid.owner_of(tuple(coord))} drives it"
             cure = "mesh.get_view().is_local(coordinate) first"
-            fail(f"get_device_id({coord!r}) on {self!r}", rule, cure)
+            refuse(rule, cure)
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
@@ -160,27 +162,26 @@ class MeshDevice:
         Raises:
             TTKitError: the rectangle has another rank, no device, or does not fit.
         """
-        asked = f"create_submesh({submesh_shape!r}, {offset!r}) on {self!r}"
-        self.check_open(asked)
-        shape = self._part(submesh_shape, offset, asked)
+        self.check_open()
+        shape = self._part(submesh_shape, offset)
         start = (0,) * len(shape) if offset is None else tuple(offset)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
             # This is how ttnn prints an offset that was not given.
             at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
-            fail(asked, f"{rule} mesh ({self.shape!r}).")
+            refuse(f"{rule} mesh ({self.shape!r}).")
         ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
 
-    def _part(self, shape: MeshShape, offset: MeshCoordinate | None, asked: str) -> Coordinate:
+    def _part(self, shape: MeshShape, offset: MeshCoordinate | None) -> Coordinate:
         """Check the ranks and the sizes of a part of this mesh."""
         if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
-            fail(asked, f"{rule} same number of dimensions")
+            refuse(f"{rule} same number of dimensions")
         if min(shape) <= 0:
-            fail(asked, f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
+            refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
     @checked("create_submeshes", note=True)
@@ -190,11 +191,11 @@ class MeshDevice:
         Raises:
             TTKitError: the shape does not divide the mesh.
         """
-        asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
-        shape = self._part(submesh_shape, None, asked)
+        shape = self._part(submesh_shape, None)
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
+                asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
                 fail(asked, f"{rule} along dimension {axis}")
         starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         corners = itertools.product(*starts)
@@ -206,13 +207,12 @@ class MeshDevice:
 
         The new shape must be a line or a grid that is physically joined.
         """
-        asked = f"reshape({new_shape!r}) on {self!r}"
-        self.check_open(asked)
+        self.check_open()
         shape = tuple(new_shape)
         if math.prod(shape) != len(self._ids):
             rule = "New shape must have the same number of devices as current shape:"
             rule += f" {math.prod(shape)} and {len(self._ids)}"
-            fail(asked, rule)
+            refuse(rule)
         if shape == self._shape:
             return
         count = len(self._ids)
@@ -225,7 +225,7 @@ class MeshDevice:
             if shape not in (sides, sides[::-1]):
                 rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a"
                 rule += f" physically connected mesh grid with the {len(where)} opened devices"
-                fail(asked, rule, "open the shape directly")
+                refuse(rule, "open the shape directly")
             order = sorted(where, key=lambda place: place if shape == sides else place[::-1])
             self._ids = tuple(where[place] for place in order)
         self._shape = shape
@@ -244,11 +244,11 @@ class MeshDevice:
             elif self in self.parent._submeshes:
                 self.parent._submeshes.remove(self)
 
-    def check_open(self, asked: object) -> None:
+    def check_open(self) -> None:
         """Raise where the mesh has been closed."""
         if not self.is_open:
             cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
-            fail(asked, f"{self!r} is closed", cure)
+            refuse(f"{self!r} is closed", cure)
 
     def id(self) -> int:
         """A number that no other mesh has."""
@@ -345,11 +345,11 @@ def _refuse_host_data(event: Event) -> None:
         fail(describe(event.name, event.args, event.kwargs), rule, cure)
 
 
-def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> Tape:
-    mesh_device.check_open(asked)
+def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId) -> Tape:
+    mesh_device.check_open()
     if trace_id.released or trace_id.mesh is not mesh_device:
         rule = f"{trace_id!r} is no trace of {mesh_device!r}"
-        fail(asked, rule, "the id that begin_trace_capture gave, before release_trace")
+        refuse(rule, "the id that begin_trace_capture gave, before release_trace")
     return trace_id.tape
 
 
@@ -362,11 +362,10 @@ def _end() -> None:
 @checked("begin_trace_capture")
 def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
-    mesh_device.check_open("begin_trace_capture")
+    mesh_device.check_open()
     # Closing a mesh ends a capture on it that was never ended.
     if any(trace.mesh.is_open for trace in _capturing):
-        rule = "another trace is being captured"
-        fail("begin_trace_capture", rule, "ttnn.end_trace_capture first")
+        refuse("another trace is being captured", "ttnn.end_trace_capture first")
     _end()
     trace = MeshTraceId(mesh_device)
     _capturing.append(trace)
@@ -377,7 +376,7 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
 @checked("end_trace_capture")
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None) -> None:
     """Stop recording; the trace can be executed now."""
-    _tape(mesh_device, trace_id, "end_trace_capture")
+    _tape(mesh_device, trace_id)
     _end()
 
 
@@ -389,10 +388,10 @@ def execute_trace(
 
     The tensors of their results get the new values.
     """
-    tape = _tape(mesh_device, trace_id, "execute_trace")
+    tape = _tape(mesh_device, trace_id)
     if tape in running:
         rule = f"{trace_id!r} is still being captured"
-        fail("execute_trace", rule, "ttnn.end_trace_capture first")
+        refuse(rule, "ttnn.end_trace_capture first")
     for event in tape.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
@@ -403,5 +402,5 @@ def execute_trace(
 @checked("release_trace")
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
-    _tape(mesh_device, trace_id, "release_trace").events.clear()
+    _tape(mesh_device, trace_id).events.clear()
     trace_id.released = True

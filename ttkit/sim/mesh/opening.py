@@ -13,47 +13,44 @@ from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import asleep, outside_fabric
 from ttkit.plans.collectives import latest
 from ttkit.sim import ranks
-from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
-from ttkit.sim.ops.operation import checked
+from ttkit.sim.arguments import refuse
+from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
+from ttkit.sim.ops import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, settings, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
     FabricTensixConfig,
     FabricUDMMode,
+    MeshCoordinate,
+    MeshShape,
+    Rank,
+    Size,
     _Enum,
+    integer,
+    integers,
 )
-from ttkit.sim.tensor.grid import is_inside
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
+from ttkit.sim.tensor.grid import MeshDeviceView, grid_over
 
 
-class SystemMeshDescriptor:
+class SystemMeshDescriptor(MeshDeviceView):
     """The whole machine: its shape and its device ids, opened or not."""
 
     def __init__(self) -> None:
-        self._system = machine()
-
-    def shape(self) -> MeshShape:
-        """Rows and columns of the machine."""
-        return MeshShape(self._system.shape)
+        self._system = system = machine()
+        owners = owners_of(system, [i for row in system.ids for i in row])
+        super().__init__(grid_over(system.shape, None, owners))
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        where = self._system.coordinate_of
-        ours = [where[device] for device in _local_ids(self._system)]
-        return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
+        return MeshShape(self._grid.shape)
 
     def all_local(self) -> bool:
         """True where one rank drives everything."""
-        return not isinstance(self._system, SharedSystem)
-
-    def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this rank drives the chip at `coord`."""
-        inside = is_inside(tuple(coord), self._system.shape)
-        return inside and self._system.ids[coord[0]][coord[1]] in _local_ids(self._system)
+        return self._grid.local
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
         """The id of the chip at `coord`."""
@@ -203,7 +200,7 @@ def close_device(device: MeshDevice) -> None:
 @checked("synchronize_device")
 def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
     """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
-    device.check_open("synchronize_device")
+    device.check_open()
 
 
 def get_device_ids() -> list[int]:
@@ -247,7 +244,7 @@ def set_fabric_config(
     """
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
         rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
-        fail(f"set_fabric_config({config!r})", rule, "close the mesh first")
+        refuse(rule, "close the mesh first")
     fabric_setting[0] = config
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail, is_strict
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.errors import is_strict
+from ttkit.sim import blocks
+from ttkit.sim.arguments import check, keywords_of, refuse
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import blocks
+from ttkit.sim.ops import Operands, each_element, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.operation import Operands, each_element, operation, result
 from ttkit.sim.ops.shaping import RANGE, axis_of, shards
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
@@ -48,14 +48,14 @@ def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: in
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
         cure = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-        fail(None, f"Inputs to {name} must be tilized", cure)
+        refuse(f"Inputs to {name} must be tilized", cure)
     if tensor.dtype not in types:
         known = ", ".join(t.name for t in types)
         rule = f"Unsupported data type: Input tensor must be {known}, got"
-        fail(None, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+        refuse(f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
-        fail(None, rule, f"a head size that is a multiple of {size}")
+        refuse(rule, f"a head size that is a multiple of {size}")
 
 
 @operation("softmax", flops=each_element(5))
@@ -166,20 +166,14 @@ def _check_attention(tensors: list[Tensor], is_causal: bool) -> None:
     alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
     heads = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must"
     both = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true"
+    check(is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask")
+    check(k != v or (q[0], q[3]) != (k[0], k[3]), f"{alike} {q}, K: {k}, V: {v}")
     check(
-        (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
-        (k != v or (q[0], q[3]) != (k[0], k[3]), f"{alike} {q}, K: {k}, V: {v}"),
-        (
-            q[1] % k[1],
-            f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
-            "shard query and key heads over the same chips",
-        ),
-        (is_causal and masks, both, "is_causal=False, or no mask"),
+        q[1] % k[1],
+        f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
+        "shard query and key heads over the same chips",
     )
-    for mask in masks:
-        rule = f"Mask must be {[*q[:3], k[2]]}, or 1 in one of the first two, got {mask}"
-        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == [q[2], k[2]]
-        check((not fits, rule, "ttnn.reshape the mask, or shard it like the heads"))
+    check(is_causal and masks, both, "is_causal=False, or no mask")
 
 
 def hidden(behind: Array, window: int | None) -> Array:
@@ -269,14 +263,12 @@ def _cached(
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
     length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
     shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
-    check(
-        (k[3] != q[3], size, "the head size of the cache"),
-        (k != v, length, "equal shapes"),
-        (heads % k[1], shared, "shard query and key heads over the same chips"),
-    )
+    check(k[3] != q[3], size, "the head size of the cache")
+    check(k != v, length, "equal shapes")
+    check(heads % k[1], shared, "shard query and key heads over the same chips")
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        check((table.shard_shape[0] != users, rule))
+        check(table.shard_shape[0] != users, rule)
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     return on
 
@@ -295,7 +287,7 @@ def _attended(
     """
     query, key, value = on.arrays[:3]
     last = int(at.max()) + 1
-    check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
+    check(last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache")
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where(hidden(behind, window), NEVER, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
@@ -320,11 +312,9 @@ def _decode(
     batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     few = f"cur_pos tensor must have at least one position per batch ({users}), got {at.shape[-1]}"
-    check(
-        (not share_cache and many != users, batch, "the users of the cache, or share_cache=True"),
-        (is_causal and mask is not None, both),
-        (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
-    )
+    check(not share_cache and many != users, batch, "the users of the cache, or share_cache=True")
+    check(is_causal and mask is not None, both)
+    check(is_causal and at.shape[-1] < users, few, "-1 skips a user")
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
         at = at[..., :users, None]
@@ -336,7 +326,7 @@ def _decode(
         if mask is not None:
             wanted, got = [heads, keys], list(mask.shape[-2:])
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
-            check((got != wanted, rule))
+            check(got != wanted, rule)
             mask = shaped(mask, lead, users, heads, 1, keys)
         values = attend(query, key, value, mask, scale)
     values = shaped(values, lead, *qkv[0].shard_shape)
@@ -411,7 +401,7 @@ def chunked_scaled_dot_product_attention(
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     on = _cached(qkv, page_table_tensor, slice(2), start)
     neither = start is None and chunk_start_idx is None
-    check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
+    check(neither, "chunk_start_idx (int) is required for legacy chunked SDPA")
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     length = input_tensor_q.shard_shape[2]
     rule = "K's sequence length must be >= Q's sequence length + chunk_start_idx. Got K: {0}"
@@ -438,7 +428,7 @@ def group_attn_matmul(
     on = Operands(input_tensor_a, input_tensor_b)
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-    check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
+    check(heads % groups, "Number of q_heads must be divisible by kv_heads!")
     x = shaped(x, -4, groups, heads // groups, users, size)
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
     values = shaped(values, -4, 1, heads, users, -1)

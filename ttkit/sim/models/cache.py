@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check, keywords_of
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, operation, spread
+from ttkit.sim.ops import Operands, operation, spread
+from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integers
 
 Array = np.ndarray
 
@@ -91,11 +91,9 @@ def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
     (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
-    check(
-        (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
-        (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
-        (heads != own, rule, "shard the heads of both over the same chips"),
-    )
+    check(width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})")
+    check(one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time")
+    check(heads != own, rule, "shard the heads of both over the same chips")
 
 
 @operation("fill_cache", "store", moves="part")
@@ -109,10 +107,8 @@ def fill_cache(
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
-    check(
-        (user >= users, few),
-        (first + height > length, f"{rule} height ({length})", "a longer cache"),
-    )
+    check(user >= users, few)
+    check(first + height > length, f"{rule} height ({length})", "a longer cache")
 
     values = on.arrays[0][..., 0, :, :, :].swapaxes(-3, -2)
     rows = numbers(None, np.arange(first, first + values.shape[-3]), on.lead)
@@ -139,9 +135,7 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     _check_whole(on)
     users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
-    check(
-        (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
-    )
+    check(first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user")
 
     values = on.arrays[0][..., 0, :, first : first + users, :].swapaxes(-3, -2)
     pages = numbers(None, np.arange(users), on.lead)
@@ -191,10 +185,8 @@ def paged_update_cache(
         table = pages.reshape((1,) * on.lead + (-1, 1))
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
-    check(
-        (bool(update_idxs) == (update_idxs_tensor is not None), both),
-        (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
-    )
+    check(bool(update_idxs) == (update_idxs_tensor is not None), both)
+    check(rows.shape[-1] != users, count, "a position for each user; -1 writes nothing")
 
     pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
     pages = np.where(rows < 0, -1, pages)
@@ -240,12 +232,10 @@ def paged_fill_cache(
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    check(
-        ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
-        (count != many, batch, "batch_idx_tensor, a user for each prompt"),
-        (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),
-        (length > most * rows, f"{fits} ({rows})", "more pages for a user"),
-    )
+    check((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}")
+    check(count != many, batch, "batch_idx_tensor, a user for each prompt")
+    check(chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size")
+    check(length > most * rows, f"{fits} ({rows})", "more pages for a user")
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
     pages = np.where(chosen[..., None] < 0, -1, pages)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
+from ttkit.sim.collectives import places, reduced
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
@@ -20,15 +21,13 @@ from ttkit.sim.collectives.ccl import (
     fabric_is_on,
     run,
 )
-from ttkit.sim.collectives.ccl_numpy import places, reduced
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
 from ttkit.sim.models.cache import shaped
-from ttkit.sim.ops import shaping
+from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping
 from ttkit.sim.ops.matmul import product, product_flops
-from ttkit.sim.ops.operation import Operands, each_element, on_mesh, operation
-from ttkit.sim.tensor.creation import tensor_from
-from ttkit.sim.tensor.enums import DataType, Layout
+from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -153,10 +152,8 @@ def moe(
     on = Operands(input_tensor, expert_mask_tensor, topk_mask_tensor)
     width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
     rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
-    check(
-        (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
-        (mask != (1, 1, 1, width), rule),
-    )
+    check(k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}")
+    check(mask != (1, 1, 1, width), rule)
     x, experts, best = on.arrays
     scores = x + experts
     order = np.argsort(-scores, -1, kind="stable")[..., :32]
@@ -188,7 +185,7 @@ def moe_expert_token_remap(
     experts, chips = expert_mapping_tensor.shard_shape[-2:]
     tokens = math.prod(expert_metadata_tensor.shard_shape[1:3])
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
-    check((tokens % reduction_size, rule))
+    check(tokens % reduction_size, rule)
     grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
@@ -225,11 +222,9 @@ def moe_routing_remap(
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
     whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
-    check(
-        (experts % size, even),
-        (like.mesh.shape[axis] != size, whole),
-        (count % size, many),
-    )
+    check(experts % size, even)
+    check(like.mesh.shape[axis] != size, whole)
+    check(count % size, many)
     chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
     own = number // (count // size) == chip
@@ -289,14 +284,12 @@ def manual_seed(
     users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
     values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
-    check(
-        (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
-        (users.size != values.size, f"must have the same {count}"),
-    )
+    check(mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh")
+    check(users.size != values.size, f"must have the same {count}")
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
         streams[user] = np.random.default_rng([value, user])
-    return tensor_from(np.zeros(1, np.uint32), device=mesh)
+    return from_torch(np.zeros(1, np.uint32), device=mesh)
 
 
 @operation("sampling", flops=each_element(5))

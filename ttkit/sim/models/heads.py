@@ -8,8 +8,8 @@ import numpy as np
 
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import looked_up, numbers, shaped
+from ttkit.sim.ops import Operands, each_element, in_whole_tiles, operation, spread
 from ttkit.sim.ops.matmul import product
-from ttkit.sim.ops.operation import Operands, each_element, in_whole_tiles, operation, spread
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
     L1_WIDTH_SHARDED_MEMORY_CONFIG,
@@ -44,7 +44,7 @@ def _split(
     shape, many, width = on.tensors[0].shard_shape, heads + 2 * groups, x.shape[-1]
     rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
     rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
-    check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
+    check(width % many or width // many % 32, rule, "another size, or shard by whole heads")
     x = shaped(x, on.lead, shape[0], shape[-2], width)
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
@@ -113,10 +113,8 @@ def nlp_create_qkv_heads_decode(
     (*front, _, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    check(
-        (front != [1, 1], f"Unsupported input shape = {input_tensor.shape}"),
-        (width % many, whole, "shard by whole heads"),
-    )
+    check(front != [1, 1], f"Unsupported input shape = {input_tensor.shape}")
+    check(width % many, whole, "shard by whole heads")
     if slice_size is not None:
         first = numbers(offset, 0, on.lead) + np.arange(slice_size)
         x = looked_up(x[..., 0, 0, :, :], on.lead, first)[..., None, None, :, :]
@@ -165,7 +163,7 @@ def _check_caches(on: Operands, rows: int) -> None:
     rule = f"Cosine and Sine cache dimensions must match, and cover the input: {rows} positions of"
     bad = cos != sin or cos[-1] != x[-1] or cos[-2] < rows
     cure = "longer caches, or the sequence sharded"
-    check((bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure))
+    check(bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure)
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))
@@ -226,7 +224,7 @@ def _turned(
     x, cos, sin, matrix = on.arrays
     shape = list(matrix.shape[-4:])
     rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
-    check((shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"))
+    check(shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]")
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
     tiles, one = shaped(x, -1, -1, 32), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import looked_up, shaped
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, each_element, operation
+from ttkit.sim.ops import Operands, each_element, operation
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
@@ -28,7 +28,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
             continue
         size, whole = vector.shard_shape[-1], vector.logical_volume() == width
         differ = f"Input and {what} padded widths must match: {width} and {size}"
-        check((not whole and size != width, differ, "shard them like the input's width"))
+        check(not whole and size != width, differ, "shard them like the input's width")
         if not whole:  # Only the first row of a tile holds the vector.
             array = array[..., :1, :]
         ones = (1,) * (normal.ndim - on.lead - 1)
@@ -45,7 +45,7 @@ def _added(on: Operands) -> Array:
         return x  # type: ignore[no-any-return]
     have, more = (list(tensor.shard_shape) for tensor in on.tensors[:2])
     rule = f"Input and residual logical and padded shapes must match: {have} and {more}"
-    check((have != more, rule))
+    check(have != more, rule)
     return x + residual  # type: ignore[no-any-return]
 
 
@@ -72,9 +72,6 @@ def _enter_norm(name: str, centre: bool, flops: int) -> None:
         """
         on = Operands(input_tensor, residual_input_tensor, weight, bias)
         width = input_tensor.shard_shape[-1]
-        by_rows = input_tensor.layout is not Layout.TILE and (width % 32 or not centre)
-        rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
-        check((by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"))
         scale, tiny = F(1 / width), F(epsilon)
 
         def rows(block: Array, out: Array) -> None:
@@ -158,10 +155,8 @@ def _enter_halves(norm: str, tiles: int) -> None:
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
         alike = f"Stats and input dim2 must match, got stats: {others[-1]} vs input: {rows[-1]}"
-        check(
-            (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
-            (over, "Number of devices must divide number of stats tiles"),
-        )
+        check(others != rows, alike, "ttnn.all_gather the statistics along the last dimension")
+        check(over, "Number of devices must divide number of stats tiles")
         means = shaped(statistics, -1, chips, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / width
         mean = means[..., 1:] if tiles > 1 else F(0)
@@ -195,7 +190,7 @@ def embedding(
     on, rank = Operands(input_tensor, weight), len(input_tensor.shard_shape)
     kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
     small = weight.dtype in (DataType.BFLOAT16, DataType.BFLOAT8_B)
-    check((not small, kinds, "dtype=ttnn.bfloat16"))
+    check(not small, kinds, "dtype=ttnn.bfloat16")
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:

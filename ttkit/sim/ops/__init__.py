@@ -1,1 +1,393 @@
-"""Operations on each chip's own shards."""
+"""One record for each operation, and the one point that every call goes through.
+
+`OPERATIONS` has all that the kit knows of an operation: traces, the profiler, the roofline and the
+exercises read it. While a tape runs (`ttkit.sim.tape`), each outermost call is an event on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from ttkit.errors import TTKitError
+from ttkit.sim import hints as hardware
+from ttkit.sim import tape
+from ttkit.sim.arguments import check_classes, describe, refuse, translate, with_hints
+from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import dtypes as rounding
+from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
+from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+Shapes = Callable[[Any], tuple[int, ...]]
+Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
+Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
+Moves = Literal["all", "part", "shape", "none"]
+
+
+# ---------------------------------------------------------------- the record
+def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes) -> int:
+    """Count one flop for each element of the results."""
+    return sum(math.prod(shape(result)) for result in results)
+
+
+def each_element(flops: int) -> Flops:
+    """Count this many flops for each element of the first operand."""
+    return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
+
+
+def no_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+    """Count nothing, for an operation that moves or makes values."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an operation is.
+
+    Args:
+        name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
+        call: the checked function.
+        kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
+            each other values), "write" and "read" (values go from the host to chips, or back),
+            "store" (the same values in another place, layout or type), "arrange" (elements of each
+            shard rearranged, or made by a rule).
+        flops: counts a call's floating-point operations on one chip.
+        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as
+            much of the last operand as it writes; "shape", nothing where every element stays in its
+            place; "none".
+    """
+
+    name: str
+    call: Callable[..., Any]
+    kind: Kind = "compute"
+    flops: Flops = each_result
+    moves: Moves = "all"
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters, hints to the hardware included."""
+        return inspect.signature(self.call)
+
+    def given(self, event: tape.Event) -> Mapping[str, Any]:
+        """The arguments of a call by name; those that were left out have their defaults."""
+        bound = self.signature.bind(*event.args, **event.kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(
+    name: str,
+    kind: Kind = "compute",
+    *,
+    flops: Flops | None = None,
+    moves: Moves = "all",
+) -> Callable[[F], F]:
+    """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
+
+    Every operation takes the hints of `ttkit.sim.hints`; a result keeps its `memory_config`.
+    """
+
+    def enter(function: F) -> F:
+        # The functions that make a table's operations have other names, so the name is set here.
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+        call = _guarded(name, function, True, kind)
+        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
+        count = flops or (each_result if kind in ("compute", "product") else no_flops)
+        OPERATIONS[name] = Operation(name, call, kind, count, moves)
+        return call
+
+    return enter
+
+
+def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
+    """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
+    return lambda function: _guarded(name, function, note)
+
+
+# ---------------------------------------------------------------- tapes
+_inside = [False]
+
+
+def _on_tapes(name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a call that is an event on each running tape."""
+    _inside[0] = True
+    try:
+        for each in tape.running:
+            call = functools.partial(each.record, name, call)
+        return call(*args, **kwargs)
+    finally:
+        _inside[0] = False
+
+
+# ---------------------------------------------------------------- checks of a call
+UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
+
+
+def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -> F:
+    """Return `function` behind checks of its arguments' classes, and of hints.
+
+    NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
+    errors become the kit's own.
+
+    Args:
+        kind: of an operation; other functions take no hints.
+    """
+    signature = inspect.signature(function)
+    accepted = (hardware.EVERY if kind else frozenset()) - set(signature.parameters)
+    compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
+    # A result lies where the first operand does, but matmuls and dot-product attention write to
+    # DRAM when no memory is named.
+    inherits = compiles and kind != "product" and "dot_product" not in name
+    inherits = inherits and "memory_config" in accepted
+    silent = np.errstate(all="ignore")(function)
+    right: set[tuple[Any, ...]] = set()  # Calls with arguments of these classes were right.
+    tapes = tape.running
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if tapes and is_event and not _inside[0]:
+            return _on_tapes(name, call, args, kwargs)
+        hint = None
+        if kwargs and not accepted.isdisjoint(kwargs):
+            hints = {key: kwargs.pop(key) for key in accepted.intersection(kwargs)}
+            hint = hardware.place_of(describe(name, args, kwargs), hints)
+            if kwargs.get("activation") is None:
+                kwargs |= hardware.fused_activation(hints)
+        operands = (*args, *kwargs.values()) if kwargs else args
+        classes = (*map(type, operands), *kwargs)
+        if classes not in right:
+            check_classes(function, describe(name, args, kwargs))
+            right.add(classes)
+        try:
+            result = silent(*args, **kwargs)
+        except (TTKitError, *UNEXPECTED) as error:
+            translate(error, describe(name, args, kwargs))
+            raise
+        first = operands[0] if operands else None
+        lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
+        if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
+            _settle(result, hint, operands)
+        made = result[0] if type(result) is list and result else result
+        if compiles and type(made) is Tensor and made.mesh is not None:
+            made.mesh.programs.add((name, *map(_kind, operands)))
+        return result
+
+    if kind:
+        shown = accepted & (hardware.OF_PRODUCTS if kind == "product" else hardware.OF_ALL)
+        call.__signature__ = with_hints(signature, shown)  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -> None:
+    """Place new results as the hint says, else as the first operand where they have its shape.
+
+    A hint without a shard specification leaves the shards to the chip; it is only noted.
+    """
+    for tensor in tape.tensors_in(result):
+        if any(tensor is given for given in operands):
+            continue
+        if hint is None:
+            config = operands[0].plain_memory_config
+            alike = config.interleaved or tensor.padded == operands[0].padded
+            if alike and tensor.plain_memory_config is DRAM_MEMORY_CONFIG:
+                keep_in(tensor, config)
+        elif hint.interleaved or hint.shard_spec or hint.nd_shard_spec:
+            keep_in(tensor, hint)
+        else:
+            tensor.plain_memory_config = hint
+
+
+def _kind(value: Any) -> Any:
+    """Return the part of an argument that selects a program: no tensor's values, and no float."""
+    if type(value) is Tensor:
+        return value.shard_shape, value.dtype
+    # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.
+    if type(value) in (list, tuple):
+        return tuple(map(_kind, value))
+    return value if isinstance(value, (int, str)) else None
+
+
+# ---------------------------------------------------------------- operands and results
+def on_mesh(*tensors: Any) -> Any:
+    """Return the mesh of all operands; a host, freed or foreign operand is an error."""
+    mesh = tensors[0].mesh
+    for number, tensor in enumerate(tensors):
+        if tensor.mesh is None:
+            rule = f"Input tensor {chr(65 + number)} must be on device, got storage type: "
+            refuse(f"{rule}StorageType::HOST", "ttnn.to_device(tensor, mesh)")
+        if tensor._array is None:
+            rule = f"Input Tensor {chr(65 + number)} is not allocated"
+            refuse(rule, "use it before ttnn.deallocate")
+        if tensor.mesh is not mesh:
+            rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
+            refuse(rule, "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
+    if not mesh.is_open:  # type: ignore[union-attr]
+        mesh.check_open()  # type: ignore[union-attr]
+    return mesh
+
+
+def result(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    output: Tensor | None = None,
+    owned: bool = True,
+    exact: bool = False,
+) -> Tensor:
+    """Return a tensor of an operation's values on the chips of `like`, rounded to its dtype.
+
+    Args:
+        array: leading axes over the grid, then the shard's axes.
+        topology: that of `like` when left out.
+        output: an output tensor that gets the values and is returned.
+        owned: the array is fresh and may be overwritten by the rounding.
+        exact: the dtype can represent the values.
+    """
+    dtype = dtype or like.dtype
+    if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
+        array = rounding.convert(array, dtype, owned)
+    topology = topology or _own_topology(like)
+    if output is not None:
+        return _written(like, array, dtype, topology, output)
+    return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def moved(like: Tensor, array: np.ndarray, **how: Any) -> Tensor:
+    """Return a tensor of rearranged values of `like`, on the host where it is.
+
+    Args:
+        how: layout, topology and output, as of `result`.
+    """
+    # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
+    exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
+    return result(like, array, owned=False, exact=exact, **how)
+
+
+def _own_topology(like: Tensor) -> TensorTopology:
+    """Return the topology of a result that has one operand."""
+    whole = like.mesh is None or like.grid is like.mesh.grid
+    return like.topology if whole else merged(like.mesh.grid, like.topology)
+
+
+def _written(
+    like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
+) -> Tensor:
+    """Return `output` with new values and the topology of the operands, as ttnn does."""
+    shape, there = array.shape[len(like.grid.shape) :], output.grid
+    if (output.mesh, there, output.shard_shape) != (like.mesh, like.grid, shape):
+        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips of {like.mesh}"
+        rule += f", the output tensor {describe.show(output)} lies on {len(there.covers)}"
+        refuse(rule, "an output of that shape on those chips")
+    on_mesh(output)
+    output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
+    output.topology = topology
+    return output
+
+
+class Operands:
+    """The tensors of a call, on one mesh.
+
+    Args:
+        tensors: some may be None.
+
+    Attributes:
+        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
+        like: the operand on the fewest chips; the result lies on these.
+        lead: how many axes of the arrays run over the chips.
+    """
+
+    __slots__ = ("arrays", "lead", "like", "tensors", "topology")
+
+    def __init__(self, *tensors: Tensor | None):
+        self.tensors = given = [t for t in tensors if t is not None]
+        like = given[0]
+        mesh, grid, topology = like.mesh, like.grid, like.topology
+        alike = mesh is not None and mesh.is_open and grid is mesh.grid
+        for t in given:
+            alike = alike and t.mesh is mesh and t.grid is grid and t.topology is topology
+            alike = alike and t._array is not None
+        self.arrays: list[Any] = [None if t is None else t._array for t in tensors]
+        if not alike:
+            mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
+            topology = merged(mesh.grid, *(t.topology for t in given))
+            self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
+        self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
+
+    def broadcast(self) -> list[np.ndarray]:
+        """Return the arrays with axes of length 1, so that NumPy can broadcast the shards."""
+        shapes = [t.shard_shape for t in self.tensors]
+        if shapes.count(shapes[0]) == len(shapes):
+            return self.arrays
+        for shape in shapes[1:]:
+            check_broadcast(shapes[0], shape)
+        rank = max(map(len, shapes))
+        return [with_rank(array, self.lead, rank) for array in self.arrays]
+
+    def result(
+        self,
+        array: np.ndarray,
+        dtype: DataType | None = None,
+        *,
+        layout: Layout | None = None,
+        output: Tensor | None = None,
+        owned: bool = True,
+    ) -> Tensor:
+        """Return a tensor as the function `result` does, by default like the first operand."""
+        like, first = self.like, self.tensors[0]
+        dtype, layout = dtype or first.dtype, layout or first.layout
+        how: Any = {"topology": self.topology, "output": output, "owned": owned}
+        return result(like, array, dtype=dtype, layout=layout, **how)
+
+
+def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
+    if not set(grid.covers) <= set(tensor.grid.covers):
+        rule = f"operands lie on different chips: {list(grid.covers)} and"
+        cure = "the same mapper for both"
+        refuse(f"{rule} {list(tensor.grid.covers)}", cure)
+    return restricted(tensor.array, tensor.grid, grid)
+
+
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
+    rank = max(len(a), len(b), 2)
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    cure = "equal sizes, or 1 where one repeats"
+    if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
+        refuse(f"{rule} {list(b[-2:])} differ and none is 1", cure)
+    for dim in range(-1, -rank - 1, -1):
+        if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
+            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
+            refuse(f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+
+
+def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:
+    """Return an array over chips whose shards have at least `rank` dimensions: ones in front."""
+    shape, ones = array.shape, (1,) * (lead + rank - array.ndim)
+    return array.reshape(shape[:lead] + ones + shape[lead:]) if ones else array
+
+
+def in_whole_tiles(values: np.ndarray) -> np.ndarray:
+    """Return values with the last two dimensions rounded up to 32, filled with zeros."""
+    ends = [(0, -n % 32) for n in values.shape[-2:]]
+    return np.pad(values, [(0, 0)] * (values.ndim - 2) + ends)
+
+
+def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
+    """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]

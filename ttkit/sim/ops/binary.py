@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import check, keywords_of
-from ttkit.sim.ops.blocks import empty
-from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
+from ttkit.sim.arguments import check, keywords_of, refuse
+from ttkit.sim.blocks import empty
+from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -75,7 +73,7 @@ def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
     if given not in takes:
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
-        fail(None, rule, "ttnn.typecast first")
+        refuse(rule, "ttnn.typecast first")
 
 
 def _check_number(name: str, kind: DataType, value: float) -> None:
@@ -84,7 +82,7 @@ def _check_number(name: str, kind: DataType, value: float) -> None:
     if not (float(value).is_integer() and limits.min <= value <= limits.max):
         rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
         cure = "ttnn.typecast the tensor to a float type"
-        fail(None, f"{rule} {value}: only a whole number within its range stays the same", cure)
+        refuse(f"{rule} {value}: only a whole number within its range stays the same", cure)
 
 
 # ---------------------------------------------------------------- two operands
@@ -142,8 +140,7 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
         if rounding_mode not in (None, "floor", "trunc"):
-            rule = "Incorrect rounding mode (expected None, 'trunc', or 'floor')"
-            fail(f"divide(rounding_mode={rounding_mode!r})", rule)
+            refuse("Incorrect rounding mode (expected None, 'trunc', or 'floor')")
         if rounding_mode:
             how["activations"] = [rounding_mode, *how.get("activations", NONE)]
         return divide(input_tensor_a, input_tensor_b, **how)
@@ -199,7 +196,7 @@ def clamp(
     """
     if min is None and max is None:
         rule = "Only one of 'min' or 'max' can be None. Please provide one value"
-        fail(None, rule, "min=0.0, for example")
+        refuse(rule, "min=0.0, for example")
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
             input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])
@@ -271,10 +268,22 @@ def bcast(
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
     tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
-    check(
-        (rows != (32 if down else height), tall),
-        (columns != (32 if over else width), f"{wide} for height broadcast"),
-    )
+    check(rows != (32 if down else height), tall)
+    check(columns != (32 if over else width), f"{wide} for height broadcast")
     name = ("add", "subtract", "multiply")[math_op.value]
     first = input_b[..., : 1 if down else None, : 1 if over else None]
     return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)
+
+
+# ---------------------------------------------------------------- Python's operators
+def _operator(word: str, name: str) -> None:
+    call = OPERATIONS[name].call
+    setattr(Tensor, f"__{word}__", call)
+    if name in ELEMENTARY:
+        setattr(Tensor, f"__r{word}__", lambda a, b: call(b, a))
+
+
+for _word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul", "add"):
+    _operator(_word, _word)
+for _word, _name in (("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide")):
+    _operator(_word, _name)

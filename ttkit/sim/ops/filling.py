@@ -9,19 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, on_mesh, operation, result
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ops import checked, on_mesh, operation, result
+from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, dtypes, integer, integers
 from ttkit.sim.tensor.absent import absent
-from ttkit.sim.tensor.creation import tensor_from
+from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 
@@ -41,8 +37,8 @@ def _filled(
         layout = Layout.TILE
     grid, topology = SINGLE, LONE
     if device is not None:
-        device.check_open(None)
-        _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), None)
+        device.check_open()
+        _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
     made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
     return _fill(made, fill_value)
 
@@ -152,10 +148,8 @@ def arange(
     if end is None:
         start, end = 0, start
     values = np.arange(start, end, step, dtype=np.int32)
-    if not values.size:
-        fail(None, "Step must lead from start to end", "for example arange(0, 10, 2)")
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(values, dtype, asked="arange", **how)
+    return from_torch(values, dtype, **how)
 
 
 _streams = np.random.SeedSequence(0)
@@ -178,12 +172,11 @@ def rand(
 
     They are the same on every device unless a mapper shards them.
     """
-    asked = describe("rand", (shape,))
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
-    values = generator.uniform(low, high, integers(shape, asked, 0)).astype(np.float32)
+    values = generator.uniform(low, high, integers(shape, None, 0)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(values, dtype, mesh_mapper=mapper, asked=asked, **how)
+    return from_torch(values, dtype, mesh_mapper=mapper, **how)
 
 
 @operation("experimental.dropout")

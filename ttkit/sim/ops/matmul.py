@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import OPERATIONS, Operands, check_broadcast, operation, with_rank
+from ttkit.sim import blocks
+from ttkit.sim.arguments import refuse
+from ttkit.sim.ops import OPERATIONS, Operands, check_broadcast, operation, with_rank
 from ttkit.sim.ops.unary import activation
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
-from ttkit.sim.tensor.enums import DataType, Layout
-from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.tensor import Tensor
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
@@ -79,19 +78,19 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     """Refuse layouts, types and shapes that do not fit."""
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
-        fail(None, "Inputs to matmul must be tilized", cure)
+        refuse("Inputs to matmul must be tilized", cure)
     for letter, tensor in zip("ABC", operands, strict=False):
         if tensor.dtype not in FLOATS:
             rule = f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}"
-            fail(None, rule, "ttnn.typecast to a float type")
+            refuse(rule, "ttnn.typecast to a float type")
     if a[-1] != b[-2]:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
-        fail(None, rule, "transpose_a, transpose_b, or another sharded dimension")
+        refuse(rule, "transpose_a, transpose_b, or another sharded dimension")
     longer = math.prod(b[: max(len(b) - len(a), 0)]) > 1
     if math.prod(b[:-2]) != 1 and a[:-2] != b[:-2] and (longer or math.prod(a[:-2]) != 1):
         rule = "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN, got"
-        fail(None, f"{rule} {list(a)} and {list(b)}", "equal dimensions before the last two")
+        refuse(f"{rule} {list(a)} and {list(b)}", "equal dimensions before the last two")
 
 
 def _matmul(
@@ -106,7 +105,7 @@ def _matmul(
     """Return the product of the first two operands, plus a bias, through an activation."""
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
-        fail(None, f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
+        refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
     on = Operands(a, b, bias)
     x, y, added = on.arrays
     # One dimension is a row on the left and a column on the right.
@@ -201,10 +200,6 @@ def addmm(
     Raises:
         TTKitError: shapes that do not fit.
     """
-    shape = (mat1_tensor.shard_shape[0], mat2_tensor.shard_shape[-1])
-    if input_tensor.shard_shape != shape:
-        rule = "input_tensor must have shape matching one of result of mat1_tensor @ mat2_tensor"
-        fail(None, f"{rule}: {list(shape)}")
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
     more = multiply(input_tensor, beta)

@@ -8,28 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, on_mesh, operation, result
+from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape, shards
-from ttkit.sim.ranks import ccl_mpi
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    BufferType,
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementShard,
+    ShardOrientation,
+    TensorMemoryLayout,
+    dtypes,
+)
 from ttkit.sim.tensor.creation import onto_device
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import (
-    BufferType,
-    DataType,
-    Layout,
-    ShardOrientation,
-    TensorMemoryLayout,
-)
+from ttkit.sim.tensor.dtypes import plane, shards_of
 from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
-from ttkit.sim.tensor.memory import plane, shards_of
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
@@ -39,7 +41,6 @@ from ttkit.sim.tensor.sharding import (
     num_cores_to_corerangeset,
 )
 from ttkit.sim.tensor.tensor import LONE, Tensor, keep_in, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
@@ -48,11 +49,11 @@ def to_device(
     tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
 ) -> Tensor:
     """Return the tensor on a mesh; a host tensor that was not distributed goes to every chip."""
-    device.check_open(None)
+    device.check_open()
     if tensor.mesh is device:
         return tensor
     if tensor.mesh is not None:
-        fail(None, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
+        refuse(f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
     array, grid, topology = _placed(tensor, device)
     return new_tensor(array, tensor.dtype, tensor.layout, grid, topology, device, memory_config)
 
@@ -61,8 +62,8 @@ def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopolo
     """Return where a host tensor's values go on a mesh; no memory of the chips is taken."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
-        return everywhere.place(tensor.array.reshape(tensor.shard_shape), None)
-    return *onto_device(device, tensor.array, tensor.grid, None), tensor.topology
+        return everywhere.place(tensor.array.reshape(tensor.shard_shape))
+    return *onto_device(device, tensor.array, tensor.grid), tensor.topology
 
 
 @operation("from_device", "read")
@@ -83,16 +84,12 @@ def deallocate(tensor: Tensor, force: bool = True) -> None:
 
 
 @operation("copy_host_to_device_tensor", "write")
-def copy_host_to_device_tensor(
-    host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
-) -> None:
+def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
-    if host_tensor.mesh is not None:
-        fail(None, "the first tensor must be on the host", "ttnn.from_device(tensor) for it")
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
     if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
-        fail(None, rule, "the same mapper, dtype and layout as the device tensor was made with")
+        refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
 
 
@@ -137,11 +134,7 @@ def to_layout(
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
-    narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
-    if tensor.mesh is not None and rows and not same_type and not narrow:
-        rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
-        fail(None, f"{rule} device", "ttnn.typecast(tensor, dtype) first")
-    if narrow and rows and (dtype is None or dtype in dtypes.BLOCK_FLOATS):
+    if layout is Layout.ROW_MAJOR and (dtype or tensor.dtype) in dtypes.BLOCK_FLOATS:
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
     return _stored(tensor, dtype, memory_config, layout=layout, host=True)
 
@@ -166,8 +159,6 @@ operation("experimental.typecast", "store")(_typecast)
 @operation("to_dtype", "store")
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""
-    if tensor.mesh is not None:
-        fail(None, "Expected Tensor with HostStorage, got StorageType::DEVICE", "ttnn.typecast")
     return typecast(tensor, dtype)
 
 
@@ -175,10 +166,6 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
     """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
     on_mesh(input_tensor)
-    for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
-        if size % 32:
-            rule = f"Input tensor {what} ({size}) must be divisible by tile {what} (32)"
-            fail(None, rule, "ttnn.to_layout, which pads")
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
@@ -268,10 +255,8 @@ def interleaved_to_sharded(
         spec = ShardSpec(grid, shard_shape, shard_orientation)
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
     rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-    check(
-        (own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
-        (config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config"),
-    )
+    check(own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard")
+    check(config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -287,7 +272,7 @@ def sharded_to_interleaved(
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
-    check((config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard"))
+    check(config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -301,9 +286,8 @@ def reshard(
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
-    height, uneven = plane(tensor.padded)[0], tensor.padded != tensor.shard_shape
-    check((height % num_slices or uneven, f"num_slices must divide {height} rows in whole tiles"))
-    rows = height // num_slices
+    rows, rest = divmod(plane(tensor.padded)[0], num_slices)
+    check(rest, f"num_slices must divide the rows: {num_slices}")
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 
@@ -357,7 +341,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """
     kind = tensor.dtype, tensor.layout
     if tensor.mesh is None:
-        values, grid = ccl_mpi.everywhere(tensor, "get_device_tensors")
+        values, grid = mpi.everywhere(tensor, "get_device_tensors")
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         return [new_tensor(whole[at][None, None], *kind) for at in np.ndindex(grid.shape)]
     result = []
@@ -381,9 +365,7 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     have, size = len(tensors), mesh_shape.mesh_size()
     if have != size:
         rule = f"Number of tensor shards must match mesh size: {have} and {size}"
-        fail(None, rule, f"{size} tensors")
-    if any(tensor.mesh is not None for tensor in tensors):
-        fail(None, "All tensor shards must be on host", "tensor.cpu()")
+        refuse(rule, f"{size} tensors")
     return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
@@ -391,15 +373,13 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
     cure = "ttnn.get_device_tensors gives such tensors"
-    if not tensors:
-        fail(None, "At least one tensor shard must be provided", cure)
     mesh = tensors[0].mesh
     if mesh is None or any(t.mesh is not mesh for t in tensors):
-        fail(None, "All tensor shards must be on device and on the same mesh", cure)
+        refuse("All tensor shards must be on device and on the same mesh", cure)
     coords = [c for t in tensors for c in t.grid.covers]
     twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
     if twice:
-        fail(None, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
+        refuse(f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
     by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
     grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
     return _combine(by_place, grid, mesh)
@@ -410,7 +390,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
     if any(_spec(t) != _spec(first) for t in tensors):
         rule = "All tensor shards must have the same tensor spec, got"
         rule = f"{rule} {[_spec(t) for t in tensors]}"
-        fail(None, rule, "tensors of one shape, dtype and layout")
+        refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     # On devices, ttnn labels the shards as a row, wherever they are.
@@ -426,8 +406,8 @@ def distribute_tensor(
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
-        fail(None, rule, "tensor.cpu() first")
-    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), None)
+        refuse(rule, "tensor.cpu() first")
+    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()))
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)
 
@@ -435,5 +415,21 @@ def distribute_tensor(
 @checked("aggregate_tensor")
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
-    joined = composer.join(tensor, "aggregate_tensor")
+    joined = composer.join(tensor)
     return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _to(
+    tensor: Tensor,
+    target: MeshDevice | Layout,
+    mem_config: MemoryConfig | None = None,
+    cq_id: Any = None,
+) -> Tensor:
+    """Return the tensor on a mesh, or in another layout."""
+    if isinstance(target, Layout):
+        return to_layout(tensor, target)
+    return to_device(tensor, target, mem_config)
+
+
+Tensor.to, Tensor.cpu = _to, from_device

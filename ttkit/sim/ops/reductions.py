@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.arguments import check
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import (
+from ttkit.sim import blocks
+from ttkit.sim.arguments import check, refuse
+from ttkit.sim.ops import (
     Operands,
     each_element,
     in_whole_tiles,
@@ -23,8 +22,8 @@ from ttkit.sim.ops.operation import (
     spread,
 )
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, convert
-from ttkit.sim.tensor.enums import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -71,7 +70,7 @@ def _enter(name: str) -> None:
         on_mesh(input_tensor)
         if input_tensor.dtype not in takes:
             rule = f"ttnn.{name} does not support inputs of type"
-            fail(None, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
+            refuse(f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
         axes, lead = axes_of(input_tensor, dim), len(input_tensor.grid.shape)
         values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
@@ -106,8 +105,6 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim, RANGE), keepdims=keepdim)
     else:
-        if input_tensor.layout is Layout.TILE:
-            fail(None, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
@@ -121,7 +118,7 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     (array,) = on.arrays
     size = array.shape[axis]
     rule = f"K cannot be larger than the dimension size! K={k}, dimension size={size}"
-    check((k > size, rule))
+    check(k > size, rule)
     # Unsigned numbers cannot be negated to sort from the largest.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
@@ -143,10 +140,8 @@ def fast_reduce_nc(
     on, outer = Operands(input), range(len(input.shard_shape) - 2)
     rest = [d for d in dims if d not in outer]
     rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
-    check(
-        (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
-        (rest, f"FastReduceNC reduces only outer dims: {rule}"),
-    )
+    check(not dims, "fast_reduce_nc dims should not be empty", "dims=[0]")
+    check(rest, f"FastReduceNC reduces only outer dims: {rule}")
     values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
     return on.result(in_whole_tiles(values), output=output)
 
@@ -156,7 +151,7 @@ def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: i
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
     whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
     rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
-    check((split_size < 1 or width % split_size, rule))
+    check(split_size < 1 or width % split_size, rule)
     return split(whole, split_size, -1)
 
 
@@ -183,14 +178,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         src: at least as long as `index` in each dimension.
     """
     on, axis = Operands(input, index, src), _place_of(input, dim, index)
-    lengths = list(zip(index.shard_shape, src.shard_shape, strict=True))
-    long = [d for d, (n, given) in enumerate(lengths) if n > given]
-    wide = input.dtype is DataType.FLOAT32 and input.layout is Layout.TILE
-    rule = "Scatter doesn't work for fp32 tiled tensors yet"
-    check(
-        (long, f"index_shape[d] <= src_shape[d] == false for d in {long}"),
-        (wide, rule, "ttnn.to_layout(tensor, ttnn.ROW_MAJOR_LAYOUT) before"),
-    )
     x, places, values = spread(on.arrays, on.lead)
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
     return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
@@ -206,13 +193,6 @@ def embedding_bw(input_tensor: Tensor, weight: Tensor, output_gradient_tensor: T
         output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
     """
     on = Operands(output_gradient_tensor, input_tensor, weight)
-    kind, length = output_gradient_tensor.dtype, input_tensor.shard_shape[-1]
-    small = kind in (DataType.BFLOAT16, DataType.BFLOAT8_B)
-    whole = f"the {length} indices of a row must be whole tiles of {TILE_SIZE}"
-    check(
-        (not small, "Output gradient tensor must be BFLOAT16 or BFLOAT8_B", "ttnn.typecast"),
-        (length % TILE_SIZE, whole, "ttnn.scatter_add"),
-    )
     values, indices, _ = spread(on.arrays, on.lead)
     lead = values.shape[: on.lead]
     places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)
@@ -225,7 +205,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
     """Add each value at its place along an axis, in the array itself, and return it."""
     first, last, most = places.min(initial=0), places.max(initial=0), into.shape[axis]
     if not blocks.idle[0] and (first < 0 or last >= most):
-        fail(None, f"index {first if first < 0 else last} is not one of 0 to {most - 1}")
+        refuse(f"index {first if first < 0 else last} is not one of 0 to {most - 1}")
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[axis] = places.astype(np.int64)
     # NumPy adds at places of a flat array ten times as fast as at those of several axes.
@@ -238,9 +218,9 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
 
 def _place_of(input: Tensor, dim: int, index: Tensor) -> int:
     """Return the axis of `dim`; refuse an index that is no index or longer than `input`."""
-    check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
+    check(index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}.")
     axis = axis_of(input, dim, "dim {dim} is out of range for the tensor")
     sizes = list(zip(index.shard_shape, input.shard_shape, strict=True))
     long = [d for d, (n, ours) in enumerate(sizes) if n > ours and d != axis]
-    check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    check(long, f"index_shape[d] <= input_shape[d] == false for d in {long}")
     return axis

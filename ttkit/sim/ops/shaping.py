@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.ops.operation import (
+from ttkit.sim.arguments import refuse
+from ttkit.sim.ops import (
     Operands,
     checked,
     in_whole_tiles,
@@ -21,11 +21,8 @@ from ttkit.sim.ops.operation import (
     spread,
     with_rank,
 )
-from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import Layout
-from ttkit.sim.tensor.memory import would_fit
-from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import integer, integers
+from ttkit.sim.tensor import Layout, dtypes, integer, integers
+from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
@@ -40,7 +37,7 @@ def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
     rank, dim = len(tensor.shard_shape) + more, integer(dim)
     if not -rank <= dim < rank:
         numbers = {"least": -rank, "last": rank - 1, "dim": dim}
-        fail(None, rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
+        refuse(rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
     return dim % rank
 
 
@@ -87,7 +84,7 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     except ValueError:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} has {have}"
         rule += f" elements, {list(wanted)} has {math.prod(wanted)}"
-        fail(None, rule, "a shape with as many elements; one -1 at most")
+        refuse(rule, "a shape with as many elements; one -1 at most")
 
 
 @operation("permute", "arrange")
@@ -112,9 +109,6 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
     pairs = [(0, 0)] * (len(have) - len(padding)) + [integers(pair) for pair in padding]
-    if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
-        rule = "ttnn.pad: on device tile padding does not support front padding"
-        fail(None, rule, "a row-major tensor, or padding after")
     would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
     widths: Any = [(0, 0)] * lead + pairs
@@ -209,10 +203,10 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         a, b = list(first.shard_shape), list(tensor.shard_shape)
         if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
             rule = "All dimensions must be the same size except for the dimension along which"
-            fail(None, f"{rule} the concat is taking place: {a} and {b}")
+            refuse(f"{rule} the concat is taking place: {a} and {b}")
         if tensor.dtype is not first.dtype:
             rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
-            fail(None, rule, "ttnn.typecast")
+            refuse(rule, "ttnn.typecast")
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
     would_fit(on.like, tuple(shape))
@@ -250,7 +244,7 @@ def slice_(
             rule += (
                 f" {hi} must be greater than or equal to start {lo}, Step {step} must be positive"
             )
-            fail(None, rule)
+            refuse(rule)
         picked.append(slice(lo, hi, step))
     return moved(input_tensor, array[tuple(picked)])
 
@@ -263,7 +257,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
     if len(parts) > rank:
-        fail(None, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
+        refuse(f"Too many indices for tensor of dimension {rank}", kind=IndexError)
     ranges, kept = [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
@@ -274,7 +268,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
             ranges.append((int(part) % size, int(part) % size + 1, 1))
         else:
             rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
-            fail(None, rule, "whole numbers, slices and ...", IndexError)
+            refuse(rule, "whole numbers, slices and ...", IndexError)
     picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
     if len(kept) == rank:
         return picked
@@ -291,7 +285,7 @@ def split(input_tensor: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
         ends = [*itertools.accumulate(integers(split_size, None, 0), initial=0)]
         if ends[-1] != size:
             rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
-            fail(None, f"{rule} sizes {list(split_size)} sum to {ends[-1]}")
+            refuse(f"{rule} sizes {list(split_size)} sum to {ends[-1]}")
     else:
         ends = [*range(0, size, integer(split_size, None, 1)), size]
     front = (slice(None),) * (lead + axis)
@@ -304,3 +298,12 @@ def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
     axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
     return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _reshape(tensor: Tensor, *shape: Any) -> Tensor:
+    """Return the same elements in another shape."""
+    return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
+
+
+Tensor.reshape, Tensor.__getitem__ = _reshape, get_item

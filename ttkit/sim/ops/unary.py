@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
-from ttkit.sim.ops import blocks
-from ttkit.sim.ops.operation import Operands, on_mesh, operation, result
-from ttkit.sim.tensor import dtypes
-from ttkit.sim.tensor.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
+from ttkit.sim import blocks
+from ttkit.sim.arguments import refuse
+from ttkit.sim.ops import Operands, on_mesh, operation, result
+from ttkit.sim.tensor import DataType, GeluVariant, UnaryOpType, UnaryWithParam, dtypes
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -163,7 +162,7 @@ def _unary(
     if tensor.dtype not in takes:
         kind = f"UnaryOpType::{name.upper()}"
         rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
-        fail(None, rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
+        refuse(rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
     return result(tensor, function(tensor.array), output=output)
 
 
@@ -268,5 +267,5 @@ def activation(which: Any) -> Function:
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
     name = "gelu_approx" if fast and name == "gelu" else name
     if not isinstance(name, str) or name not in ACTIVATIONS:
-        fail(None, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
+        refuse(f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ttkit.sim.ops.operation import Operation
+from ttkit.sim.ops import Operation
 from ttkit.sim.tape import Event, stored_bytes
 
 

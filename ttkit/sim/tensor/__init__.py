@@ -1,1 +1,437 @@
-"""What a tensor is: types, places, values, and how it is cut over a mesh."""
+"""The small values of ttnn: enumerations, with its names and numbers; shapes, placements."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit.errors import fail, older_form
+
+
+# ---------------------------------------------------------------- shapes and coordinates
+def integer(value: Any, what: object = None, least: int = -(2**63)) -> int:
+    """Return `value` as an int; a TypeError for anything else, as in ttnn's bindings."""
+    return integers([value], what, least)[0]
+
+
+def integers(values: Any, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
+    """Return a sequence of integers as a tuple; a TypeError for anything else."""
+    try:
+        numbers = tuple(map(operator.index, values))
+        right = all(least <= number < 2**63 for number in numbers)
+    except TypeError:
+        right = False
+    if not right:
+        rule = f"incompatible function arguments: each of {values!r} must be an integer"
+        rule += f" of at least {least}" if least > -(2**63) else ""
+        fail(what, rule, kind=TypeError)
+    return numbers
+
+
+class _Integers:
+    """A few integers that compare, hash and print."""
+
+    __slots__ = ("_values",)
+    _out_of_range = "index out of range"
+
+    def __init__(self, *values: Any):
+        name = type(self).__name__
+        if not 1 <= len(values) <= 3:
+            rule = f"incompatible function arguments: {len(values)} numbers"
+            fail(name, rule, f"{name}(a, b), {name}(a, b, c) or {name}([...])", TypeError)
+        self._values = integers(values[0] if len(values) == 1 else values, name, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._values)
+
+    def __getitem__(self, index: int) -> int:
+        index = integer(index, f"{self!r}[index]")
+        if not -len(self._values) <= index < len(self._values):
+            rule = f"{self._out_of_range}: there are {len(self._values)} dimensions"
+            fail(f"{self!r}[{index}]", rule)
+        return self._values[index]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            rule = f"incompatible function arguments: compare with a {type(self).__name__}"
+            fail(f"{self!r} == {other!r}", rule, "tuple(...) of it", TypeError)
+        return self._values == other._values  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self._values)})"
+
+    def dims(self) -> int:
+        """The number of dimensions."""
+        return len(self._values)
+
+
+class MeshShape(_Integers):
+    """The shape of a mesh of devices.
+
+    Example:
+        >>> MeshShape(2, 4).mesh_size(), MeshShape([2, 4]) == MeshShape(2, 4)
+        (8, True)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *values: Any, **older: Any):
+        if older:
+            known = set(older) == {"y", "x"} and not values
+            if not (known and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")):
+                rule = f"incompatible function arguments: {', '.join(older)}"
+                fail("MeshShape", rule, "MeshShape(rows, columns)", TypeError)
+            values = (older["y"], older["x"])
+        super().__init__(*values)
+        if not self._values:
+            fail("MeshShape([])", "MeshShape cannot have 0 dimensions", "MeshShape(rows, columns)")
+
+    def mesh_size(self) -> int:
+        """The number of devices."""
+        return math.prod(self._values)
+
+
+class MeshCoordinate(_Integers):
+    """The place of one device in a mesh.
+
+    Example:
+        >>> row, column = MeshCoordinate(1, 3); row, column
+        (1, 3)
+    """
+
+    __slots__ = ()
+    _out_of_range = "Index out of bounds"
+
+
+class MeshCoordinateRange:
+    """All coordinates from `start` to `end` (included), row-major; or all of a `MeshShape`.
+
+    Example:
+        >>> [tuple(c) for c in MeshCoordinateRange(MeshShape(1, 2))]
+        [(0, 0), (0, 1)]
+    """
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
+        what = "MeshCoordinateRange"
+        if end is None:
+            end = MeshCoordinate([max(n - 1, 0) for n in start])
+            start = MeshCoordinate([0] * start.dims())
+        if start.dims() != end.dims():
+            rule = "Start and end dimensions of a coordinate range do not match:"
+            rule += f" {start.dims()} and {end.dims()}"
+            fail(what, rule)
+        if any(a > b for a, b in zip(start, end, strict=True)):
+            rule = f"Start coordinate is greater than end coordinate: {start!r} and {end!r}"
+            fail(what, rule, "swap them")
+        self.start, self.end = start, end
+
+    def __iter__(self) -> Iterator[MeshCoordinate]:
+        ranges = (range(a, b + 1) for a, b in zip(self.start, self.end, strict=True))
+        return (MeshCoordinate(c) for c in itertools.product(*ranges))
+
+    def __repr__(self) -> str:
+        return f"MeshCoordinateRange(start={self.start!r}, end={self.end!r})"
+
+
+class Shape(_Integers):
+    """The shape of a tensor; compares with lists and tuples.
+
+    Example:
+        >>> Shape([1, 2, 3]), Shape([2, 3]).to_rank(4), Shape([1, 2]) == [1, 2]
+        (Shape([1, 2, 3]), Shape([1, 1, 2, 3]), True)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, shape: Sequence[int]):
+        self._values = integers(shape, "Shape", 0)
+
+    @classmethod
+    def _of(cls, values: tuple[int, ...]) -> Shape:
+        new = object.__new__(cls)
+        new._values = values
+        return new
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: int) -> int:
+        # A shape in ttnn keeps at least four numbers, with ones in front.
+        ones = (1,) * (4 - len(self._values)) if index < 0 else ()
+        return (ones + self._values)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
+
+    __hash__ = _Integers.__hash__
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self._values)
+
+    def to_rank(self, rank: int) -> Shape:
+        """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
+        extra = rank - len(self._values)
+        return Shape._of((1,) * extra + self._values[max(-extra, 0) :])
+
+
+@dataclass(frozen=True)
+class PlacementReplicate:
+    """Every device along this mesh axis has the same data."""
+
+
+@dataclass(frozen=True)
+class PlacementShard:
+    """The devices along this mesh axis have consecutive shards along tensor dimension `dim`."""
+
+    dim: int
+
+    def __post_init__(self) -> None:
+        integer(self.dim, "PlacementShard")
+
+    def __repr__(self) -> str:
+        return f"PlacementShard({self.dim})"
+
+
+Placement = PlacementReplicate | PlacementShard
+
+
+# ---------------------------------------------------------------- numbers
+class Number(int):
+    """A number of something, which `repr` names."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    __str__ = int.__repr__
+
+
+class Rank(Number):
+    """The number of a rank.
+
+    Example:
+        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
+        (Rank(1), 1, 'rank 1')
+    """
+
+
+class Size(Number):
+    """A number of ranks."""
+
+
+# ---------------------------------------------------------------- enumerations
+class _Enum(enum.Enum):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+class DataType(_Enum):
+    """The element types; numbers are ttnn's."""
+
+    BFLOAT16 = 0
+    FLOAT32 = 1
+    UINT32 = 2
+    BFLOAT8_B = 3
+    BFLOAT4_B = 4
+    UINT8 = 5
+    UINT16 = 6
+    INT32 = 7
+    FP8_E4M3 = 8
+    INT8 = 9
+    INVALID = 10
+
+
+class Layout(_Enum):
+    """Row by row, or in 32 x 32 tiles."""
+
+    ROW_MAJOR = 0
+    TILE = 1
+
+
+class StorageType(_Enum):
+    """Where a tensor lives."""
+
+    HOST = 0
+    DEVICE = 1
+
+
+class BufferType(_Enum):
+    """Which memory of a chip."""
+
+    DRAM = 0
+    L1 = 1
+    L1_SMALL = 3
+    TRACE = 4
+
+
+class TensorMemoryLayout(_Enum):
+    """How a buffer is spread over a chip's banks or cores."""
+
+    INTERLEAVED = 0
+    HEIGHT_SHARDED = 2
+    WIDTH_SHARDED = 3
+    BLOCK_SHARDED = 4
+    ND_SHARDED = 5
+
+
+class ShardOrientation(_Enum):
+    """The order in which shards go to cores: row by row, or column by column."""
+
+    ROW_MAJOR = 0
+    COL_MAJOR = 1
+
+
+class ShardDistributionStrategy(_Enum):
+    """How shards of any number of dimensions go to cores."""
+
+    ROUND_ROBIN_1D = 0
+    GRID_2D = 1
+    CONTIGUOUS_1D = 2
+
+
+class ShardStrategy(enum.Enum):
+    """What `create_sharded_memory_config` cuts."""
+
+    HEIGHT = 1
+    WIDTH = 2
+    BLOCK = 3
+
+
+class Topology(_Enum):
+    """The shape of a collective's path."""
+
+    Linear = 1
+    Ring = 2
+    Mesh = 3
+    Torus = 4
+
+
+class Arch(_Enum):
+    """Chip generations."""
+
+    WORMHOLE_B0 = 2
+    BLACKHOLE = 3
+
+
+class FabricConfig(_Enum):
+    """How ethernet links forward data; collectives need one, chosen before a mesh is opened."""
+
+    DISABLED = 0
+    FABRIC_1D_NEIGHBOR_EXCHANGE = 1
+    FABRIC_1D = 2
+    FABRIC_1D_RING = 3
+    FABRIC_2D = 4
+    FABRIC_2D_TORUS_X = 5
+    FABRIC_2D_TORUS_Y = 6
+    FABRIC_2D_TORUS_XY = 7
+    CUSTOM = 8
+
+
+class MathFidelity(_Enum):
+    """Passes of the matrix engine: more passes, more mantissa bits."""
+
+    LoFi = 0
+    HiFi2 = 2
+    HiFi3 = 3
+    HiFi4 = 4
+    Invalid = 255
+
+
+class GeluVariant(_Enum):
+    """How GELU is computed."""
+
+    Accurate = 0
+    FastLut = 1
+    Tanh = 2
+
+
+class BcastOpMath(_Enum):
+    """What `bcast` does."""
+
+    ADD = 0
+    SUB = 1
+    MUL = 2
+
+
+class BcastOpDim(_Enum):
+    """Along which of the last two dimensions `bcast` repeats its second tensor."""
+
+    H = 0
+    W = 1
+    HW = 2
+
+
+class UnaryOpType(_Enum):
+    """Activations that other operations can apply."""
+
+    EXP = 0
+    GELU = 2
+    RELU = 4
+    SQRT = 5
+    SIGMOID = 6
+    LOG = 7
+    TANH = 9
+    SQUARE = 18
+    RELU6 = 40
+    SILU = 58
+    NEG = 61
+
+
+class UnaryWithParam:
+    """An activation with its parameters.
+
+    Example:
+        >>> UnaryWithParam((UnaryOpType.GELU, True))
+        UnaryWithParam(op_type=UnaryOpType::GELU, params=[1])
+    """
+
+    def __init__(self, op_type: Any, *params: float):
+        if isinstance(op_type, (tuple, list)):
+            op_type, params = op_type[0], op_type[1:]
+        if not isinstance(op_type, UnaryOpType):
+            rule = f"incompatible function arguments: {op_type!r} is not a UnaryOpType"
+            fail("UnaryWithParam", rule, "UnaryWithParam(ttnn.UnaryOpType.GELU)", TypeError)
+        self.op_type, self.params = op_type, [float(p) for p in params]
+
+    def __repr__(self) -> str:
+        params = f", params=[{', '.join(f'{p:g}' for p in self.params)}]" if self.params else ""
+        return f"UnaryWithParam(op_type=UnaryOpType::{self.op_type.name}{params})"
+
+
+def enumeration(name: str, *members: str, start: int = 0) -> Any:
+    """Return an enumeration whose members count from `start`."""
+    return _Enum(name, members, start=start, module=__name__)  # type: ignore[call-arg]
+
+
+# These say how the links between chips work, and how chips start kernels; they change nothing here.
+FabricReliabilityMode = enumeration(
+    "FabricReliabilityMode", "STRICT_INIT", "RELAXED_INIT", "DYNAMIC_RECONFIG"
+)
+FabricTensixConfig = enumeration("FabricTensixConfig", "DISABLED", "MUX")
+FabricUDMMode = enumeration("FabricUDMMode", "DISABLED", "ENABLED")
+FabricManagerMode = enumeration(
+    "FabricManagerMode", "ENABLED", "INIT_FABRIC", "TERMINATE_FABRIC", "DEFAULT"
+)
+DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW", "COL")
+DispatchCoreType = enumeration("DispatchCoreType", "WORKER", "ETH")
+ReduceType = enumeration("ReduceType", "Sum", "Mean", "Max", "Min", "Std", "Var", "Prod")
+ThrottleLevel = enumeration("ThrottleLevel", "NO_THROTTLE", *(f"LEVEL_{i}" for i in range(1, 6)))
+
+TILE_SIZE = 32
+ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout
+bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, *_rest = DataType
+fp8_e4m3, int8, _ = _rest

@@ -12,11 +12,19 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked, operation
-from ttkit.sim.ranks import ccl_mpi
-from ttkit.sim.tensor import dtypes
+from ttkit.sim.ops import checked, operation
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementReplicate,
+    PlacementShard,
+    dtypes,
+)
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
@@ -24,12 +32,9 @@ from ttkit.sim.tensor.distribution import (
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.enums import DataType, Layout
 from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
-from ttkit.sim.tensor.memory import BYTES, TILE_BYTES
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
 
 # When no dtype is given, ttnn chooses these types.
 FROM_HOST = {
@@ -48,12 +53,10 @@ FROM_HOST = {
 
 
 # ---------------------------------------------------------------- from the host
-def _host_array(data: Any, asked: object) -> tuple[np.ndarray, str]:
+def _host_array(data: Any) -> tuple[np.ndarray, str]:
     """A NumPy view of a torch tensor or array, and the name of its type."""
     if isinstance(data, np.ndarray):
         name, array = data.dtype.name, data
-        if name == "bfloat16":
-            array = data.astype(np.float32)
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
@@ -61,67 +64,20 @@ def _host_array(data: Any, asked: object) -> tuple[np.ndarray, str]:
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
         rule = f"incompatible function arguments: {what}"
-        fail(asked, rule, "torch.tensor(...) or np.array(...)", TypeError)
+        refuse(rule, "torch.tensor(...) or np.array(...)", TypeError)
     if name not in FROM_HOST:
         rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
-        fail(asked, rule, "x.float() or x.astype(np.float32) first")
+        refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
 
 
-def tensor_from(
-    data: Any,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = None,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-    mesh_mapper: Any = None,
-    asked: object = "from_torch",
-) -> Tensor:
-    """Make a tensor of a host array: choose the type, cut it over the mesh, round it, place it."""
-    array, name = _host_array(data, asked)
-    dtype = dtype or FROM_HOST[name]
-    if dtype not in BYTES | TILE_BYTES:
-        fail(asked, f"{dtype!r} is not supported on chips of this generation", "ttnn.bfloat16")
-    if dtype in dtypes.BLOCK_FLOATS:
-        if layout is Layout.ROW_MAJOR:
-            rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
-            fail(asked, rule, "layout=ttnn.TILE_LAYOUT")
-        layout = Layout.TILE
-    layout = layout or Layout.ROW_MAJOR
-    asked = f"{asked}({list(array.shape)} {name})"
-    mapper = chosen(mesh_mapper, CppTensorToMesh, asked)
-    if device is not None:
-        if not device.is_open:
-            device.check_open(asked)
-        if mapper is None:
-            mapper = replicate_tensor_to_mesh_mapper(device)
-    if mapper is None:
-        cut, grid, topology = array[None, None], SINGLE, LONE
-    else:
-        cut, grid, topology = mapper.place(array, asked)
-    if device is not None and grid is not device.grid:
-        cut, grid = onto_device(device, cut, grid, asked)
-    lead = len(grid.shape)
-    shape = cut.shape[lead:]
-    made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
-    if device is not None and not device.has_values:
-        cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
-    elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
-        cut = dtypes.convert(cut, dtype)
-    made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
-    return made
-
-
-def onto_device(
-    device: MeshDevice, array: np.ndarray, grid: Grid, asked: object
-) -> tuple[np.ndarray, Grid]:
+def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
     """Return an array over chips that `device` has, and these chips as part of it."""
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
         if not is_inside(coordinate, shape):
             rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
-            fail(asked, rule, "a mapper made for this mesh")
+            refuse(rule, "a mapper made for this mesh")
     there = grid_over(shape, grid.covers, device.owners)
     return restricted(array, grid, there), there
 
@@ -136,7 +92,7 @@ def from_torch(
     memory_config: MemoryConfig | None = None,
     mesh_mapper: Any = None,
     spec: TensorSpec | None = None,
-) -> Tensor | None:
+) -> Any:
     """Return a tensor with a copy of the values of a torch tensor or NumPy array; None gives None.
 
     Args:
@@ -151,14 +107,32 @@ def from_torch(
         return None
     if spec is not None:
         dtype, layout, memory_config = spec[1:4]
-    return tensor_from(
-        tensor,
-        dtype,
-        layout=layout,
-        device=device,
-        memory_config=memory_config,
-        mesh_mapper=mesh_mapper,
-    )
+    array, name = _host_array(tensor)
+    dtype = dtype or FROM_HOST[name]
+    if dtype not in dtypes.BYTES | dtypes.TILE_BYTES:
+        refuse(f"{dtype!r} is not supported on chips of this generation", "ttnn.bfloat16")
+    if dtype in dtypes.BLOCK_FLOATS:
+        if layout is Layout.ROW_MAJOR:
+            rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
+            refuse(rule, "layout=ttnn.TILE_LAYOUT")
+        layout = Layout.TILE
+    mapper = chosen(mesh_mapper, CppTensorToMesh)
+    if device is not None:
+        if not device.is_open:
+            device.check_open()
+        mapper = mapper or replicate_tensor_to_mesh_mapper(device)
+    cut, grid, topology = mapper.place(array) if mapper else (array[None, None], SINGLE, LONE)
+    if device is not None and grid is not device.grid:
+        cut, grid = onto_device(device, cut, grid)
+    place = grid, topology, device, memory_config
+    shape = cut.shape[len(grid.shape) :]
+    made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=shape)
+    if device is not None and not device.has_values:
+        cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
+    elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+        cut = dtypes.convert(cut, dtype)
+    made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
+    return made
 
 
 @checked("as_tensor")
@@ -170,7 +144,7 @@ def as_tensor(
     cache_file_name: Any = None,
     preprocess: Any = None,
     **how: Any,
-) -> Tensor | None:
+) -> Any:
     """Return `from_torch` of the tensor after an optional `preprocess`; nothing is cached."""
     return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, **how)
 
@@ -179,13 +153,12 @@ def as_tensor(
 @operation("to_numpy", "read")
 def to_numpy(tensor: Tensor, mesh_composer: Any = None) -> np.ndarray:
     """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
-    asked = describe("to_torch", (tensor,))
-    composer = chosen(mesh_composer, CppMeshToTensor, asked)
+    composer = chosen(mesh_composer, CppMeshToTensor)
     if tensor.mesh is not None:
-        tensor.mesh.check_open(asked)
+        tensor.mesh.check_open()
     array, grid = tensor.array, tensor.grid
     if composer is not None:
-        joined = composer.join(tensor, asked)
+        joined = composer.join(tensor)
         shared = np.may_share_memory(joined, array) or not joined.flags.writeable
         return np.array(joined, order="C") if shared else joined
     if grid.size != 1:
@@ -196,7 +169,7 @@ def to_numpy(tensor: Tensor, mesh_composer: Any = None) -> np.ndarray:
         if not grid.size:
             far = grid.owner_of(grid.covers[0])
             cure = f"host rank {far} has these values: read them there"
-        fail(asked, rule, cure)
+        fail(describe("to_torch", (tensor,)), rule, cure)
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
@@ -249,23 +222,17 @@ def from_buffer(
     values, shape = np.asarray(buffer), tuple(shape)
     if values.size != math.prod(shape):
         rule = f"Buffer size {values.size} differs from shape volume {math.prod(shape)}"
-        fail(f"from_buffer({values.size} values, {list(shape)})", rule)
+        refuse(rule)
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    return tensor_from(
-        values,
-        dtype,
-        layout=layout,
-        device=device,
-        memory_config=memory_config,
-        asked="from_buffer",
-    )
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return from_torch(values, dtype, **how)
 
 
 # ---------------------------------------------------------------- in files
 def _named(file_name: Any) -> Path:
     path = Path(file_name)
     if path.suffix != ".tensorbin":
-        fail(f"the file {path}", f"File {path} must have .tensorbin extension", "x.tensorbin")
+        refuse(f"File {path} must have .tensorbin extension", "x.tensorbin")
     return path
 
 
@@ -276,7 +243,7 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
     """
     path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
-    values, grid = ccl_mpi.everywhere(host, "dump_tensor")
+    values, grid = mpi.everywhere(host, "dump_tensor")
     label, there = host.topology, (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     kind = host.dtype.name, host.layout.name
@@ -304,5 +271,32 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
         why = f"It is damaged, or not a file of ttkit: {error}"
         why = why if path.exists() else "The file does not exist."
         rule = f"Unable to load the tensor from {path}. {why}"
-        fail(f"load_tensor({str(path)!r})", rule, "ttnn.dump_tensor")
+        refuse(rule, "ttnn.dump_tensor")
     return tensor if device is None else tensor.to(device)
+
+
+# ---------------------------------------------------------------- methods of a tensor
+def _new(cls: type[Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Make a tensor of an array, or of a list of values."""
+    make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
+    return make(data, *args, **kwargs)  # type: ignore[no-any-return]
+
+
+def _of_list(
+    data: Any,
+    shape: Any,
+    data_type: DataType,
+    layout: Layout,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    return from_buffer(data, shape, data_type, device, layout, memory_config)
+
+
+def _to_torch(tensor: Tensor, mesh_composer: Any = None) -> Any:
+    """Return the values as a torch tensor; several shards need a composer."""
+    return to_torch(tensor, mesh_composer=mesh_composer)
+
+
+Tensor.__new__ = _new  # type: ignore[assignment]
+Tensor.to_numpy, Tensor.to_torch = to_numpy, _to_torch

@@ -11,9 +11,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops.operation import checked
-from ttkit.sim.ranks import ccl_mpi
+from ttkit.sim.ops import checked
+from ttkit.sim.ranks import mpi
+from ttkit.sim.tensor import (
+    MeshCoordinate,
+    MeshShape,
+    Placement,
+    PlacementReplicate,
+    PlacementShard,
+    integers,
+)
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
@@ -23,24 +32,81 @@ from ttkit.sim.tensor.grid import (
     is_inside,
     onto_grid,
     restricted,
-    topology_of,
 )
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.sim.tensor.types import (
-    MeshComposerConfig,
-    MeshCoordinate,
-    MeshMapperConfig,
-    MeshShape,
-    PlacementReplicate,
-    PlacementShard,
-    integer,
-)
 
 
+# ---------------------------------------------------------------- configurations
+class _Config:
+    """A list of entries, or one each for rows and columns; and overrides of shape and corner."""
+
+    _list = ""
+
+    def __init__(self, *args: Any, **given: Any):
+        what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
+        listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
+        names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
+        given |= dict(zip(names, args, strict=False))
+        if len(args) > len(names) or set(given) - set(names):
+            form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
+            fail(what, "incompatible function arguments", form, TypeError)
+        *entries, self._shape, self._offset = map(given.get, names)
+        for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
+            if value is not None and not isinstance(value, kind):
+                rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
+                fail(what, rule, f"{kind.__name__}(...)", TypeError)
+        self._entries: list[Any] = self._checked(entries[0] if listed else tuple(entries))
+
+    def _checked(self, entries: Any) -> list[Any]:
+        return list(integers(entries, type(self).__name__))
+
+    def __repr__(self) -> str:
+        override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
+        if self._offset is not None and any(self._offset):
+            override += f", mesh_offset_override={self._offset!r}"
+        return f"{type(self).__name__}({self._list}: {self._entries}{override})"
+
+
+class MeshMapperConfig(_Config):
+    """How a mapper places a tensor: one placement for each axis of the mesh, or of an override.
+
+    Example:
+        >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
+        MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
+    """
+
+    _list = "placements"
+
+    def _checked(self, entries: Any) -> list[Any]:
+        if isinstance(entries, tuple) and not any(isinstance(e, Placement) for e in entries):
+            entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
+        if not all(isinstance(p, Placement) for p in entries):
+            rule = "incompatible function arguments: entries must be PlacementReplicate or"
+            fail("MeshMapperConfig", f"{rule} PlacementShard", "[PlacementShard(0)]", TypeError)
+        return list(entries)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The placements."""
+        return self._entries
+
+
+class MeshComposerConfig(_Config):
+    """How a composer joins shards: the tensor dimension along which each axis is concatenated.
+
+    Example:
+        >>> MeshComposerConfig(0, 1)
+        MeshComposerConfig(dims: [0, 1])
+    """
+
+    _list = "dims"
+
+
+# ---------------------------------------------------------------- what both check
 class _Distribution:
     """What mappers and composers share: a configuration on a mesh, checked."""
 
-    def __init__(self, mesh: MeshDevice | MeshShape, config: Any, asked: object):
+    def __init__(self, mesh: MeshDevice | MeshShape, config: Any):
         self._config = config
         self._owners = mesh.owners if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = mesh._shape if isinstance(mesh, MeshDevice) else mesh._values
@@ -49,33 +115,33 @@ class _Distribution:
             what = "placements" if isinstance(config, MeshMapperConfig) else "dimensions"
             rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match"
             rule += f" the number of {what} in the config {config!r}"
-            fail(asked, rule, f"{len(over)} {what}, one for each axis")
+            refuse(rule, f"{len(over)} {what}, one for each axis")
         if math.prod(over) > math.prod(shape):
             rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the"
             rule += f" device shape size {MeshShape(shape)!r}"
-            fail(asked, rule, "a mesh_shape_override of at most that many devices")
-        self._offset = _check_offset(config._offset, over, shape, asked)
+            refuse(rule, "a mesh_shape_override of at most that many devices")
+        self._offset = _check_offset(config._offset, over, shape)
 
     def config(self) -> Any:
         """The configuration that this was made from."""
         return self._config
 
 
-def _check_dims(dims: Sequence[int], rank: int, asked: object) -> list[int]:
+def _check_dims(dims: Sequence[int], rank: int) -> list[int]:
     """`dims` as numbers from 0: each a dimension of a tensor of this rank, and none twice."""
     plain = [d % rank if -rank <= d < rank else -1 for d in dims]
     listed = f"{{{', '.join(map(str, dims))}}}"
     if -1 in plain:
         rule = f"Invalid dimension index; got dims: {listed}, tensor dimension: {rank}"
-        fail(asked, rule, f"dims from {-rank} to {rank - 1}")
+        refuse(rule, f"dims from {-rank} to {rank - 1}")
     if len(set(plain)) != len(plain):
         rule = f"dims must be unique, got {listed} for a tensor of rank {rank}"
-        fail(asked, rule, "a dimension of its own for each mesh axis")
+        refuse(rule, "a dimension of its own for each mesh axis")
     return plain
 
 
 def _check_offset(
-    offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: object
+    offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate
 ) -> Coordinate | None:
     """The offset as a tuple; None where it is the corner."""
     if offset is None or not any(offset):
@@ -83,13 +149,13 @@ def _check_offset(
     whole, part = repr(MeshShape(shape)), repr(MeshShape(over))
     if offset.dims() != len(shape):
         rule = "must have the same dimensionality as the mesh device shape"
-        fail(asked, f"mesh_offset_override {offset!r} {rule} {whole}")
+        refuse(f"mesh_offset_override {offset!r} {rule} {whole}")
     if len(over) != len(shape) or any(n > m for n, m in zip(over, shape, strict=True)):
         rule = "mesh_offset_override is only supported when the distribution fits the mesh"
-        fail(asked, f"{rule}: {part} and {whole}")
+        refuse(f"{rule}: {part} and {whole}")
     if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
         rule = f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh"
-        fail(asked, f"{rule} device shape {whole}")
+        refuse(f"{rule} device shape {whole}")
     return tuple(offset)
 
 
@@ -97,7 +163,7 @@ def _check_offset(
 class CppTensorToMesh(_Distribution):
     """A mapper: cuts a host tensor into one shard for each device."""
 
-    def place(self, array: np.ndarray, asked: object) -> tuple[np.ndarray, Grid, TensorTopology]:
+    def place(self, array: np.ndarray) -> tuple[np.ndarray, Grid, TensorTopology]:
         """Cut `array` over the mesh.
 
         Returns:
@@ -106,9 +172,9 @@ class CppTensorToMesh(_Distribution):
         """
         placements, over = self._config._entries, list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
-        dims = _check_dims([placements[axis].dim for axis in axes], array.ndim, asked)
+        dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
         # As in ttnn, all numbers of shards are checked before their sizes.
-        counts = [self._parts(a, d, array.shape[d], asked) for a, d in zip(axes, dims, strict=True)]
+        counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims, strict=True)]
         # Each sharded mesh axis has the index in `split` of its number of shards.
         home: dict[int, int] = {}
         split: list[int] = []
@@ -123,7 +189,7 @@ class CppTensorToMesh(_Distribution):
                     rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on"
                     rule += f" each of {parts} devices, got {size - each * (parts - 1)} on the last"
                     cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
-                    fail(asked, f"{rule} one", cure)
+                    refuse(f"{rule} one", cure)
                 over[axis] = lengths[axis] = parts
                 home[axis] = len(split)
                 split.append(parts)
@@ -135,14 +201,14 @@ class CppTensorToMesh(_Distribution):
         distribution = tuple(over)
         coords = devices_of(distribution, self._mesh_shape, self._offset)
         whole = grid = grid_over(self._mesh_shape, coords)
-        topology = topology_of(distribution, tuple(placements), coords)
+        topology = TensorTopology(distribution, placements, coords)
         if self._owners is not None:
             grid = grid_over(self._mesh_shape, coords, self._owners)
         if distribution != whole.shape:
             cut = onto_grid(cut, distribution, whole)
         return cut if grid is whole else restricted(cut, whole, grid), grid, topology
 
-    def _parts(self, axis: int, dim: int, size: int, asked: object) -> int:
+    def _parts(self, axis: int, dim: int, size: int) -> int:
         """Return how many devices of an axis get a part of a dimension."""
         parts = self._over[axis]
         each = -(-size // parts)
@@ -150,7 +216,7 @@ class CppTensorToMesh(_Distribution):
         if chunks != parts and len(self._over) > 1:
             rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension"
             rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {each}"
-            fail(asked, rule, f"a size that {parts} divides")
+            refuse(rule, f"a size that {parts} divides")
         return chunks
 
 
@@ -158,29 +224,29 @@ class CppTensorToMesh(_Distribution):
 class CppMeshToTensor(_Distribution):
     """A composer: joins the shards of a tensor."""
 
-    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig, asked: object):
-        super().__init__(mesh, config, asked)
+    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig):
+        super().__init__(mesh, config)
         self._coords = devices_of(self._over, self._mesh_shape, self._offset)
 
-    def join(self, tensor: Tensor, asked: object) -> np.ndarray:
+    def join(self, tensor: Tensor) -> np.ndarray:
         """One array out of the composer's shards: concatenated along dims[i] for mesh axis i.
 
         As in ttnn, ranks that share the mesh get all of its shards: each of them must call.
         """
         values, grid = tensor.array, tensor.grid
         if grid.owners is not None:
-            values, grid = ccl_mpi.everywhere(tensor, "compose")
+            values, grid = mpi.everywhere(tensor, "compose")
         over, coords = self._over, self._coords
         if coords is not grid.coords:
-            coords = self._known(grid, asked)
+            coords = self._known(grid)
         if len(over) == 1:
             over = (len(coords),)
         elif math.prod(over) != len(coords):
             rule = f"ND composition requires the number of tensors {len(coords)} to match the mesh"
             rule += f" shape {MeshShape(over)!r}"
             cure = "mesh_shape_override and mesh_offset_override as the tensor was distributed"
-            fail(asked, rule, cure)
-        dims = _check_dims(self._config._entries, len(tensor.shard_shape), asked)
+            refuse(rule, cure)
+        dims = _check_dims(self._config._entries, len(tensor.shard_shape))
         if coords != grid.coords:
             part = grid_over(grid.mesh_shape, coords)
             values, grid = restricted(values, grid, part), part
@@ -195,13 +261,13 @@ class CppMeshToTensor(_Distribution):
             sizes.append(size)
         return whole.transpose(order).reshape(sizes)
 
-    def _known(self, grid: Grid, asked: object) -> tuple[Coordinate, ...]:
+    def _known(self, grid: Grid) -> tuple[Coordinate, ...]:
         """The composer's devices that have a shard; all must be of the tensor's mesh."""
         mesh = grid.mesh_shape
         for coordinate in self._coords:
             if not is_inside(coordinate, mesh):
                 rule = f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape"
-                fail(asked, f"{rule} {MeshShape(mesh)!r}", "a composer of the tensor's own mesh")
+                refuse(f"{rule} {MeshShape(mesh)!r}", "a composer of the tensor's own mesh")
         have = set(grid.coords)
         return tuple(c for c in self._coords if c in have)
 
@@ -220,7 +286,7 @@ def create_mesh_mapper(
         >>> create_mesh_mapper(MeshShape(2, 4), config).config()
         MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
     """
-    return CppTensorToMesh(mesh_device, config, f"create_mesh_mapper({config!r})")
+    return CppTensorToMesh(mesh_device, config)
 
 
 @checked("create_mesh_composer")
@@ -228,33 +294,31 @@ def create_mesh_composer(
     mesh_device: MeshDevice | MeshShape, config: MeshComposerConfig
 ) -> CppMeshToTensor:
     """Return a composer for a mesh from the tensor dimension that each axis is joined along."""
-    return CppMeshToTensor(mesh_device, config, f"create_mesh_composer({config!r})")
+    return CppMeshToTensor(mesh_device, config)
 
 
-def _line(mesh: MeshDevice, placement: Any, asked: object) -> CppTensorToMesh:
+def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
     config = MeshMapperConfig([placement], MeshShape([len(mesh._ids)]))
-    return CppTensorToMesh(mesh, config, asked)
+    return CppTensorToMesh(mesh, config)
 
 
 @checked("shard_tensor_to_mesh_mapper")
 def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice, dim: int) -> CppTensorToMesh:
     """Return a mapper that cuts dimension `dim` over all devices in row-major order."""
-    return _line(mesh_device, PlacementShard(dim), f"shard_tensor_to_mesh_mapper(dim={dim})")
+    return _line(mesh_device, PlacementShard(dim))
 
 
 @checked("replicate_tensor_to_mesh_mapper")
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
     """Return a mapper that copies the tensor to every device."""
-    return _line(mesh_device, PlacementReplicate(), "replicate_tensor_to_mesh_mapper")
+    return _line(mesh_device, PlacementReplicate())
 
 
 @checked("concat_mesh_to_tensor_composer")
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """Return a composer that joins all shards along `dim`, row-major, replicas included."""
-    asked = f"concat_mesh_to_tensor_composer(dim={dim!r})"
     line = MeshShape([len(mesh_device._ids)])
-    composer = MeshComposerConfig([integer(dim, asked)], line)
-    return CppMeshToTensor(mesh_device, composer, asked)
+    return CppMeshToTensor(mesh_device, MeshComposerConfig([dim], line))
 
 
 ShardTensorToMesh, ConcatMeshToTensor = shard_tensor_to_mesh_mapper, concat_mesh_to_tensor_composer
@@ -274,21 +338,13 @@ class ReplicateTensorToMeshWrapper:
 ReplicateTensorToMesh = ReplicateTensorToMeshWrapper
 
 
-def _check_pair(dims: Sequence[int | None], asked: object) -> None:
-    if len(dims) < 2:
-        rule = f"tuple index out of range: {len(dims)} dims of 2"
-        fail(asked, rule, "one for the rows of the mesh and one for its columns", IndexError)
-
-
 @checked("ShardTensor2dMesh")
 def ShardTensor2dMesh(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]
 ) -> CppTensorToMesh:
     """Return a mapper that cuts dims[0] over rows and dims[1] over columns; None replicates."""
-    asked = f"ShardTensor2dMesh(mesh_shape={mesh_shape!r}, dims={dims!r})"
-    _check_pair(dims, asked)
     config = MeshMapperConfig(dims[0], dims[1], MeshShape(mesh_shape))
-    return CppTensorToMesh(mesh_device, config, asked)
+    return CppTensorToMesh(mesh_device, config)
 
 
 @checked("ConcatMesh2dToTensor")
@@ -296,10 +352,8 @@ def ConcatMesh2dToTensor(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]
 ) -> CppMeshToTensor:
     """Return a composer that joins rows of devices along dims[0] and columns along dims[1]."""
-    asked = f"ConcatMesh2dToTensor(mesh_shape={mesh_shape!r}, dims={dims!r})"
-    _check_pair(dims, asked)
     config = MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape))
-    return CppMeshToTensor(mesh_device, config, asked)
+    return CppMeshToTensor(mesh_device, config)
 
 
 # ---------------------------------------------------------------- which one to use
@@ -310,7 +364,7 @@ _defaults: dict[type, ContextVar[Any]] = {
 }
 
 
-def chosen(given: Any, kind: type[Mapper], asked: object) -> Mapper | None:
+def chosen(given: Any, kind: type[Mapper]) -> Mapper | None:
     """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
     variable = _defaults[kind]
     if given is None:
@@ -319,7 +373,7 @@ def chosen(given: Any, kind: type[Mapper], asked: object) -> Mapper | None:
         given = given.unwrap()
     if not isinstance(given, kind):
         rule = f"incompatible function arguments: {variable.name}={given!r}"
-        fail(asked, rule, "ttnn.ShardTensorToMesh or ttnn.ConcatMeshToTensor(mesh, 0)", TypeError)
+        refuse(rule, "ttnn.ShardTensorToMesh or ttnn.ConcatMeshToTensor(mesh, 0)", TypeError)
     return given
 
 

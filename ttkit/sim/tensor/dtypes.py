@@ -1,4 +1,4 @@
-"""Element types: how values are rounded when they are stored.
+"""Element types: how values are rounded when they are stored, and how many bytes they take.
 
 A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are
 exactly representable in the narrower type, so that NumPy computes on them at full speed.
@@ -6,13 +6,18 @@ exactly representable in the narrower type, so that NumPy computes on them at fu
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ttkit.sim.ops.blocks import elementwise
+from ttkit.errors import fail
+from ttkit.hardware import chips
+from ttkit.sim.blocks import elementwise
+from ttkit.sim.tensor import DataType, Layout, integers
 from ttkit.sim.tensor.absent import Absent, absent
-from ttkit.sim.tensor.enums import DataType
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 # These are the bits of magnitude of an element, the leading one included.
@@ -120,9 +125,7 @@ def _integers(array: np.ndarray, dtype: DataType, target: Any) -> np.ndarray:
 def convert(
     array: np.ndarray,
     dtype: DataType,
-    *,
     owned: bool = False,
-    foreign: bool = True,
 ) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
@@ -131,8 +134,8 @@ def convert(
     Args:
         array: any numeric NumPy array.
         dtype: the element type wanted.
-        owned: the array is a temporary that may be overwritten.
-        foreign: the values may have a NaN that no arithmetic of ours made.
+        owned: the array is the result of our arithmetic, and may be overwritten; other values may
+            have a NaN that no arithmetic makes.
     """
     target = numpy_dtype(dtype)
     if isinstance(array, Absent):
@@ -141,12 +144,96 @@ def convert(
         if array.dtype.kind == "f" and target is not np.float32:
             return _integers(array, dtype, target)
         array = array.astype(target)
-        owned = True
     if dtype is DataType.BFLOAT16:
-        rounded = round_bfloat16(array, in_place=owned and not foreign)
-        if foreign and array.size and np.isnan(array.min()):
+        rounded = round_bfloat16(array, in_place=owned)
+        if not owned and array.size and np.isnan(array.min()):
             rounded = np.where(np.isnan(array), np.float32(np.nan), rounded)
         return rounded
     if dtype in BLOCK_FLOATS:
         return round_block_float(array, BLOCK_FLOATS[dtype])
     return array
+
+
+# ---------------------------------------------------------------- bytes
+BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.ELEMENT_BYTES.items()}
+TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.TILE_BYTES.items()}
+
+
+def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
+    """Bytes that a shard of this padded shape takes on its chip.
+
+    Example:
+        >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
+        (4096, 2176)
+    """
+    elements = math.prod(padded_shape)
+    if dtype in TILE_BYTES:
+        return elements // 1024 * TILE_BYTES[dtype]
+    return elements * BYTES[dtype]
+
+
+class Tile:
+    """The shape of a tile.
+
+    Example:
+        >>> Tile((16, 32)).get_tile_size(DataType.BFLOAT16)
+        1024
+    """
+
+    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
+        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+
+    def get_tile_size(self, dtype: DataType) -> int:
+        """Bytes of a tile."""
+        elements = math.prod(self.tile_shape)
+        if dtype in TILE_BYTES:
+            return TILE_BYTES[dtype] * elements // 1024
+        return bytes_of((elements,), dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Tile with shape: {self.tile_shape}"
+
+
+def element_size(dtype: DataType, /) -> int:
+    """Return the bytes of an element; numbers of a block float share an exponent."""
+    if dtype in TILE_BYTES:
+        fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
+    return BYTES[dtype]
+
+
+def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
+
+    Example:
+        >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
+        ((32, 32), (3, 64, 64))
+    """
+    if layout is not Layout.TILE:
+        return shape or (1,)
+    if len(shape) >= 2 and not (shape[-1] % 32 or shape[-2] % 32):
+        return shape  # Most shapes have whole tiles already.
+    shape = (1,) * (2 - len(shape)) + shape
+    return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
+
+
+@functools.lru_cache(maxsize=4096)
+def stored(shape: tuple[int, ...], layout: Layout, dtype: DataType) -> tuple[tuple[int, ...], int]:
+    """Return the stored shape of a shard, and its bytes."""
+    whole = padded(shape, layout)
+    return whole, bytes_of(whole, dtype)
+
+
+def plane(padded: tuple[int, ...]) -> tuple[int, int]:
+    """Rows of all leading dimensions, and columns, of a stored shape."""
+    return math.prod(padded[:-1]), padded[-1]
+
+
+def shards_of(padded: tuple[int, ...], shard: Sequence[int]) -> tuple[int, int]:
+    """How many shards there are down and across a stored shape."""
+    height, width = plane(padded)
+    return -(-height // shard[0]), -(-width // shard[1])

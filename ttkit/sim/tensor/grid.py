@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ttkit.sim.tensor.types import (
+from ttkit.sim.tensor import (
     MeshCoordinate,
     MeshShape,
     Placement,
@@ -26,18 +27,25 @@ Coordinate = tuple[int, ...]
 class TensorTopology:
     """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
-    __slots__ = ("_coords", "_hash", "_placements", "_shape")
+    __slots__ = ("__weakref__", "_coords", "_placements", "_shape")
+    _shape: Coordinate
+    _placements: tuple[Placement, ...]
+    _coords: tuple[Coordinate, ...]
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         distribution_shape: Iterable[int],
         placements: Sequence[Placement],
         mesh_coords: Sequence[Iterable[int]],
-    ):
-        self._shape = tuple(distribution_shape)
-        self._placements = tuple(placements)
-        self._coords = tuple(map(tuple, mesh_coords))
-        self._hash = hash((self._shape, self._placements, self._coords))
+    ) -> TensorTopology:
+        """Return the one topology with these arguments, so that equal ones are the same."""
+        shape, coords = tuple(distribution_shape), tuple(map(tuple, mesh_coords))
+        key = shape, tuple(placements), coords
+        found = _topologies.get(key)
+        if found is None:
+            found = _topologies[key] = object.__new__(cls)
+            found._shape, found._placements, found._coords = key
+        return found
 
     def distribution_shape(self) -> MeshShape:
         """The shape over which the placements run.
@@ -54,16 +62,6 @@ class TensorTopology:
         """The devices that have a shard, in the order of the distribution."""
         return [MeshCoordinate(c) for c in self._coords]
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, TensorTopology)
-            and self._placements == other._placements
-            and (self._shape, self._coords) == (other._shape, other._coords)
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
     def __repr__(self) -> str:
         coords = ", ".join(map(repr, self.mesh_coords()))
         placements = ", ".join(map(repr, self._placements))
@@ -73,12 +71,7 @@ class TensorTopology:
         )
 
 
-@lru_cache(maxsize=4096)
-def topology_of(
-    shape: Coordinate, placements: tuple[Placement, ...], coords: Any
-) -> TensorTopology:
-    """A topology that equal arguments share."""
-    return TensorTopology(shape, placements, coords)
+_topologies: WeakValueDictionary[Any, TensorTopology] = WeakValueDictionary()
 
 
 class Owners(NamedTuple):
@@ -158,10 +151,22 @@ def grid_over(
     owners: Owners | None = None,
 ) -> Grid:
     """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
-    covers = coords = coords or tuple(itertools.product(*map(range, mesh_shape)))
+    return _grid(mesh_shape, coords or tuple(itertools.product(*map(range, mesh_shape))), owners)
+
+
+@lru_cache(maxsize=4096)
+def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
+    coords = covers
     if owners is not None:
         coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
-    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
+    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
+    box = (
+        coords
+        and coords == tuple(itertools.product(*axes))
+        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    )
+    shape = tuple(map(len, axes)) if box else (len(coords),)
+    return Grid(mesh_shape, shape, coords, covers, owners)
 
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
@@ -176,28 +181,6 @@ def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
     """True for a coordinate of a mesh of this shape."""
     sizes = zip(coordinate, shape, strict=False)
     return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
-
-
-def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
-    """A rectangle's shape, or the length of a list."""
-    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    box = (
-        coords
-        and coords == tuple(itertools.product(*axes))
-        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
-    )
-    return tuple(map(len, axes)) if box else (len(coords),)
-
-
-@lru_cache(maxsize=4096)
-def _intern(
-    mesh_shape: Coordinate,
-    shape: Coordinate,
-    coords: tuple[Coordinate, ...],
-    covers: tuple[Coordinate, ...],
-    owners: Owners | None,
-) -> Grid:
-    return Grid(mesh_shape, shape, coords, covers, owners)
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:

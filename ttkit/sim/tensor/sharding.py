@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.tensor.enums import (
+from ttkit.sim.tensor import (
     BufferType,
     Layout,
+    Shape,
     ShardDistributionStrategy,
     ShardOrientation,
     ShardStrategy,
     TensorMemoryLayout,
+    integer,
+    integers,
 )
-from ttkit.sim.tensor.memory import plane, shards_of
-from ttkit.sim.tensor.types import Shape, integer, integers
+from ttkit.sim.tensor.dtypes import plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
@@ -216,8 +218,6 @@ def num_cores_to_corerangeset_in_subcoregrids(
 
 
 INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
-
-
 ROW_MAJOR, COL_MAJOR = ShardOrientation
 
 

@@ -1,24 +1,121 @@
-"""The simulated tensor: one NumPy array for all chips, with its type, layout and topology."""
+"""The simulated tensor: one NumPy array for all chips, with its type, layout and topology.
+
+And the accounting of each chip's DRAM: a buffer takes bytes until its tensor ends; those in L1 are
+not counted.
+"""
 
 from __future__ import annotations
 
 import math
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import OutOfMemoryError, fail
 from ttkit.lazy import drawn_by
-from ttkit.sim.tensor.enums import BufferType, DataType, Layout, StorageType
+from ttkit.sim.tensor import (
+    BufferType,
+    DataType,
+    Layout,
+    MeshCoordinate,
+    MeshShape,
+    PlacementReplicate,
+    Shape,
+    StorageType,
+)
+from ttkit.sim.tensor.dtypes import Tile, element_size, stored
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
-from ttkit.sim.tensor.memory import Allocation, Tile, element_size, stored
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
-from ttkit.sim.tensor.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
 DRAM = BufferType.DRAM
 
+
+# ---------------------------------------------------------------- bytes
+_meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
+# This counts the bytes of all buffers as if on one chip: while they fit, no chip is full.
+_bound = [0]
+
+
+def register(mesh: MeshDevice) -> None:
+    """Let `mesh` take part in the accounting of the chips that it covers."""
+    mesh.used = Counter()
+    if mesh.has_values:
+        _meshes.add(mesh)
+
+
+class Allocation:
+    """A buffer of `nbytes` on each chip of `grid`; `free`, or the end of its tensor, gives it back.
+
+    Raises:
+        OutOfMemoryError: a chip has less than `nbytes` free.
+    """
+
+    __slots__ = ("__weakref__", "grid", "nbytes", "used")
+
+    def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
+        self.nbytes = 0
+        if _bound[0] + nbytes > mesh.dram_bytes:
+            _check(mesh, grid, nbytes)
+        self.grid, self.nbytes, self.used = grid, nbytes, mesh.used
+        _bound[0] += nbytes
+        self.used[grid] += nbytes
+
+    def free(self) -> None:
+        """Give the bytes back; a second call does nothing."""
+        if self.nbytes:
+            _bound[0] -= self.nbytes
+            self.used[self.grid] -= self.nbytes
+            self.nbytes = 0
+
+    __del__ = free
+
+
+def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
+    in_use, total = bytes_in_use(), mesh.dram_bytes
+    for coordinate in grid.coords:
+        device = mesh.id_at(coordinate, grid.mesh_shape)
+        used, free = in_use[device], total - in_use[device]
+        if nbytes > free:
+            rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
+            rule += f"{used:,} of {total:,} are in use, {free:,} are free"
+            cure = "shard the tensor over more chips, deallocate what is no longer needed, or use"
+            cure += " a narrower dtype"
+            fail(f"allocate on {mesh!r}", rule, cure, OutOfMemoryError)
+
+
+def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
+    """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
+    _, nbytes = stored(shape, like.layout, dtype or like.dtype)
+    if _bound[0] + nbytes > like.mesh.dram_bytes:
+        _check(like.mesh, like.grid, nbytes)
+
+
+def bytes_in_use() -> Counter[int]:
+    """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
+    used: Counter[int] = Counter()
+    for mesh in _meshes:
+        for grid, nbytes in mesh.used.items() if mesh.is_open else ():
+            if nbytes:
+                used.update(dict.fromkeys(mesh.ids_over(grid), nbytes))
+    return used
+
+
+def most_in_use(mesh: MeshDevice | None = None) -> int:
+    """DRAM bytes in use of the chip that holds most.
+
+    Args:
+        mesh: without values, whose tensors lie on all of its chips; all other meshes if not given.
+    """
+    if mesh is not None:
+        return sum(mesh.used.values())
+    return max(bytes_in_use().values(), default=0)
+
+
+# ---------------------------------------------------------------- tensors
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
 
 
@@ -68,9 +165,8 @@ class Tensor:
     plain_memory_config: MemoryConfig
     shard_shape: tuple[int, ...]
     topology: TensorTopology
-    __hash__ = object.__hash__
 
-    # `ttkit.sim.tensor.methods` adds these methods, and Python's operators.
+    # The modules of these operations add them as methods, as they do Python's operators.
     __getitem__: Callable[[Tensor, Any], Tensor]
     cpu: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
@@ -79,7 +175,7 @@ class Tensor:
     to_torch: Callable[..., Any]
 
     def __init__(self, *args: Any, **kwargs: Any):
-        """Do nothing: `__new__`, which ttkit.sim.tensor.methods adds too, has made the tensor."""
+        """Do nothing: `__new__`, which `ttkit.sim.tensor.creation` adds, has made the tensor."""
 
     @property
     def array(self) -> np.ndarray:
@@ -188,11 +284,7 @@ class Tensor:
 
     def item(self) -> float | int:
         """The value of a tensor of one element."""
-        if self.logical_volume() != 1:
-            rule = "tensor.item() requires tensor to have exactly one element, but got"
-            rule += f" {self.logical_volume()} elements"
-            fail("item", rule)
-        return self._lone().reshape(()).item()
+        return self._lone().item()
 
     def to_list(self) -> Any:
         """The values as nested lists."""
@@ -208,18 +300,14 @@ class Tensor:
         rule = "a tensor belongs to the process that made it, as its mesh does"
         fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(self.shard_shape[0]))
-
-    def __bool__(self) -> bool:
-        return True
-
     def __repr__(self) -> str:
         return _text(self)
 
-    __str__ = __repr__
-
     _repr_html_ = drawn_by("tensor.draw_tensor")
+
+
+for _field in ("dtype", "layout", "tile"):
+    setattr(Tensor, f"get_{_field}", lambda tensor, field=_field: getattr(tensor, field))
 
 
 def is_tensor_storage_on_device(tensor: Tensor) -> bool:
@@ -273,9 +361,6 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 
 # ---------------------------------------------------------------- print
-EDGE = 2  # A dimension longer than twice this shows only this many elements at each end.
-
-
 def _text(tensor: Tensor) -> str:
     """Print a tensor shard by shard; on a mesh a device id and coordinate heads each one."""
     tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, "
@@ -284,8 +369,7 @@ def _text(tensor: Tensor) -> str:
         return f"ttnn.Tensor(<buffer is not allocated>{tail}"
     texts = []
     for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
-        values = _nested(shard, _form(shard), len("ttnn.Tensor("))
-        text = f"ttnn.Tensor({values}{tail}"
+        text = f"ttnn.Tensor({_values(shard)}{tail}"
         if tensor.mesh is not None:
             device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)
             text = f"device_id: {device}, MeshCoordinate({list(coordinate)})\n{text}"
@@ -293,28 +377,20 @@ def _text(tensor: Tensor) -> str:
     return "\n".join(texts)
 
 
-def _form(shard: np.ndarray) -> str:
-    """Return a format: whole, fixed-point, or (by torch's rule) scientific numbers."""
-    if shard.dtype.kind != "f":
-        return "5d"
+def _values(shard: np.ndarray) -> str:
+    """Print whole, fixed-point, or (by torch's rule) scientific numbers; of many, the ends."""
+    form = "5d" if shard.dtype.kind != "f" else "7.4f"
     finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
-    if finite.size and (
-        finite.max() > 1e8 or finite.min() < 1e-4 or finite.max() / finite.min() > 1000
-    ):
-        return "11.4e"
-    return "7.4f"
-
-
-def _nested(array: np.ndarray, form: str, indent: int) -> str:
-    if array.ndim == 0:
-        return f"{array[()]:{form}}"
-    n = len(array)
-    chosen: list[Any] = list(range(n))
-    if n > 2 * EDGE:
-        chosen[EDGE:-EDGE] = [None]
-    if array.ndim == 1:
-        shown = (" ..." if i is None else f"{array[i]:{form}}" for i in chosen)
-        return f"[{', '.join(shown)}]"
-    gap = "," + "\n" * (array.ndim - 1) + " " * (indent + 1)
-    shown = ("..." if i is None else _nested(array[i], form, indent + 1) for i in chosen)
-    return f"[{gap.join(shown)}]"
+    if form == "7.4f" and finite.size:
+        low, high = finite.min(), finite.max()
+        form = "11.4e" if high > 1e8 or low < 1e-4 or high / low > 1000 else form
+    text = np.array2string(
+        shard,
+        1 << 30,
+        separator=", ",
+        prefix="ttnn.Tensor(",
+        formatter={"all": lambda value: f"{value:{form}}"},
+        threshold=0,
+        edgeitems=2,
+    )
+    return text.replace(", ...,", ",  ...,")

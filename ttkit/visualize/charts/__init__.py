@@ -308,7 +308,7 @@ def memory(mesh: Any) -> MemoryReport:
     ids = mesh.get_device_ids()
     if not backend.is_simulated():
         return MemoryReport(repr(mesh), math.nan, dict.fromkeys(ids, math.nan))
-    from ttkit.sim.tensor.memory import bytes_in_use
+    from ttkit.sim.tensor.tensor import bytes_in_use
 
     used, total = bytes_in_use(), mesh.system.chip.dram_bytes
     return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})

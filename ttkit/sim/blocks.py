@@ -137,9 +137,7 @@ def _threads() -> int:
     switch = _switch()
     if switch is not None:
         return _saved if _depth else switch.get_num_threads()
-    known = hasattr(os, "sched_getaffinity")
-    processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    return int(os.environ.get("OMP_NUM_THREADS") or processors)
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 
 
 def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool = True) -> None:
