@@ -72,7 +72,7 @@ class Choices(Tables):
 
     def ties(self, each: Any) -> bool:
         """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
-        return each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s  # type: ignore[no-any-return]
+        return bool(each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s)
 
     def nothing(self) -> tuple[str, str]:
         """Return why nothing fits, and what to try."""
