@@ -106,6 +106,7 @@ def test_refused():
         refused(
             lambda: ttnn.to_device(t, mesh.create_submesh(ttnn.MeshShape(1, 2))), "already lies on"
         )
+        refused(lambda: ttnn.to_layout(t, ROWS, ttnn.bfloat16), "dtype cannot be different")
         refused(lambda: ttnn.copy(t, small), "the result has shape [2, 6]")
         refused(lambda: ttnn.copy(t, part), "on 8 chips")
         refused(lambda: ttnn.copy(t, freed), "not allocated")

@@ -205,3 +205,4 @@ def test_refused():
         refused(lambda: t[::0], "Step 0 must be positive")
         refused(lambda: t[::-1], "Step -1 must be positive")
         refused(lambda: ttnn.split(t, [1, 2], 0), "must sum exactly")
+        refused(lambda: ttnn.pad(t, [(1, 0)], 0), "does not support front padding")

@@ -31,7 +31,7 @@ def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[
         >>> from ttkit.hardware import SYSTEMS
         >>> cards_of_stages(SYSTEMS["t3000"], (2, 2), 2)
         [[0, 1], [2, 3]]
-        >>> cards_of_stages(SYSTEMS["t3000"], (1, 2), 4)
+        >>> cards_of_stages(SYSTEMS["t3000"], (1, 1), 4)
         []
     """
     for height, width in (shape, shape[::-1]):

@@ -134,7 +134,11 @@ def to_layout(
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # On a device, ttnn looks at `dtype` only when the layout changes.
-    if layout is Layout.ROW_MAJOR and (dtype or tensor.dtype) in dtypes.BLOCK_FLOATS:
+    narrow, rows = tensor.dtype in dtypes.BLOCK_FLOATS, layout is Layout.ROW_MAJOR
+    if tensor.mesh is not None and rows and not same_type and not narrow:
+        rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on"
+        refuse(f"{rule} device", "ttnn.typecast(tensor, dtype) first")
+    if rows and (dtype or tensor.dtype) in dtypes.BLOCK_FLOATS:
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
     return _stored(tensor, dtype, memory_config, layout=layout, host=True)
 

@@ -105,6 +105,8 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim, RANGE), keepdims=keepdim)
     else:
+        rule = "For inputs with TILE layout, dim parameter must be specified!"
+        check(input_tensor.layout is Layout.TILE, rule, "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)

@@ -109,6 +109,9 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
     pairs = [(0, 0)] * (len(have) - len(padding)) + [integers(pair) for pair in padding]
+    if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
+        rule = "ttnn.pad: on device tile padding does not support front padding"
+        refuse(rule, "a row-major tensor, or padding after")
     would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
     widths: Any = [(0, 0)] * lead + pairs
