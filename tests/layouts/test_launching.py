@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -99,7 +100,7 @@ def trained(found, each, folder):
     file = folder / "train.yaml"
     changed = "training_config:\n  max_steps: 2\n  eval_every: 0\n  checkpoint_dir: ''\n"
     file.write_text(file.read_text().replace("training_config:\n", changed))
-    words = [str(BIN / word) if word == "ttkit" else word for word in lines[1].split()]
+    words = [str(BIN / word) if word == "ttkit" else word for word in shlex.split(lines[1])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -114,7 +115,7 @@ needs_mpirun = pytest.mark.skipif(
 def test_a_pipeline_runs_from_its_folder(searches, tmp_path):
     found = searches[1]
     each = next(each for each in found.fitting if each.layout.pp == 2 and each.layout.tp == 2)
-    assert "step 2/2: loss" in trained(found, each, tmp_path / "run")
+    assert "step 2/2: loss" in trained(found, each, tmp_path / "a run")
 
 
 @needs_mpirun

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,6 @@ def write_run(folder: str | os.PathLike[str], files: dict[str, str]) -> str:
         fail(asked, str(error), "a folder that you may write")
     for name, text in files.items():
         write_whole(path / name, text, asked)
-    train = f"ttkit train --config {path / CONFIG}"
-    run = f"ttkit run --config {path} {train}" if HOSTS in files else train
+    train = f"ttkit train --config {shlex.quote(str(path / CONFIG))}"
+    run = f"ttkit run --config {shlex.quote(str(path))} {train}" if HOSTS in files else train
     return f"{train} --plan\n{run}"
