@@ -70,10 +70,6 @@ class Choices(Tables):
             fail(f"a layout of {self.title}", *self.nothing())
         return self.fitting[0]
 
-    def ties(self, each: Any) -> bool:
-        """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
-        return bool(each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s)
-
     def nothing(self) -> tuple[str, str]:
         """Return why nothing fits, and what to try."""
         rule, chips = "no layout can run", self.machine.chips
@@ -100,13 +96,9 @@ class Choices(Tables):
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """Yield why nothing fits and what to try, or which layouts tie, and the warnings of what is
-        shown."""
+        """Yield why nothing fits and what to try, or the warnings of what is shown."""
         if not self.fitting:
             yield "; try: ".join(self.nothing())
-        elif (tied := sum(map(self.ties, self.fitting))) > 1:
-            fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
-            yield f"{fast} tie (~); the one with the least memory leaves most room"
         shown = (each.warning for each in self.fitting[:ROWS])
         yield from dict.fromkeys(filter(None, shown))
 
@@ -128,6 +120,17 @@ class Layouts(Choices):
         self.refused = [each for each in found if each.refused]
         fitting = (each for each in found if not each.refused)
         self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
+
+    def ties(self, each: Candidate) -> bool:
+        """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
+        return bool(each.tokens_per_s >= (1 - ERROR) * self.best.tokens_per_s)
+
+    def notes(self) -> Iterator[str]:
+        """Yield also which layouts tie."""
+        yield from super().notes()
+        if (tied := sum(map(self.ties, self.fitting))) > 1:
+            fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
+            yield f"{fast} tie (~); the one with the least memory leaves most room"
 
     def cure(self, least: Candidate) -> str:
         """Return what would need less memory."""
