@@ -261,15 +261,15 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
 
     def rows(values: Value, start: int, end: int) -> Value:
         """Return the rows of a block, of heads that share keys one below the other."""
-        block = _positions(values, start, end)
+        block = positions(values, start, end)
         return ttnn.reshape(block, (batch, groups, copies * (end - start), width))
 
     def probabilities(start: int, end: int) -> Value:
         queries, mask = rows(q, start, end), later_keys(end - start, copies, layout)
-        scores = ttnn.matmul(queries, _positions(k, start, end), transpose_b=True)
+        scores = ttnn.matmul(queries, positions(k, start, end), transpose_b=True)
         scores = ttnn.add(scores, mask)
         if start:
-            before = ttnn.matmul(queries, _positions(k, 0, start), transpose_b=True)
+            before = ttnn.matmul(queries, positions(k, 0, start), transpose_b=True)
             scores = ttnn.concat([before, scores], dim=3)
         return ttnn.softmax(scores, dim=-1)
 
@@ -277,7 +277,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
         apart = [ttnn.reshape(each, (batch, heads, -1, width)) for each in blocks]
         return apart[0] if len(apart) == 1 else ttnn.concat(apart, dim=2)
 
-    out = [ttnn.matmul(probabilities(*each), _positions(v, 0, each[1])) for each in blocks]
+    out = [ttnn.matmul(probabilities(*each), positions(v, 0, each[1])) for each in blocks]
 
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
@@ -287,23 +287,23 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
             probs, given = probabilities(start, end), rows(grad, start, end)
-            dprobs = ttnn.matmul(given, _positions(v, 0, end), transpose_b=True)
+            dprobs = ttnn.matmul(given, positions(v, 0, end), transpose_b=True)
             dscores = softmax_back(probs, dprobs)
-            dqs.insert(0, ttnn.matmul(dscores, _positions(k, 0, end)))
+            dqs.insert(0, ttnn.matmul(dscores, positions(k, 0, end)))
             parts = ((dscores, rows(q, start, end)), (probs, given))
             for i, (left, right) in enumerate(parts):
                 more = ttnn.matmul(left, right, transpose_a=True)
                 had = sofar[i]
                 more = more if had is None else ttnn.add(had, more)
-                ends[i].insert(0, _positions(more, start, end))
-                sofar[i] = _positions(more, 0, start) if start else None
+                ends[i].insert(0, positions(more, start, end))
+                sofar[i] = positions(more, 0, start) if start else None
         dk, dv = (each[0] if len(each) == 1 else ttnn.concat(each, dim=2) for each in ends)
         return [ttnn.multiply(heads_of(dqs), scale), dk, dv]
 
     return recorded("causal_attention", heads_of(out), [query, key, value], backward)
 
 
-def _positions(values: Value, start: int, end: int) -> Value:
+def positions(values: Value, start: int, end: int) -> Value:
     """Return some positions of [B, heads, S, d]."""
     batch, heads, length, width = values.shape
     if (start, end) == (0, length):

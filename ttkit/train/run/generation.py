@@ -11,8 +11,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.autograd.ops import NEVER
-from ttkit.train.model.attention import Attention
-from ttkit.train.model.models import Transformer
+from ttkit.train.model.models import Attention, Transformer
 from ttkit.train.parallel.distributed import all_gather, one_copy
 
 

@@ -27,7 +27,7 @@ from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import averaged, one_copy
-from ttkit.train.parallel.p2p import MPITransport, to_host
+from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 

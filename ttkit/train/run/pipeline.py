@@ -27,8 +27,14 @@ from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.parallel.ranks import mean, start_mpi
+from ttkit.train.parallel.ranks import (
+    AHEAD,
+    MPITransport,
+    Transport,
+    fabric_routes,
+    mean,
+    start_mpi,
+)
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
