@@ -63,12 +63,12 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
     top = ttnn.max(scores, dim=-1, keepdim=True)
     if sofar:
         top = ttnn.maximum(top, sofar[0])
-    powers = ttnn.exp(ttnn.subtract(scores, top))
-    sums = [ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)]
+    powers = ttnn.exp(scores - top)
+    sums = [ttnn.sum(powers, dim=-1, keepdim=True), powers @ v]
     if sofar:
         # The highest score may have risen, so earlier sums shrink.
-        less = ttnn.exp(ttnn.subtract(sofar[0], top))
-        sums = [ttnn.add(ttnn.multiply(had, less), new) for had, new in zip(sofar[1:], sums)]
+        less = ttnn.exp(sofar[0] - top)
+        sums = [had * less + new for had, new in zip(sofar[1:], sums)]
     return top, *sums
 
 
@@ -81,16 +81,16 @@ def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Val
             exponentials over all keys, and the dot product of its result and the gradient.
     """
     (k, v), (q, grad, total, dot) = keys, rows
-    probs = ttnn.exp(ttnn.subtract(_scores(q, k, hidden), total))
+    probs = ttnn.exp(_scores(q, k, hidden) - total)
     dprobs = ttnn.matmul(grad, v, transpose_b=True)
-    dscores = ttnn.multiply(probs, ttnn.subtract(dprobs, dot))
+    dscores = probs * (dprobs - dot)
     dv = ttnn.matmul(probs, grad, transpose_a=True)
-    return ttnn.matmul(dscores, k), ttnn.matmul(dscores, q, transpose_a=True), dv
+    return dscores @ k, ttnn.matmul(dscores, q, transpose_a=True), dv
 
 
 def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
     scores = ttnn.matmul(q, k, transpose_b=True)
-    return scores if hidden is None else ttnn.add(scores, hidden)
+    return scores if hidden is None else scores + hidden
 
 
 def _chunks(value: Value, count: int) -> list[Value]:
@@ -151,10 +151,10 @@ def ring_attention_sdpa(
 
     def earlier(step: int) -> Value:
         """1 on chips that have the keys of a chip before them in the ring, 0 on the others."""
-        return ttnn.ge(place, float(step))
+        return place >= float(step)
 
     own = k, v = key.get_value(), value.get_value()
-    q = ttnn.multiply(query.get_value(), scale)
+    q = query.get_value() * scale
     queries, keys = row_chunks(q), key_chunks(k, v)
     sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
     for step in steps:
@@ -167,11 +167,11 @@ def ring_attention_sdpa(
             rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
             more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
             sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
-    out = joined([ttnn.multiply(rows, ttnn.reciprocal(total)) for _, total, rows in sofar])
-    totals = joined([ttnn.add(top, ttnn.log(total)) for top, total, _ in sofar])
+    out = joined([rows * ttnn.reciprocal(total) for _, total, rows in sofar])
+    totals = joined([top + ttnn.log(total) for top, total, _ in sofar])
 
     def backward(grad: Value) -> list[Value]:
-        dot = ttnn.sum(ttnn.multiply(grad, out), dim=-1, keepdim=True)
+        dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
         rows = list(zip(*map(row_chunks, (q, grad, totals, dot))))
         k, v = own
         keys = key_chunks(k, v)
@@ -183,7 +183,7 @@ def ring_attention_sdpa(
                 k, v, dk, dv = shift(k, v, dk, dv)
                 keys = key_chunks(k, v)
             more, *early = _attend_back(keys[0], rows[-1])
-            dqs[-1] = ttnn.add(dqs[-1], more)
+            dqs[-1] = dqs[-1] + more
             dkeys = [early]
             if causal:
                 nothing = [ttnn.zeros_like(each) for each in early]
@@ -192,13 +192,13 @@ def ring_attention_sdpa(
                 here = earlier(step)
                 rest = _where(here, (*keys[0], *rows[0]), (*keys[1], *rows[1]))
                 more, *other = _attend_back(rest[:2], rest[2:])
-                more = ttnn.add(more, ttnn.where(here, *dqs))
+                more = more + ttnn.where(here, *dqs)
                 dqs = _where(here, (more, dqs[1]), (dqs[0], more))
-                both = [ttnn.add(d, o) for d, o in zip(early, other)]
+                both = [d + o for d, o in zip(early, other)]
                 dkeys = [_where(here, both, early), _where(here, nothing, other)]
-            dk, dv = (ttnn.add(d, _joined(new)) for d, new in zip((dk, dv), zip(*dkeys)))
+            dk, dv = (d + _joined(new) for d, new in zip((dk, dv), zip(*dkeys)))
         # The last shift returns the gradients of keys and values to the chips that own them.
         dk, dv = shift(dk, dv)
-        return [ttnn.multiply(joined(dqs), scale), dk, dv]
+        return [joined(dqs) * scale, dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)

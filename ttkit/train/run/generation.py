@@ -55,7 +55,7 @@ class Sampler:
 
     def row(self, table: Tensor) -> Tensor:
         """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = ttnn.multiply(table.full(), self.here)
+        chosen = table.full() * self.here
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:

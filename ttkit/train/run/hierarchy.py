@@ -124,9 +124,9 @@ class Exchange:
             loss += part / len(self.peers)
             for number, array in enumerate(arrays):
                 value = layout.place(array, dtype=ttnn.float32, dp_dim=0 if groups > 1 else None)
-                sums[number] = ttnn.add(sums[number], value) if number in sums else value
+                sums[number] = sums[number] + value if number in sums else value
         axis = layout.dp_axis if groups > 1 else None
-        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
+        means = (total * (1 / len(self.peers)) for total in sums.values())
         return loss, [one_copy(averaged(mean, axis)) for mean in means]
 
 
