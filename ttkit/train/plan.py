@@ -85,18 +85,24 @@ def check_memory(
         parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
         if needed > dram:
             rule = f"a chip has {short(dram, 'B')} of DRAM and must hold {short(needed, 'B')}"
-            cure = (
+            fail(
+                asked,
+                f"{rule} ({parts})",
                 "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                "ttkit train --plan shows the parts"
+                "ttkit train --plan shows the parts",
+                OutOfMemoryError,
             )
-            fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
         # The simulator keeps data-parallel replicas in one array.
         host += needed * (layout.tp if on_one_process else 1)
         free = psutil.virtual_memory().available
         if is_simulated() and host > free:
             rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"
-            cure = "a smaller model, or a host with more memory"
-            fail(asked, f"{rule} and has {short(free, 'B')} free", cure, OutOfMemoryError)
+            fail(
+                asked,
+                f"{rule} and has {short(free, 'B')} free",
+                "a smaller model, or a host with more memory",
+                OutOfMemoryError,
+            )
 
 
 class Part(NamedTuple):
@@ -293,8 +299,11 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device, pipeline = settings.device_config, settings.multihost_config.pipeline
     if device.enable_pp and pipeline.chunks_per_rank > 1:
-        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
-        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
+        fail(
+            f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}",
+            "a plan has one chunk on each stage",
+            "chunks_per_rank: 1",
+        )
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
     first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]

@@ -157,12 +157,12 @@ class Tensor:
             TTKitError: nothing was recorded, or it was freed already.
         """
         if self._node is None or self._node is FREED:
-            rule = (
+            fail(
+                "Tensor.backward",
                 "nothing that it was made from was recorded: it was made under no_grad, "
-                "of tensors without gradients, or its backward ran already"
+                "of tensors without gradients, or its backward ran already",
+                "compute it again, or backward(retain_graph=True) the first time",
             )
-            cure = "compute it again, or backward(retain_graph=True) the first time"
-            fail("Tensor.backward", rule, cure)
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
         self._grad = None
         _propagate(self, seed, retain_graph)
@@ -238,12 +238,12 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
         for source in node.inputs if node else ():
             if source._requires_grad:
                 if source._node is FREED:
-                    rule = (
+                    fail(
+                        "Tensor.backward",
                         f"the backward of another tensor freed a tensor of shape {source.shape()} "
-                        "that this one depends on"
+                        "that this one depends on",
+                        "backward(retain_graph=True) there, or add the two, then one backward",
                     )
-                    cure = "backward(retain_graph=True) there, or add the two, then one backward"
-                    fail("Tensor.backward", rule, cure)
                 if source not in waits:
                     todo.append(source)
                 waits[source] += 1

@@ -360,11 +360,12 @@ def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
         )
         fail(f"{asked} on {mesh}", f"{rule} Got: {got} ({GUIDES_RULE})", GUIDES_CURE)
     if len(wide) == 2 and len(on) != 2:
-        rule = (
+        fail(
+            f"{asked} on {mesh}",
             f"For 2D mesh (shape {mesh}), number of enabled parallelization axes ({len(on)}) must "
-            f"equal mesh dimensions (2). ({GUIDES_RULE})"
+            f"equal mesh dimensions (2). ({GUIDES_RULE})",
+            GUIDES_CURE,
         )
-        fail(f"{asked} on {mesh}", rule, GUIDES_CURE)
     return tuple(zip(on, wide or [0]))
 
 
@@ -408,7 +409,10 @@ def split_blocks(
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
     if sum(sizes) != total or not all(sizes):
         rule = f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part"
-        cure = "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage"
-        fail(f"cut {total} blocks into {parts} parts", f"{rule}, and have {sizes}", cure)
+        fail(
+            f"cut {total} blocks into {parts} parts",
+            f"{rule}, and have {sizes}",
+            "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
+        )
     ends = itertools.accumulate(sizes)
     return [range(end - size, end) for end, size in zip(ends, sizes)]

@@ -343,8 +343,11 @@ class Transformer(Module):
         """Return the first rows of the table of positions, [1, 1, length, E]."""
         most = self.config.max_sequence_length
         if length > most:
-            rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
-            fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
+            fail(
+                "GPT",
+                f"a sequence of {length} tokens for a model with max_sequence_length {most}",
+                "a shorter sequence, or a longer max_sequence_length",
+            )
         if length == most and self.layout.cp == 1:
             return table
         # A one-hot matmul selects the rows, as each context-parallel chip needs rows of its own

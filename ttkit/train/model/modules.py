@@ -123,8 +123,11 @@ class Parameter(Tensor):
             TTKitError: it has no values yet.
         """
         if self._value is None:
-            asked = f"parameter {self.name or list(self.global_shape)}"
-            fail(asked, "it has no values yet", "model.init_weights(seed), or load a checkpoint")
+            fail(
+                f"parameter {self.name or list(self.global_shape)}",
+                "it has no values yet",
+                "model.init_weights(seed), or load a checkpoint",
+            )
         return self._value
 
     def full(self) -> Value:
@@ -195,8 +198,11 @@ class Parameter(Tensor):
             shard: each chip gets the shard that its optimizer updates.
         """
         if array.shape != self.global_shape:
-            rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
-            fail(f"parameter {self.name}", rule, "the global shape, not a shard's")
+            fail(
+                f"parameter {self.name}",
+                f"values of shape {list(array.shape)} for {list(self.global_shape)}",
+                "the global shape, not a shard's",
+            )
         below = self.placed_rows - self.global_shape[2]
         padded = np.pad(array, [(0, 0), (0, 0), (0, below), (0, 0)]) if below else array
         value = self.layout.place(

@@ -262,15 +262,19 @@ def synchronize_gradients(
         context = AutoContext.get_instance().get_parallelism_context()
         axis = context.get_ddp_axis()
         if axis is None:
-            rule = "data parallelism is off, so there is nothing to average"
-            cure = "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out"
-            fail("synchronize_gradients", rule, cure)
+            fail(
+                "synchronize_gradients",
+                "data parallelism is off, so there is nothing to average",
+                "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out",
+            )
         cluster_axes = [axis]
     ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
     if not ready:
-        rule = f"none of the {len(parameters)} parameters has a gradient"
-        cure = "loss.backward() first, and zero_grad() before that: later it forgets the gradients"
-        fail("synchronize_gradients", rule, cure)
+        fail(
+            "synchronize_gradients",
+            f"none of the {len(parameters)} parameters has a gradient",
+            "loss.backward() first, and zero_grad() before that: later it forgets the gradients",
+        )
     for tensor in ready:
         tensor.set_grad(averaged(tensor.get_grad(), *cluster_axes))
 

@@ -76,8 +76,11 @@ def check_timeout(start: float, what: str, times: float = 1) -> None:
     """
     limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
     if time.monotonic() - start > limit:
-        cure = "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT"
-        fail(f"wait for {what}", f"nothing came in {limit:g} s", cure)
+        fail(
+            f"wait for {what}",
+            f"nothing came in {limit:g} s",
+            "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT",
+        )
 
 
 def mean(comm: Any, number: float) -> float:

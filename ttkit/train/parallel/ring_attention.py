@@ -128,8 +128,9 @@ def ring_attention_sdpa(
     # With a causal mask each chip has an early and a late chunk, for equal work.
     count, steps, hidden, place = 1, range(1, layout.cp), None, None
     if causal:
-        by = f"2 chunks of whole tiles of {TILE}:"
-        check_divisible("a chip's sequence", length, by, 2 * TILE)
+        check_divisible(
+            "a chip's sequence", length, f"2 chunks of whole tiles of {TILE}:", 2 * TILE
+        )
         count, steps = 2, range(layout.cp)
         hidden, place = _constants(layout, length // 2, heads // groups)
 

@@ -107,9 +107,11 @@ def latest(folder: str | os.PathLike[str]) -> Path:
     """
     for path in checkpoints(folder).values():
         return path
-    cure = "check checkpoint_dir; relative paths start at the folder you are in"
-    asked = f"look for the latest checkpoint in {folder}"
-    fail(asked, "it holds no step_NNNNNNNN.safetensors", cure)
+    fail(
+        f"look for the latest checkpoint in {folder}",
+        "it holds no step_NNNNNNNN.safetensors",
+        "check checkpoint_dir; relative paths start at the folder you are in",
+    )
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -123,8 +125,11 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             meta = (file.metadata() or {})[META]
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (OSError, KeyError, safetensors.SafetensorError) as error:
-        rule = f"it was cut short or is no checkpoint of ttkit: {error}"
-        fail(f"load {path}", rule, "another checkpoint: Trainer(..., step=N)")
+        fail(
+            f"load {path}",
+            f"it was cut short or is no checkpoint of ttkit: {error}",
+            "another checkpoint: Trainer(..., step=N)",
+        )
     return tensors, json.loads(meta)
 
 
@@ -221,9 +226,11 @@ class Saved:
             for key in sorted(keys):
                 had = before[section].get(key)
                 if had != now[section][key]:
-                    rule = f"its {key} is {had}, the configuration says {now[section][key]}"
-                    cure = f"{key}: {had}, or another checkpoint_dir"
-                    fail(f"load {self.path}", rule, cure)
+                    fail(
+                        f"load {self.path}",
+                        f"its {key} is {had}, the configuration says {now[section][key]}",
+                        f"{key}: {had}, or another checkpoint_dir",
+                    )
 
 
 def saved(folder: Path, step: int | None) -> Saved | None:

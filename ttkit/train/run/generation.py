@@ -120,12 +120,12 @@ def generate(
     # The last token is never fed, so it needs no slot in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
-        rule = (
+        fail(
+            "generate",
             f"{max(lengths)} tokens and {new_tokens} new ones, less the last, "
-            f"need {needed} positions of {capacity}"
+            f"need {needed} positions of {capacity}",
+            "a shorter prompt or fewer new tokens, or a longer max_sequence_length",
         )
-        cure = "a shorter prompt or fewer new tokens, or a longer max_sequence_length"
-        fail("generate", rule, cure)
     texts = [list(map(int, prompt)) for prompt in prompts]
     generators = [np.random.default_rng([seed, index]) for index in range(len(prompts))]
     for position in range(needed):

@@ -159,12 +159,12 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
     """
     tiers = world - num_workers + 1
     if tiers not in (2, 3):
-        rule = (
+        fail(
+            "hierarchical training",
             f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} "
-            f"(3-tier), and there are {world}"
+            f"(3-tier), and there are {world}",
+            f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}",
         )
-        cure = f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}"
-        fail("hierarchical training", rule, cure)
     role = name_of_role(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
     return role

@@ -108,8 +108,11 @@ class Optimizer:
         for key in state["tensors"]:
             if key.split("/")[0] not in self.kinds:
                 mine = f"{type(self).__name__} has {', '.join(self.kinds)}"
-                rule = f"{key} is of another optimizer: {mine}"
-                fail("load_state_dict", rule, "the optimizer that the run began with")
+                fail(
+                    "load_state_dict",
+                    f"{key} is of another optimizer: {mine}",
+                    "the optimizer that the run began with",
+                )
         # Beside master weights the whole state is in float32, else in the parameter's type.
         dtype = ttnn.float32 if getattr(self.config, "master_weights", False) else None
         self.steps = int(state["steps"])

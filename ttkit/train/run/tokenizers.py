@@ -66,9 +66,12 @@ class CharTokenizer:
         unknown = np.flatnonzero(self._codes[ids] != codes)
         if unknown.size:
             place = f"{text[unknown[0]]!r} at {unknown[0]}"
-            rule = f"{place} is not one of the {self.vocab_size} in the vocabulary"
-            cure = "leave it out, or tokenizer_type: byte, which takes any text"
-            fail(f"encode {len(text)} characters", rule, cure, ValueError)
+            fail(
+                f"encode {len(text)} characters",
+                f"{place} is not one of the {self.vocab_size} in the vocabulary",
+                "leave it out, or tokenizer_type: byte, which takes any text",
+                ValueError,
+            )
         return ids.astype(np.uint32)
 
     def decode(self, ids: Any) -> str:
@@ -118,8 +121,11 @@ class BPETokenizer:
             TTKitError: vocab_size below the 256 that bytes need.
         """
         if vocab_size < 256:
-            asked = f"BPETokenizer.train(text, vocab_size={vocab_size})"
-            fail(asked, "the bytes alone are 256", "256 or more, or tokenizer_type: char")
+            fail(
+                f"BPETokenizer.train(text, vocab_size={vocab_size})",
+                "the bytes alone are 256",
+                "256 or more, or tokenizer_type: char",
+            )
         level = tokenizers.pre_tokenizers.ByteLevel
         inner = tokenizers.Tokenizer(tokenizers.models.BPE())
         inner.pre_tokenizer = level(add_prefix_space=False)

@@ -125,15 +125,21 @@ class Trainer:
         if self.world > 1 and drives_whole(self.layout.device) and not distributed:
             rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false"
             same = "each would train the same model on the same batches"
-            cure = "distributed: {enabled: true}, or one mesh over the ranks"
-            fail("Trainer", f"{rule}: {same}", cure)
+            fail(
+                "Trainer",
+                f"{rule}: {same}",
+                "distributed: {enabled: true}, or one mesh over the ranks",
+            )
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
 
     def _check_multihost(self, settings: Settings) -> None:
         if not settings.multihost_config.enabled:
-            cure = "multihost_config: {enabled: true, num_workers: ...}"
-            fail(type(self).__name__, "Multihost is not enabled", cure)
+            fail(
+                type(self).__name__,
+                "Multihost is not enabled",
+                "multihost_config: {enabled: true, num_workers: ...}",
+            )
 
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
@@ -151,8 +157,11 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self.gradients()
         if not np.isfinite(loss):  # The weights are still those of the step before.
-            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
-            fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
+            fail(
+                f"step {self.steps + 1}",
+                f"the loss is {loss}",
+                "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint",
+            )
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
@@ -281,8 +290,11 @@ class Trainer:
         """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
         folder = self.run_folder
         if folder is None:
-            cure = "training_config.checkpoint_dir: a folder"
-            fail("Trainer.save", "checkpoint_dir is empty", cure)
+            fail(
+                "Trainer.save",
+                "checkpoint_dir is empty",
+                "training_config.checkpoint_dir: a folder",
+            )
         tensors = self.collected()
         meta = {
             "settings": asdict(self.settings),
