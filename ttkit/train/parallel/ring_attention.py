@@ -126,7 +126,9 @@ def ring_attention_sdpa(
     batch, heads, length, width = query.shape()
     groups, scale = key.shape()[1], 1 / math.sqrt(width)
     # With a causal mask each chip has an early and a late chunk, for equal work.
-    count, steps, hidden, place = 1, range(1, layout.cp), None, None
+    count, steps = 1, range(1, layout.cp)
+    hidden: Value = None
+    place: Value = None
     if causal:
         check_divisible(
             "a chip's sequence", length, f"2 chunks of whole tiles of {TILE}:", 2 * TILE
