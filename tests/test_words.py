@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "ttkit"
 
 # Module of version 0.1 -> its name now.
 MODULES = {
-    "channel": "train/p2p",
+    "channel": "train/parallel/ranks",
     "cluster/cells": "cluster/engines/results",
     "cluster/keeper": "cluster/processes",
     "cluster/lease": "cluster/processes",
@@ -25,8 +25,8 @@ MODULES = {
     "sim/board": "sim/blocks",
     "sim/exchange": "sim/collectives/__init__",
     "sim/labels": "sim/tensor/grid",
-    "train/sockets": "train/p2p",
-    "train/wires": "train/p2p",
+    "train/sockets": "train/parallel/ranks",
+    "train/wires": "train/parallel/ranks",
 }
 # Word of a name (a class, function, argument or variable) -> the word to use.
 NAMES = {

@@ -11,7 +11,7 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.placement import placement
+from ttkit.visualize.tensor import placement
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,14 @@
 import json
 import pathlib
 
+import pytest
 from answers import both
+from visualize.test_chart import svg_of
 
 from course import lesson_05b
+from course.lesson_05b import ways_out
 from ttkit.cluster.launch import Output
+from ttkit.hardware import SYSTEMS
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}
@@ -109,3 +113,31 @@ def test_the_record_in_the_lesson_is_what_is_said():
 def test_a_terminal_prints_the_command_and_what_went_wrong(capsys):
     lesson_05b.terminal("convert", "no-such-file.json", "--to", "txt")
     assert "no-such-file.json" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- the ways out of a host
+T3000 = SYSTEMS["t3000"]
+
+
+def test_the_rates_are_those_of_the_hardware_and_are_shared():
+    chart = ways_out(mib_a_chip=1e9 / 2**20, system=T3000)
+    dram, link, cable, network = (1 / seconds for (seconds,) in chart.rows.values())
+    rate = T3000.chip.link.rates[0].gb_per_s
+    wanted = T3000.chip.dram_bandwidth.value, 2 * rate, 2 * rate / 8, 100 / 8 / 8
+    assert (dram, link, cable, network) == pytest.approx(wanted)
+    single = ways_out(system=SYSTEMS["n150"])  # which has no links
+    names = [name.split(":")[0] for name in single.rows]
+    assert names == [
+        "its own DRAM",
+        "to the other host, 2 chip links",
+        "to the other host, network",
+    ]
+
+
+def test_the_text_says_where_each_number_comes_from():
+    text = repr(ways_out(network_gbit_per_s=1, mib_a_chip=1024, system=T3000))
+    assert "published" in text and "measured by Tenstorrent" in text
+    assert "68.7 s at 0.0156 GB/s (assumed 1 Gbit/s, shared by 8 chips)" in text
+    assert round(ways_out(system=T3000).slower()) == 184
+    page = svg_of(ways_out(system=T3000)._repr_html_())
+    assert ">10 ms<" in page and "assumed 100" in page and "mathdefault" not in page

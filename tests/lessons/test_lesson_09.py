@@ -3,7 +3,7 @@
 from answers import both
 
 from ttkit.plans import gpipe, one_at_a_time, one_f_one_b
-from ttkit.visualize.widgets.editor import ScheduleEditor
+from ttkit.visualize.widgets.builder import ScheduleEditor
 
 
 def edited():

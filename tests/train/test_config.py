@@ -123,8 +123,6 @@ WRONG = {
     "multihost_config: {enabled: true}": "1: error: "
     "workers send a gradient for each group, and chips that share a sequence have none; "
     "enable_ddp or enable_tp",
-    "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are "
-    "ranks; multihost_config: with enabled: true",
 }
 
 

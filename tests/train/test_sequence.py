@@ -10,7 +10,7 @@ from train.runs import Case, Form, filled, opened, run, small, wrong_step
 
 import ttkit
 from ttkit.sim.tensor.tensor import bytes_in_use
-from ttkit.train.model import attention, models, modules
+from ttkit.train.model import models, modules
 from ttkit.train.parallel import distributed as sequence
 from ttkit.train.parallel.distributed import GradOutputType
 
@@ -64,7 +64,7 @@ def test_every_gradient_is_that_of_one_device(case):
 def test_a_wrong_collective_is_seen(monkeypatch, name, wrong):
     case = Case(model("llama", num_blocks=1), Form((2, 2), None, 1, sequence_parallel=True), 1, 64)
     wanted = run(case.on_one_device())[:2]
-    for module in (attention, models, modules):
+    for module in (models, modules):
         monkeypatch.setattr(module, name, wrong, raising=False)
     assert wrong_step(case, *wanted) != []
 

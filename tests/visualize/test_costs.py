@@ -4,13 +4,10 @@ is where the fastest changes. And the chart of the bytes from chip to chip.
 
 import pytest
 from matplotlib.figure import Figure
-from visualize.test_chart import svg_of
 
-from ttkit.hardware import SYSTEMS
 from ttkit.plans import all_gather, all_reduce, broadcast, cost, crossover, point_to_point, topology
-from ttkit.visualize.charts.costs import MOST, SIZES, cost_curves, link_chart, ways_out
+from ttkit.visualize.charts.costs import MOST, SIZES, cost_curves, link_chart
 
-T3000 = SYSTEMS["t3000"]
 RIM, GRID = topology("t3000", (1, 8)), topology("t3000")
 ALL = {
     "line": lambda n: all_reduce(RIM, n, 1, algorithm="line"),
@@ -94,28 +91,3 @@ def test_the_other_ways_are_counted():
     more = len(plan.bytes_per_link) - MOST
     assert f"{more} more ways carry no more" in repr(link_chart(plan))
     assert "without bytes: 1 way" in repr(link_chart(broadcast(topology("n300"), 4096)))
-
-
-# ---------------------------------------------------------------- the ways out of a host
-def test_the_rates_are_those_of_the_hardware_and_are_shared():
-    chart = ways_out(mib_a_chip=1e9 / 2**20, system=T3000)
-    dram, link, cable, network = (1 / seconds for (seconds,) in chart.rows.values())
-    rate = T3000.chip.link.rates[0].gb_per_s
-    wanted = T3000.chip.dram_bandwidth.value, 2 * rate, 2 * rate / 8, 100 / 8 / 8
-    assert (dram, link, cable, network) == pytest.approx(wanted)
-    single = ways_out(system=SYSTEMS["n150"])  # which has no links
-    names = [name.split(":")[0] for name in single.rows]
-    assert names == [
-        "its own DRAM",
-        "to the other host, 2 chip links",
-        "to the other host, network",
-    ]
-
-
-def test_the_text_says_where_each_number_comes_from():
-    text = repr(ways_out(network_gbit_per_s=1, mib_a_chip=1024, system=T3000))
-    assert "published" in text and "measured by Tenstorrent" in text
-    assert "68.7 s at 0.0156 GB/s (assumed 1 Gbit/s, shared by 8 chips)" in text
-    assert round(ways_out(system=T3000).slower()) == 184
-    page = svg_of(ways_out(system=T3000)._repr_html_())
-    assert ">10 ms<" in page and "assumed 100" in page and "mathdefault" not in page

@@ -6,7 +6,7 @@ import pytest
 
 from ttkit.errors import TTKitError
 from ttkit.plans import one_f_one_b
-from ttkit.visualize.widgets.editor import ScheduleEditor
+from ttkit.visualize.widgets.builder import ScheduleEditor
 
 
 def editor(room=0):

@@ -12,7 +12,7 @@ from ttkit import ttnn
 from ttkit.errors import is_strict
 from ttkit.sim import mesh as sim_mesh
 from ttkit.sim.tensor.tensor import bytes_in_use
-from ttkit.visualize.placement import REPLICATE, placement
+from ttkit.visualize.tensor import REPLICATE, placement
 
 MESHES = [("t3000", (2, 4)), ("t3000", (1, 8)), ("galaxy", (8, 4)), ("n300", (2, 4))]
 SHAPES = [(8, 16), (100, 200), (2, 64, 64), (70,)]

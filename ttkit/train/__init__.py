@@ -21,7 +21,6 @@ from ttkit.lazy import attach
 _NAMES = {
     "config": "",
     "autograd.ops": "",
-    "model.attention": "",
     "model.experts": "",
     "model.modules": "",
     "autograd": "Tensor no_grad",

@@ -29,6 +29,20 @@ from ttkit.train.model.modules import Parameter, tiled
 from ttkit.words import Tables, short
 
 MASTER_BYTES = 4  # A master weight is a float32 copy.
+# What makes a run smaller, one after the other: in words, and the section and keys of its settings.
+SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        "runner_type: memory_efficient",
+        "transformer_config",
+        {"runner_type": "memory_efficient"},
+    ),
+    ("precision: bfloat16", "training_config", {"precision": "bfloat16"}),
+    (
+        "optimizer: {type: AdamW, master_weights: false}",
+        "training_config",
+        {"optimizer": {"type": "AdamW", "master_weights": False}},
+    ),
+)
 
 
 def state_bytes(parameters: Sequence[Parameter], training: TrainingConfig) -> dict[str, int]:
@@ -71,18 +85,24 @@ def check_memory(
         parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
         if needed > dram:
             rule = f"a chip has {short(dram, 'B')} of DRAM and must hold {short(needed, 'B')}"
-            cure = (
+            fail(
+                asked,
+                f"{rule} ({parts})",
                 "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                "ttkit train --plan shows the parts"
+                "ttkit train --plan shows the parts",
+                OutOfMemoryError,
             )
-            fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
         # The simulator keeps data-parallel replicas in one array.
         host += needed * (layout.tp if on_one_process else 1)
         free = psutil.virtual_memory().available
         if is_simulated() and host > free:
             rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"
-            cure = "a smaller model, or a host with more memory"
-            fail(asked, f"{rule} and has {short(free, 'B')} free", cure, OutOfMemoryError)
+            fail(
+                asked,
+                f"{rule} and has {short(free, 'B')} free",
+                "a smaller model, or a host with more memory",
+                OutOfMemoryError,
+            )
 
 
 class Part(NamedTuple):
@@ -237,28 +257,19 @@ class TrainingPlan(Tables):
 
     def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
         """Yield the same run with less memory, first with what changes its results least."""
-        narrow = {"precision": "bfloat16"}
-        steps: list[tuple[str, dict[str, Any]]] = [
-            ("runner_type: memory_efficient", {}),
-            ("precision: bfloat16", narrow),
-            (
-                "optimizer: {type: AdamW, master_weights: false}",
-                narrow | {"optimizer": {"type": "AdamW", "master_weights": False}},
-            ),
-        ]
+        settings, before = self.settings, ""
         for stage in range(self.layout.zero + 1, 4) if self.model.layout.dp > 1 else ():
-            shared = replace(self.settings.layout, zero=stage)  # type: ignore[arg-type]
-            settings = replace(self.settings, layout=shared)
-            yield f"layout: {{zero: {stage}}}", replace(self, settings=settings)
-        before = self
-        lean = replace(self.config, runner_type="memory_efficient")
-        for what, changes in steps:
-            training = replace(self.settings.training_config, **changes)
-            settings = replace(self.settings, training_config=training, transformer_config=lean)
-            if settings != before.settings:
-                label = what if before is self else f"that and {what}"
-                before = replace(self, settings=settings)
-                yield label, before
+            shared = replace(settings.layout, zero=stage)  # type: ignore[arg-type]
+            yield (
+                f"layout: {{zero: {stage}}}",
+                replace(self, settings=replace(settings, layout=shared)),
+            )
+        for what, section, changes in SMALLER:
+            lean = replace(getattr(settings, section), **changes)
+            if lean != getattr(settings, section):
+                settings = replace(settings, **{section: lean})
+                yield before + what, replace(self, settings=settings)
+                before = "that and "
 
     def reports(self) -> list[Any]:
         """Return the tables: parameters, memory, communication, times."""
@@ -288,8 +299,11 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device, pipeline = settings.device_config, settings.multihost_config.pipeline
     if device.enable_pp and pipeline.chunks_per_rank > 1:
-        asked = f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}"
-        fail(asked, "a plan has one chunk on each stage", "chunks_per_rank: 1")
+        fail(
+            f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}",
+            "a plan has one chunk on each stage",
+            "chunks_per_rank: 1",
+        )
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
     first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]

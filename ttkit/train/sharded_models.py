@@ -15,9 +15,11 @@ def create_gpt2_model(config: bindings.GPT2TransformerConfig) -> bindings.Model:
     """
     layout = sharded_layout()
     if layout.tp_axis is None:
-        rule = "tensor parallelism is off, so each chip would have a whole model"
-        cure = f"DistributedConfig(enable_tp=True), or ttml.models.{config.model_type}"
-        fail(f"ttml.models.distributed.{config.model_type}", rule, cure)
+        fail(
+            f"ttml.models.distributed.{config.model_type}",
+            "tensor parallelism is off, so each chip would have a whole model",
+            f"DistributedConfig(enable_tp=True), or ttml.models.{config.model_type}",
+        )
     return bindings.Model(config, layout)
 
 

@@ -56,8 +56,11 @@ def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Pa
     m, k, n = shape or (math.ceil(size / p) * p for size, p in zip((8, 12, 16), pieces))
     for size, p, what in zip((m, k, n), pieces, ("samples", "rows of w", "columns of w")):
         if size % p:
-            rule = f"{size} {what} do not make {p} equal parts"
-            fail(asked, rule, f"shape=... with a multiple of {p}")
+            fail(
+                asked,
+                f"{size} {what} do not make {p} equal parts",
+                f"shape=... with a multiple of {p}",
+            )
     parts = []
     for chip in range(chips):
         rows, inner, columns = (
@@ -131,9 +134,11 @@ def draw_matmul(
     if x is None and reduced and not partial:
         unlike = len(blocks) > 1
         hold = "different blocks of the result" if unlike else f"{len(parts)} copies of one result"
-        rule = f"the chips hold {hold}, not partial sums: an all_reduce would give wrong numbers"
-        asked = f"visualize_matmul(cut={cut!r}, chips={chips})"
-        fail(asked, rule, "reduced=False; or cut='rows', which makes partial sums")
+        fail(
+            f"visualize_matmul(cut={cut!r}, chips={chips})",
+            f"the chips hold {hold}, not partial sums: an all_reduce would give wrong numbers",
+            "reduced=False; or cut='rows', which makes partial sums",
+        )
     reduced = reduced or (partial and added(parts, result))
 
     notes, sums = [], max(len({part.inner for part in same}) for same in blocks.values())

@@ -140,7 +140,7 @@ class Tensor:
 
     def add_grad(self, grad: Value) -> None:
         """Add to the gradient accumulated so far."""
-        self.set_grad(grad if self._grad is None else ttnn.add(self._grad, grad))
+        self.set_grad(grad if self._grad is None else self._grad + grad)
 
     def is_grad_initialized(self) -> bool:
         """Whether there is a gradient."""
@@ -157,19 +157,19 @@ class Tensor:
             TTKitError: nothing was recorded, or it was freed already.
         """
         if self._node is None or self._node is FREED:
-            rule = (
+            fail(
+                "Tensor.backward",
                 "nothing that it was made from was recorded: it was made under no_grad, "
-                "of tensors without gradients, or its backward ran already"
+                "of tensors without gradients, or its backward ran already",
+                "compute it again, or backward(retain_graph=True) the first time",
             )
-            cure = "compute it again, or backward(retain_graph=True) the first time"
-            fail("Tensor.backward", rule, cure)
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
         self._grad = None
         _propagate(self, seed, retain_graph)
 
     def __add__(self, other: Tensor | float) -> Tensor:
         inputs, y = self._with(other)
-        value = ttnn.add(self.full(), y)
+        value = self.full() + y
         return recorded("add", value, inputs, lambda grad: [back_to(each, grad) for each in inputs])
 
     def _with(self, other: Tensor | float) -> tuple[list[Tensor], Value | float]:
@@ -186,11 +186,11 @@ class Tensor:
 
         def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(each, ttnn.multiply(grad, factor)) if each._requires_grad else None
+                back_to(each, grad * factor) if each._requires_grad else None
                 for each, factor in zip(inputs, (y, x))
             ]
 
-        return recorded("mul", ttnn.multiply(x, y), inputs, backward)
+        return recorded("mul", x * y, inputs, backward)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -206,7 +206,7 @@ class Tensor:
                 dy = back_to(other, ttnn.matmul(x, grad, transpose_a=True))
             return [dx, dy]
 
-        return recorded("matmul", ttnn.matmul(x, y), [self, other], backward)
+        return recorded("matmul", x @ y, [self, other], backward)
 
     def __repr__(self) -> str:
         made = f", made by {self._node.name}" if self._node else ""
@@ -238,12 +238,12 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
         for source in node.inputs if node else ():
             if source._requires_grad:
                 if source._node is FREED:
-                    rule = (
+                    fail(
+                        "Tensor.backward",
                         f"the backward of another tensor freed a tensor of shape {source.shape()} "
-                        "that this one depends on"
+                        "that this one depends on",
+                        "backward(retain_graph=True) there, or add the two, then one backward",
                     )
-                    cure = "backward(retain_graph=True) there, or add the two, then one backward"
-                    fail("Tensor.backward", rule, cure)
                 if source not in waits:
                     todo.append(source)
                 waits[source] += 1
@@ -263,7 +263,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
             if not source._requires_grad:
                 continue
             if part is not None:
-                grads[source] = part if source not in grads else ttnn.add(grads[source], part)
+                grads[source] = part if source not in grads else grads[source] + part
             waits[source] -= 1
             if waits[source] == 0:
                 del waits[source]  # Otherwise it would keep all activations until the end.

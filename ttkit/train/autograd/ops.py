@@ -57,7 +57,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     def backward(grad: Value) -> list[Value | None]:
         dx = dw = None
         if x.get_requires_grad():
-            dx = ttnn.matmul(grad, weight.full())
+            dx = grad @ weight.full()
         if weight.get_requires_grad():
             left, right = (grad, value) if weight.shape()[1] > 1 else (_rows(grad), _rows(value))
             dw = ttnn.matmul(left, right, transpose_a=True)
@@ -100,9 +100,9 @@ def softmax(x: Tensor) -> Tensor:
 
 def softmax_back(probs: Value, grad: Value) -> Value:
     """Return the gradient of what a softmax was taken of, given its result's."""
-    weighted = ttnn.multiply(probs, grad)
+    weighted = probs * grad
     total = ttnn.sum(weighted, dim=-1, keepdim=True)
-    return ttnn.subtract(weighted, ttnn.multiply(probs, total))
+    return weighted - probs * total
 
 
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -124,8 +124,8 @@ def mean(x: Tensor) -> Tensor:
     value = ttnn.mean(x.get_value(), dim=list(range(len(shape))), keepdim=True)
 
     def backward(grad: Value) -> list[Value]:
-        each = ttnn.multiply(grad, 1 / math.prod(shape))
-        return [ttnn.multiply(ttnn.ones_like(x.get_value()), each)]
+        each = grad * (1 / math.prod(shape))
+        return [ttnn.ones_like(x.get_value()) * each]
 
     return recorded("mean", value, [x], backward)
 
@@ -175,7 +175,7 @@ def _mean(value: Value) -> Value:
 
 
 def _centred(value: Value) -> Value:
-    return ttnn.subtract(value, _mean(value))
+    return value - _mean(value)
 
 
 def _norm(
@@ -189,14 +189,14 @@ def _norm(
 
     def backward(grad: Value) -> list[Value]:
         centred = centre(value)
-        scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
-        normal = ttnn.multiply(centred, scale)
-        dnormal = ttnn.multiply(grad, weight.full())
+        scale = ttnn.rsqrt(_mean(ttnn.square(centred)) + epsilon)
+        normal = centred * scale
+        dnormal = grad * weight.full()
         # A norm does not change when its input is scaled, so the gradient has no component along
         # the normalized values.
-        along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
-        dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)
-        dw = back_to(weight, ttnn.multiply(grad, normal))
+        along = normal * _mean(dnormal * normal)
+        dx = (centre(dnormal) - along) * scale
+        dw = back_to(weight, grad * normal)
         return [dx, dw, *(back_to(bias, grad) for bias in biases)]
 
     return recorded(name, out, inputs, backward)
@@ -221,17 +221,17 @@ def scaled_dot_product_attention(
     groups = key.shape()[1]
     scale = 1 / math.sqrt(width)
     stacked = (batch, groups, heads // groups * length, width)
-    q = ttnn.multiply(ttnn.reshape(query.get_value(), stacked), scale)
+    q = ttnn.reshape(query.get_value(), stacked) * scale
     k, v = key.get_value(), value.get_value()
     scores = ttnn.matmul(q, k, transpose_b=True)
-    probs = ttnn.softmax(scores if mask is None else ttnn.add(scores, mask), dim=-1)
-    out = ttnn.reshape(ttnn.matmul(probs, v), (batch, heads, length, width))
+    probs = ttnn.softmax(scores if mask is None else scores + mask, dim=-1)
+    out = ttnn.reshape(probs @ v, (batch, heads, length, width))
 
     def backward(grad: Value) -> list[Value]:
         grad = ttnn.reshape(grad, stacked)
         dv = ttnn.matmul(probs, grad, transpose_a=True)
         dscores = softmax_back(probs, ttnn.matmul(grad, v, transpose_b=True))
-        dq = ttnn.reshape(ttnn.multiply(ttnn.matmul(dscores, k), scale), tuple(query.shape()))
+        dq = ttnn.reshape((dscores @ k) * scale, tuple(query.shape()))
         return [dq, ttnn.matmul(dscores, q, transpose_a=True), dv]
 
     return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
@@ -257,19 +257,19 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
     groups = key.shape()[1]
     copies, scale = heads // groups, 1 / math.sqrt(width)
     blocks = [(at, min(at + ATTENTION_BLOCK, length)) for at in range(0, length, ATTENTION_BLOCK)]
-    q, k, v = ttnn.multiply(query.get_value(), scale), key.get_value(), value.get_value()
+    q, k, v = query.get_value() * scale, key.get_value(), value.get_value()
 
     def rows(values: Value, start: int, end: int) -> Value:
         """Return the rows of a block, of heads that share keys one below the other."""
-        block = _positions(values, start, end)
+        block = positions(values, start, end)
         return ttnn.reshape(block, (batch, groups, copies * (end - start), width))
 
     def probabilities(start: int, end: int) -> Value:
         queries, mask = rows(q, start, end), later_keys(end - start, copies, layout)
-        scores = ttnn.matmul(queries, _positions(k, start, end), transpose_b=True)
-        scores = ttnn.add(scores, mask)
+        scores = ttnn.matmul(queries, positions(k, start, end), transpose_b=True)
+        scores = scores + mask
         if start:
-            before = ttnn.matmul(queries, _positions(k, 0, start), transpose_b=True)
+            before = ttnn.matmul(queries, positions(k, 0, start), transpose_b=True)
             scores = ttnn.concat([before, scores], dim=3)
         return ttnn.softmax(scores, dim=-1)
 
@@ -277,7 +277,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
         apart = [ttnn.reshape(each, (batch, heads, -1, width)) for each in blocks]
         return apart[0] if len(apart) == 1 else ttnn.concat(apart, dim=2)
 
-    out = [ttnn.matmul(probabilities(*each), _positions(v, 0, each[1])) for each in blocks]
+    out = [probabilities(*each) @ positions(v, 0, each[1]) for each in blocks]
 
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
@@ -287,23 +287,23 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> 
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
             probs, given = probabilities(start, end), rows(grad, start, end)
-            dprobs = ttnn.matmul(given, _positions(v, 0, end), transpose_b=True)
+            dprobs = ttnn.matmul(given, positions(v, 0, end), transpose_b=True)
             dscores = softmax_back(probs, dprobs)
-            dqs.insert(0, ttnn.matmul(dscores, _positions(k, 0, end)))
+            dqs.insert(0, dscores @ positions(k, 0, end))
             parts = ((dscores, rows(q, start, end)), (probs, given))
             for i, (left, right) in enumerate(parts):
                 more = ttnn.matmul(left, right, transpose_a=True)
                 had = sofar[i]
-                more = more if had is None else ttnn.add(had, more)
-                ends[i].insert(0, _positions(more, start, end))
-                sofar[i] = _positions(more, 0, start) if start else None
+                more = more if had is None else had + more
+                ends[i].insert(0, positions(more, start, end))
+                sofar[i] = positions(more, 0, start) if start else None
         dk, dv = (each[0] if len(each) == 1 else ttnn.concat(each, dim=2) for each in ends)
-        return [ttnn.multiply(heads_of(dqs), scale), dk, dv]
+        return [heads_of(dqs) * scale, dk, dv]
 
     return recorded("causal_attention", heads_of(out), [query, key, value], backward)
 
 
-def _positions(values: Value, start: int, end: int) -> Value:
+def positions(values: Value, start: int, end: int) -> Value:
     """Return some positions of [B, heads, S, d]."""
     batch, heads, length, width = values.shape
     if (start, end) == (0, length):
@@ -320,11 +320,11 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
         turn: [1, 1, d, d], which maps (a, b) to (-b, a).
     """
     value = x.get_value()
-    out = ttnn.add(ttnn.multiply(value, cos), ttnn.multiply(ttnn.matmul(value, turn), sin))
+    out = value * cos + (value @ turn) * sin
 
     def backward(grad: Value) -> list[Value]:
-        turned = ttnn.matmul(ttnn.multiply(grad, sin), turn, transpose_b=True)
-        return [ttnn.add(ttnn.multiply(grad, cos), turned)]
+        turned = ttnn.matmul(grad * sin, turn, transpose_b=True)
+        return [grad * cos + turned]
 
     return recorded("rope", out, [x], backward)
 
@@ -345,10 +345,8 @@ def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
         seed,
         use_per_device_seed=False,
     )
-    mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
-    return recorded(
-        "dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)]
-    )
+    mask = ttnn.typecast(kept, value.dtype) * (1 / (1 - probability))
+    return recorded("dropout", value * mask, [x], lambda grad: [grad * mask])
 
 
 def one_hot(ids: Value, numbers: Value) -> Value:
@@ -381,9 +379,9 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     row, here = ids, None
     if numbers is not None:
         first = ttnn.slice(numbers, [0, 0, 0, 0], [1, 1, 1, 1])
-        row = ttnn.subtract(ttnn.typecast(_tiled(ids), numbers.dtype), first)
-        here = ttnn.multiply(ttnn.ge(row, 0.0), ttnn.lt(row, float(rows)))
-        row = ttnn.typecast(ttnn.multiply(row, here), ttnn.uint32)
+        row = ttnn.typecast(_tiled(ids), numbers.dtype) - first
+        here = (row >= 0.0) * (row < float(rows))
+        row = ttnn.typecast(row * here, ttnn.uint32)
         here = ttnn.typecast(ttnn.reshape(here, (batch, 1, length, 1)), table.dtype)
     count = batch * length
     flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
@@ -401,7 +399,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     found = ttnn.reshape(found, (batch, 1, length, width))
 
     def backward(grad: Value) -> list[Value]:
-        given = _rows(grad if here is None else ttnn.multiply(grad, here))
+        given = _rows(grad if here is None else grad * here)
         if is_small and count % ttnn.TILE_SIZE == 0:
             return [ttnn.embedding_bw(flat, table, given)]
         # ttnn adds up float32 in row-major layout only.
@@ -410,7 +408,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
         zeros = ttnn.zeros(weight.shape(), dtype=table.dtype, layout=plain, device=table.device())
         return [_tiled(ttnn.scatter_add(zeros, 2, at, rows))]
 
-    value = found if here is None else ttnn.multiply(found, here)
+    value = found if here is None else found * here
     return recorded("embedding", value, [weight], backward)
 
 

@@ -55,11 +55,6 @@ class _Reading:
     def note(self, document: Document, where: Where, rule: str, cure: str) -> None:
         self.findings.append(document.finding(where, rule, cure))
 
-    def note_error(self, document: Document, where: Where, error: TTKitError) -> None:
-        """Note an error of the kit: its rule, and what to try."""
-        rule, _, cure = str(error).partition("\n  try: ")
-        self.note(document, where, f"{'.'.join(map(str, where))}: {rule}", cure)
-
     def read(self, document: Document) -> None:
         """Read the sections of one file."""
         top = document.value
@@ -87,7 +82,7 @@ class _Reading:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
             self.read(read_yaml(path, f"{where[-1]} file"))
         except TTKitError as error:
-            self.note_error(document, where, error)
+            self.note(document, where, error.rule, error.cure)
 
     def section(self, document: Document, key: str, value: Any) -> Section:
         """Read a mapping as its section; faults are noted, and the defaults returned."""
@@ -124,4 +119,4 @@ class _Reading:
             try:
                 find_file(settings.distributed.hosts, "Hosts file", self.document.path.parent)
             except TTKitError as error:
-                self.note_error(self.document, ("distributed", "hosts"), error)
+                self.note(self.document, ("distributed", "hosts"), error.rule, error.cure)

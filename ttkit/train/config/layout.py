@@ -56,8 +56,11 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
     if size % parts:
         near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
         rule = f"{what} {size} is not divisible by {by} {parts}{of}"
-        cure = f"{what} {' or '.join(map(str, near))}"
-        fail(f"cut {what} into {parts}", f"{rule}: {size} % {parts} = {size % parts}", cure)
+        fail(
+            f"cut {what} into {parts}",
+            f"{rule}: {size} % {parts} = {size % parts}",
+            f"{what} {' or '.join(map(str, near))}",
+        )
 
 
 def zigzag(length: int, parts: int) -> np.ndarray:
@@ -137,8 +140,11 @@ class Layout:
         for key, strategy in SHARED_ALONG.items():
             asked = getattr(shared, key)
             if asked and not getattr(device, strategy):
-                rule = f"{strategy} is off, so there are no chips to share with"
-                fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+                fail(
+                    f"layout: {{{key}: {str(asked).lower()}}}",
+                    f"{strategy} is off, so there are no chips to share with",
+                    f"{strategy}: true",
+                )
         training, model = settings.training_config, settings.transformer_config
         found = cls(
             zero=shared.zero,
@@ -155,10 +161,11 @@ class Layout:
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
-            rule = (
-                "workers send a gradient for each group, and chips that share a sequence have none"
+            fail(
+                "enable_cp with hierarchical training",
+                "workers send a gradient for each group, and chips that share a sequence have none",
+                "enable_ddp or enable_tp",
             )
-            fail("enable_cp with hierarchical training", rule, "enable_ddp or enable_tp")
         if shared.expert_parallel:
             found = replace(found, ep=found.dp)
         found.check_sequence("max_sequence_length", model.max_sequence_length)
@@ -322,15 +329,19 @@ class Layout:
         """
         if n % self.tp:
             rule = f"{what} must be divisible by the number of devices. {what} = {n}, "
-            cure = f"{what} a multiple of {self.tp}, or another mesh shape"
-            fail("tensor parallelism", f"{rule}devices = {self.tp}", cure)
+            fail(
+                "tensor parallelism",
+                f"{rule}devices = {self.tp}",
+                f"{what} a multiple of {self.tp}, or another mesh shape",
+            )
         return n // self.tp
 
     def check_sequence(self, what: str, length: int) -> None:
         """Raise unless the context-parallel chips can share a sequence in whole tiles."""
         if self.cp > 1:
-            by = f"{2 * self.cp} chunks of whole tiles of {TILE}:"
-            check_divisible(what, length, by, 2 * self.cp * TILE)
+            check_divisible(
+                what, length, f"{2 * self.cp} chunks of whole tiles of {TILE}:", 2 * self.cp * TILE
+            )
 
     def check_experts(self, experts: int) -> None:
         """Raise unless so many experts fit the layout."""

@@ -157,8 +157,8 @@ class TransformerConfig(Section):
     dropout_prob: Share = Field(
         default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
     )
-    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
-    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # Float32 counts exactly up to 2^24.
+    num_blocks: Count = 6
+    vocab_size: Count = 96
     max_sequence_length: Count = 128
     positional_embedding_type: str = "trainable"
     bias: StrictBool = True  # GPT's linear layers have biases; Llama's have none.
@@ -219,7 +219,7 @@ class TrainingConfig(Section):
     """The settings of training."""
 
     project_name: str = "tt_train_nano_gpt"
-    seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
+    seed: Natural = 42
     batch_size: Count = 64
     validation_batch_size: Count | None = None  # None means half of batch_size, at least 1.
     max_steps: Natural = Field(default=1000, validation_alias=AliasChoices("max_steps", "steps"))
@@ -265,7 +265,7 @@ class PipelineParallelConfig(Section):
     ttml does not have the last two keys.
     """
 
-    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
+    num_blocks: Count = 6
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
     schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
     chunks_per_rank: Count = 1  # The interleaved schedule needs more than 1.
@@ -354,18 +354,18 @@ def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
     wide = [axis for axis, size in enumerate(shape) if size > 1]
     if not wide and not on:  # Programs for ttml make no parallelism context for one chip.
         return ()
-    if len(wide) < 2 and len(on) != 1:
-        got = ", ".join(f"{STRATEGIES[s]}={str(s in on).lower()}" for s in ("dp", "tp", "cp"))
-        rule = (
-            f"For line mesh topology (shape {mesh}), exactly one parallelism type must be enabled."
-        )
-        fail(f"{asked} on {mesh}", f"{rule} Got: {got} ({GUIDES_RULE})", GUIDES_CURE)
-    if len(wide) == 2 and len(on) != 2:
+    got = ", ".join(f"{STRATEGIES[s]}={str(s in on).lower()}" for s in ("dp", "tp", "cp"))
+    rule = (
+        f"For line mesh topology (shape {mesh}), exactly one parallelism type must be enabled. "
+        f"Got: {got}"
+    )
+    if len(wide) == 2:
         rule = (
             f"For 2D mesh (shape {mesh}), number of enabled parallelization axes ({len(on)}) must "
-            f"equal mesh dimensions (2). ({GUIDES_RULE})"
+            "equal mesh dimensions (2)."
         )
-        fail(f"{asked} on {mesh}", rule, GUIDES_CURE)
+    if len(on) != max(len(wide), 1):
+        fail(f"{asked} on {mesh}", f"{rule} ({GUIDES_RULE})", GUIDES_CURE)
     return tuple(zip(on, wide or [0]))
 
 
@@ -409,7 +409,10 @@ def split_blocks(
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
     if sum(sizes) != total or not all(sizes):
         rule = f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part"
-        cure = "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage"
-        fail(f"cut {total} blocks into {parts} parts", f"{rule}, and have {sizes}", cure)
+        fail(
+            f"cut {total} blocks into {parts} parts",
+            f"{rule}, and have {sizes}",
+            "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
+        )
     ends = itertools.accumulate(sizes)
     return [range(end - size, end) for end, size in zip(ends, sizes)]

@@ -64,7 +64,7 @@ def places(chosen: Value, numbers: Value) -> Value:
     """
     batch, _, length, experts = chosen.shape
     # A token's turn is 0 if it is the first in an expert's queue, and -1 if it is not in it.
-    turn = ttnn.subtract(ttnn.multiply(ttnn.cumsum(chosen, 2), chosen), 1.0)
+    turn = ttnn.cumsum(chosen, 2) * chosen - 1.0
     return ttnn.eq(ttnn.reshape(turn, (batch, length, experts, 1)), numbers)
 
 
@@ -120,7 +120,7 @@ class Experts(Module):
         if self.is_balancing:
             logits = self._balanced(logits, probs, chosen)
         if k > 1:  # The gates are a softmax over the chosen experts alone.
-            never = ttnn.multiply(ttnn.subtract(chosen, 1.0), -ops.NEVER)
+            never = (chosen - 1.0) * -ops.NEVER
             logits = logits + Tensor(never, False)
         gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))
 
@@ -155,16 +155,16 @@ class Experts(Module):
         """
         batch, _, length, experts = probs.shape
         k, scale = self.config.experts_per_token, self.config.balance_loss * experts / batch
-        shares = ttnn.multiply(ttnn.mean(chosen, dim=2, keepdim=True), scale / k)
+        shares = ttnn.mean(chosen, dim=2, keepdim=True) * (scale / k)
         shares = ttnn.typecast(shares, probs.dtype)
-        each = ttnn.multiply(shares, ttnn.mean(probs, dim=2, keepdim=True))
+        each = shares * ttnn.mean(probs, dim=2, keepdim=True)
         self.balance = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True)
 
         def backward(grad: Value) -> list[Value]:
             # Every chip along the tensor-parallel axis adds this gradient, so each takes 1 / tp of
             # it.
-            own = ttnn.multiply(ops.softmax_back(probs, shares), 1 / (length * self.layout.tp))
-            return [ttnn.add(grad, ttnn.multiply(own, self.share))]
+            own = ops.softmax_back(probs, shares) * (1 / (length * self.layout.tp))
+            return [grad + own * self.share]
 
         return recorded("balanced", logits.get_value(), [logits], backward)
 
@@ -181,5 +181,5 @@ def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:
 
     value = loss.get_value()
     for layer in layers:
-        value = ttnn.add(value, layer.balance)
+        value = value + layer.balance
     return recorded("with_balance", value, [loss], backward)

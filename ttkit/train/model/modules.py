@@ -78,21 +78,6 @@ class Parameter(Tensor):
         name: its path in the model, once the model has named it.
     """
 
-    __slots__ = (
-        "expert",
-        "global_shape",
-        "has_sharded_grad",
-        "initializer",
-        "is_sharded",
-        "layout",
-        "local_shape",
-        "name",
-        "placed_rows",
-        "shard_dim",
-        "shard_shape",
-        "zero_dim",
-    )
-
     def __init__(
         self,
         global_shape: tuple[int, ...],
@@ -138,8 +123,11 @@ class Parameter(Tensor):
             TTKitError: it has no values yet.
         """
         if self._value is None:
-            asked = f"parameter {self.name or list(self.global_shape)}"
-            fail(asked, "it has no values yet", "model.init_weights(seed), or load a checkpoint")
+            fail(
+                f"parameter {self.name or list(self.global_shape)}",
+                "it has no values yet",
+                "model.init_weights(seed), or load a checkpoint",
+            )
         return self._value
 
     def full(self) -> Value:
@@ -210,8 +198,11 @@ class Parameter(Tensor):
             shard: each chip gets the shard that its optimizer updates.
         """
         if array.shape != self.global_shape:
-            rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
-            fail(f"parameter {self.name}", rule, "the global shape, not a shard's")
+            fail(
+                f"parameter {self.name}",
+                f"values of shape {list(array.shape)} for {list(self.global_shape)}",
+                "the global shape, not a shard's",
+            )
         below = self.placed_rows - self.global_shape[2]
         padded = np.pad(array, [(0, 0), (0, 0), (0, below), (0, 0)]) if below else array
         value = self.layout.place(
@@ -247,28 +238,22 @@ class Module:
 
     training = True
 
-    def children(self) -> Iterator[tuple[str, Any]]:
+    def children(self) -> Iterator[tuple[str, Module]]:
         """Yield (name, module) of the modules inside, in the order of their construction."""
         for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, dict):
-                yield from (
-                    (f"{name}.{key}", item)
-                    for key, item in value.items()
-                    if isinstance(item, Module)
-                )
+            named = {name: value}
+            if isinstance(value, dict):
+                named = {f"{name}.{key}": item for key, item in value.items()}
+            yield from ((key, item) for key, item in named.items() if isinstance(item, Module))
 
     def parameters(self) -> dict[str, Parameter]:
         """Return {name: parameter} in the order of construction.
 
         A parameter that two layers share comes once, under its first name."""
-        found: dict[str, Parameter] = {}
+        names: dict[Parameter, str] = {}
         for name, parameter in self._walk(""):
-            if all(parameter is not other for other in found.values()):
-                found[name] = parameter
-                parameter.name = name
-        return found
+            parameter.name = names.setdefault(parameter, name)
+        return {name: parameter for parameter, name in names.items()}
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
         for name, value in vars(self).items():

@@ -74,7 +74,7 @@ def _average(parameter: Parameter, grad: Value) -> None:
     """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
     layout = parameter.layout
     if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
-        grad = ttnn.multiply(grad, 1 / layout.dp)
+        grad = grad * (1 / layout.dp)
     elif parameter.zero_dim is None:
         grad = averaged(grad, layout.dp_axis)
     elif not parameter.has_sharded_grad:

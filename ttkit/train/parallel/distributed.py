@@ -219,29 +219,27 @@ def cross_entropy_loss(
     if not alone(value, cluster_axis):
         all_highest = ttnn.all_gather(highest, 3, cluster_axis=cluster_axis)
         highest = ttnn.max(all_highest, dim=-1, keepdim=True)
-    shifted = ttnn.subtract(value, highest)
+    shifted = value - highest
     powers = ttnn.exp(shifted)
     total = reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
-    picked = reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
+    picked = reduced(ttnn.sum(shifted * chosen, dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
-    each = ttnn.subtract(ttnn.log(total), picked)
+    each = ttnn.log(total) - picked
     if each.dtype != ttnn.float32:  # A sum in bfloat16 would keep 8 bits.
         each = ttnn.typecast(each, ttnn.float32)
-    loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
+    loss = ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True) * (1 / tokens)
 
     def backward(grad: Value) -> list[Value]:
-        probs = ttnn.multiply(powers, ttnn.reciprocal(total))
-        return [ttnn.multiply(ttnn.subtract(probs, chosen), ttnn.multiply(grad, 1 / tokens))]
+        probs = powers * ttnn.reciprocal(total)
+        return [(probs - chosen) * (grad * (1 / tokens))]
 
     return recorded("cross_entropy_loss", loss, [logits], backward)
 
 
 def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
     """Lower the logits [B, 1, S, V] of the numbers that only fill the vocabulary's last tile."""
-    lowered = ttnn.multiply(ttnn.ge(numbers, float(vocab_size)), NEVER)
-    return recorded(
-        "without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad]
-    )
+    lowered = (numbers >= float(vocab_size)) * NEVER
+    return recorded("without_padding", logits.get_value() + lowered, [logits], lambda grad: [grad])
 
 
 def synchronize_gradients(
@@ -264,15 +262,19 @@ def synchronize_gradients(
         context = AutoContext.get_instance().get_parallelism_context()
         axis = context.get_ddp_axis()
         if axis is None:
-            rule = "data parallelism is off, so there is nothing to average"
-            cure = "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out"
-            fail("synchronize_gradients", rule, cure)
+            fail(
+                "synchronize_gradients",
+                "data parallelism is off, so there is nothing to average",
+                "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out",
+            )
         cluster_axes = [axis]
     ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
     if not ready:
-        rule = f"none of the {len(parameters)} parameters has a gradient"
-        cure = "loss.backward() first, and zero_grad() before that: later it forgets the gradients"
-        fail("synchronize_gradients", rule, cure)
+        fail(
+            "synchronize_gradients",
+            f"none of the {len(parameters)} parameters has a gradient",
+            "loss.backward() first, and zero_grad() before that: later it forgets the gradients",
+        )
     for tensor in ready:
         tensor.set_grad(averaged(tensor.get_grad(), *cluster_axes))
 
@@ -281,14 +283,14 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
     """Return the mean of a tensor over the devices along mesh axes."""
     for axis in cluster_axes:
         if not alone(value, axis):
-            value = ttnn.multiply(reduced(value, axis), 1 / value.device().shape[axis])
+            value = reduced(value, axis) * (1 / value.device().shape[axis])
     return value
 
 
 def reduce_scatter_mean(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of the mean over the devices: how ZeRO averages gradients."""
     share = 1 / value.device().shape[cluster_axis]
-    return ttnn.multiply(ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis), share)
+    return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis) * share
 
 
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:

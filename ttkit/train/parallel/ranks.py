@@ -1,4 +1,11 @@
-"""Ranks that train together: what they agree on, and waits for MPI that can be interrupted."""
+"""Ranks that train together: waits for MPI that can be interrupted, what ranks agree on, and how
+tensors travel point to point: activations and gradients from one pipeline stage to another, weights
+and gradients between the ranks of hierarchical training. They travel inside a process, by MPI, or
+over the fabric.
+
+A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
+once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
+meshes of two stages may differ in shape."""
 
 from __future__ import annotations
 
@@ -6,13 +13,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ttkit import ttnn
+from ttkit.backend import to_numpy
 from ttkit.errors import fail
+from ttkit.plans.schedule import Message, Schedule
+from ttkit.train.autograd import Value
+from ttkit.train.config.layout import Layout, zigzag
+from ttkit.train.context import sockets
+
+# What messages carry: between stages, and in hierarchical training. A message's tag counts in this
+# order.
+KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
+AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
+Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
 # A wait sleeps so long between two tests, so that Ctrl-C ends it and its core is free.
 POLL_S = 0.0005
@@ -56,8 +76,11 @@ def check_timeout(start: float, what: str, times: float = 1) -> None:
     """
     limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
     if time.monotonic() - start > limit:
-        cure = "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT"
-        fail(f"wait for {what}", f"nothing came in {limit:g} s", cure)
+        fail(
+            f"wait for {what}",
+            f"nothing came in {limit:g} s",
+            "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT",
+        )
 
 
 def mean(comm: Any, number: float) -> float:
@@ -117,3 +140,219 @@ def of_rank_0(comm: Any, call: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return found
+
+
+# ------------------------------------------------------------ point to point
+def to_host(value: Value, layout: Layout) -> np.ndarray:
+    """Return the global array of a tensor whose batch is sharded over the data-parallel axis and
+    whose sequence (dimension 2) is sharded as the layout asks. One replica of each shard is read.
+    """
+    shards, shape = ttnn.get_device_tensors(value), tuple(layout.device.shape)
+    dims = {layout.dp_axis: 0, layout.cp_axis: 2}
+    if layout.sequence_parallel:
+        dims[layout.tp_axis] = 2
+
+    def joined(*place: int) -> np.ndarray:
+        """Join the shards at the coordinates that begin with `place`."""
+        axis = len(place)
+        if axis == len(shape):
+            shard = shards[np.ravel_multi_index(place, shape)]
+            return np.asarray(to_numpy(shard), np.float32)
+        count = shape[axis] if axis in dims else 1
+        return np.concatenate([joined(*place, i) for i in range(count)], dims.get(axis, 0))
+
+    array = joined()
+    if layout.cp > 1:
+        array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp)), axis=2)
+    return array
+
+
+def from_host(array: np.ndarray, layout: Layout) -> Value:
+    """Put activations [B, 1, S, E] on a mesh as `to_host` takes them from one."""
+    tp_dim = 2 if layout.sequence_parallel else None
+    return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=tp_dim)
+
+
+class Transport:
+    """Messages as arrays; this class is for a process that has all stages."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[Message, np.ndarray] = {}
+
+    def put(self, message: Message, array: np.ndarray) -> None:
+        """Start to send an array, without waiting."""
+        self._arrived[message] = array
+
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message of this shape has arrived; the first call announces that it is needed
+        soon.
+        """
+        return message in self._arrived
+
+    def take(self, message: Message) -> np.ndarray:
+        """Return the array of a message that has arrived."""
+        return self._arrived.pop(message)
+
+    def pause(self, start: float, awaited: Iterable[Message]) -> None:
+        """Let others work: no awaited message has arrived since `start` (`time.monotonic()`)."""
+
+    def flush(self) -> None:
+        """Wait until all that was sent has left."""
+
+    def drop(self) -> None:
+        """Forget all messages: a step was given up."""
+        self._arrived.clear()
+
+    # A stage's loss is the mean over its chips' tokens. So a gradient on a chip is as many times
+    # that of the global mean as there are chips with other tokens. The latter travels, since the
+    # other stage may have another number of them.
+    def send(self, message: Message, value: Value, layout: Layout) -> None:
+        """Send a tensor [B, 1, S, E] that lies on a mesh."""
+        array = to_host(value, layout)
+        parts = layout.dp * layout.cp
+        self.put(message, array / parts if message.what == "gradients" else array)
+
+    def receive(self, message: Message, layout: Layout) -> Value:
+        """Put the array of a message that has arrived on a mesh."""
+        array = self.take(message)
+        parts = layout.dp * layout.cp
+        return from_host(array * parts if message.what == "gradients" else array, layout)
+
+
+def route(message: Message) -> Route:
+    """Return the route of a message."""
+    return message.what, message.source.stage, message.destination.stage
+
+
+def fabric_routes(schedule: Schedule) -> list[Route]:
+    """Return the routes of all that a schedule sends.
+
+    Each has a socket, which keeps the order: all schedules here receive as they send.
+    """
+    tasks = (task for stage in range(schedule.stages) for task in schedule.tasks(stage))
+    return sorted({route(task.send) for task in tasks if task.send})
+
+
+class MPITransport(Transport):
+    """Messages between ranks. A message with a route goes from chip to chip, over sockets between
+    meshes of the same shape. Others go from host to host by MPI; a tag names each, so they may come
+    in any order.
+
+    Args:
+        comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
+        layout: of this rank's mesh.
+        routes: of what sockets carry.
+        chunks: how many chunks of the model each stage has.
+        name: names the rank of a message that does not arrive.
+        patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
+            itself, so that the sender's message comes first and names the culprit.
+
+    Attributes:
+        bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        layout: Layout,
+        routes: Iterable[Route] = (),
+        chunks: int = 1,
+        name: Callable[[int], str] = "stage {}".format,
+        patience: float = 1,
+    ):
+        self.comm, self.layout, self.chunks = comm, layout, chunks
+        self.name, self.patience = name, patience
+        self.bytes_sent = Counter[str]()
+        self._sent: list[tuple[Any, np.ndarray]] = []
+        self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
+        self._sockets: dict[Route, Any] = {}
+        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
+        # Both ranks must make their sockets in the same order.
+        for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
+            if comm.rank in (low, high):
+                found = sockets(layout.device, world[low + high - comm.rank])
+                self._sockets[what, low, high] = found[world[low]]
+                self._sockets[what, high, low] = found[world[high]]
+
+    def _tag(self, message: Message) -> int:
+        part = message.micro_batch * self.chunks + message.destination.chunk
+        return part * len(KINDS) + KINDS.index(message.what)
+
+    def _place(self, array: np.ndarray) -> Value:
+        """Put a row for each group on the mesh, or the same row on all chips."""
+        return self.layout.place(array, dp_dim=0 if len(array) > 1 else None)
+
+    def send(self, message: Message, value: Value, layout: Layout) -> None:
+        """Send a tensor [B, 1, S, E], where there is a route the shards of all chips."""
+        if socket := self._sockets.get(route(message)):
+            ttnn.experimental.send_async(value, socket)
+        else:
+            super().send(message, value, layout)
+
+    def receive(self, message: Message, layout: Layout) -> Value:
+        """Put what has arrived on a mesh, where there is a route the shards of all chips."""
+        if socket := self._sockets.get(route(message)):
+            like = from_host(self._posted.pop(message)[1], layout)
+            return ttnn.experimental.recv_async(like, socket)[0]
+        return super().receive(message, layout)
+
+    def put(self, message: Message, array: np.ndarray) -> None:
+        """Start to send an array, which must not change until `flush`."""
+        if socket := self._sockets.get(route(message)):
+            ttnn.experimental.send_async(self._place(array), socket)
+            return
+        array = np.ascontiguousarray(array, np.float32)
+        request = self.comm.Isend(array, message.destination.stage, self._tag(message))
+        self._sent.append((request, array))
+        self.bytes_sent[message.what] += array.nbytes
+
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message has arrived, or comes by a socket, which `take` waits for; the first
+        call posts its receive.
+        """
+        if message not in self._posted:
+            array = np.zeros(shape, np.float32)
+            by_socket = route(message) in self._sockets
+            ends = array, message.source.stage, self._tag(message)
+            self._posted[message] = None if by_socket else self.comm.Irecv(*ends), array
+        request = self._posted[message][0]
+        return request is None or bool(request.Test())
+
+    def take(self, message: Message) -> np.ndarray:
+        """Return the array of a message that has arrived."""
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
+        array = self._posted.pop(message)[1]
+        if socket := self._sockets.get(route(message)):
+            value = ttnn.experimental.recv_async(self._place(array), socket)[0]
+            array = to_host(value, self.layout)[: len(array)]
+        return array
+
+    def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
+        """Wait for a message and return its array."""
+        start = time.monotonic()
+        while not self.has(message, shape):
+            self.pause(start, [message])
+        return self.take(message)
+
+    def pause(self, start: float, awaited: Iterable[Message]) -> None:
+        """Sleep shortly.
+
+        Raises:
+            TTKitError: no awaited message has arrived in time.
+        """
+        time.sleep(POLL_S)
+        late = (f"the {each.what} of {self.name(each.source.stage)}" for each in awaited)
+        check_timeout(start, ", ".join(late), self.patience)
+
+    def flush(self) -> None:
+        """Wait until all that was sent has been received."""
+        for request, _ in self._sent:
+            wait(request, self.patience)
+        self._sent = []
+
+    def drop(self) -> None:
+        """Cancel the receives that are posted, before their memory goes."""
+        for request, _ in self._posted.values():
+            if request and not request.Test():
+                request.Cancel()
+        self._posted = {}

@@ -30,7 +30,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.backend import from_numpy
 from ttkit.train.autograd import Tensor, Value, recorded
-from ttkit.train.autograd.ops import later_keys
+from ttkit.train.autograd.ops import later_keys, positions
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
 from ttkit.train.parallel.distributed import shifted
@@ -63,12 +63,12 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
     top = ttnn.max(scores, dim=-1, keepdim=True)
     if sofar:
         top = ttnn.maximum(top, sofar[0])
-    powers = ttnn.exp(ttnn.subtract(scores, top))
-    sums = [ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)]
+    powers = ttnn.exp(scores - top)
+    sums = [ttnn.sum(powers, dim=-1, keepdim=True), powers @ v]
     if sofar:
         # The highest score may have risen, so earlier sums shrink.
-        less = ttnn.exp(ttnn.subtract(sofar[0], top))
-        sums = [ttnn.add(ttnn.multiply(had, less), new) for had, new in zip(sofar[1:], sums)]
+        less = ttnn.exp(sofar[0] - top)
+        sums = [had * less + new for had, new in zip(sofar[1:], sums)]
     return top, *sums
 
 
@@ -81,29 +81,26 @@ def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Val
             exponentials over all keys, and the dot product of its result and the gradient.
     """
     (k, v), (q, grad, total, dot) = keys, rows
-    probs = ttnn.exp(ttnn.subtract(_scores(q, k, hidden), total))
+    probs = ttnn.exp(_scores(q, k, hidden) - total)
     dprobs = ttnn.matmul(grad, v, transpose_b=True)
-    dscores = ttnn.multiply(probs, ttnn.subtract(dprobs, dot))
+    dscores = probs * (dprobs - dot)
     dv = ttnn.matmul(probs, grad, transpose_a=True)
-    return ttnn.matmul(dscores, k), ttnn.matmul(dscores, q, transpose_a=True), dv
+    return dscores @ k, ttnn.matmul(dscores, q, transpose_a=True), dv
 
 
 def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
     scores = ttnn.matmul(q, k, transpose_b=True)
-    return scores if hidden is None else ttnn.add(scores, hidden)
+    return scores if hidden is None else scores + hidden
 
 
 def _chunks(value: Value, count: int) -> list[Value]:
     """Cut [B, heads, n, d] along n."""
-    batch, heads, length, width = value.shape
+    length = value.shape[2]
     step = length // count
-    return [
-        ttnn.slice(value, [0, 0, start, 0], [batch, heads, start + step, width])
-        for start in range(0, length, step)
-    ]
+    return [positions(value, start, start + step) for start in range(0, length, step)]
 
 
-def _joined(chunks: Sequence[Value]) -> Value:
+def _joined(chunks: Values) -> Value:
     return chunks[0] if len(chunks) == 1 else ttnn.concat(list(chunks), dim=2)
 
 
@@ -127,32 +124,29 @@ def ring_attention_sdpa(
     """
     layout = layout or current_layout()
     batch, heads, length, width = query.shape()
-    groups, steps = key.shape()[1], layout.cp
+    groups, scale = key.shape()[1], 1 / math.sqrt(width)
     # With a causal mask each chip has an early and a late chunk, for equal work.
-    count = 2 if causal else 1
-    if count == 2:
-        by = f"2 chunks of whole tiles of {TILE}:"
-        check_divisible("a chip's sequence", length, by, 2 * TILE)
-    hidden = place = None
+    count, steps = 1, range(1, layout.cp)
+    hidden: Value = None
+    place: Value = None
     if causal:
-        hidden, place = _constants(layout, length // count, heads // groups)
-    scale = 1 / math.sqrt(width)
-
-    def stacked(rows: Value) -> Value:
-        """Heads that share keys one below the other: their keys need no copies."""
-        return ttnn.reshape(rows, (batch, groups, -1, rows.shape[3]))
-
-    def unstacked(rows: Value) -> Value:
-        return ttnn.reshape(rows, (batch, heads, -1, rows.shape[3]))
-
-    def joined(chunks: Values) -> Value:
-        return _joined([unstacked(chunk) for chunk in chunks])
+        check_divisible(
+            "a chip's sequence", length, f"2 chunks of whole tiles of {TILE}:", 2 * TILE
+        )
+        count, steps = 2, range(layout.cp)
+        hidden, place = _constants(layout, length // 2, heads // groups)
 
     def row_chunks(rows: Value) -> list[Value]:
-        return [stacked(chunk) for chunk in _chunks(rows, count)]
+        """The chunks, heads that share keys one below the other: their keys need no copies."""
+        shape = batch, groups, -1, rows.shape[3]
+        return [ttnn.reshape(chunk, shape) for chunk in _chunks(rows, count)]
 
     def key_chunks(*values: Value) -> list[Values]:
         return list(zip(*(_chunks(each, count) for each in values)))
+
+    def joined(chunks: Values) -> Value:
+        shape = batch, heads, -1, chunks[0].shape[3]
+        return _joined([ttnn.reshape(chunk, shape) for chunk in chunks])
 
     def shift(*values: Value) -> list[Value]:
         assert layout.cp_axis is not None
@@ -160,54 +154,54 @@ def ring_attention_sdpa(
 
     def earlier(step: int) -> Value:
         """1 on chips that have the keys of a chip before them in the ring, 0 on the others."""
-        return ttnn.ge(place, float(step))
+        return place >= float(step)
 
     own = k, v = key.get_value(), value.get_value()
-    q = ttnn.multiply(query.get_value(), scale)
+    q = query.get_value() * scale
     queries, keys = row_chunks(q), key_chunks(k, v)
     sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
-    for step in range(0 if count == 2 else 1, steps):
+    for step in steps:
         if step:
             k, v = shift(k, v)
             keys = key_chunks(k, v)
         sofar[-1] = _attend(queries[-1], keys[0], sofar=sofar[-1])
-        if step and count == 2:
+        if step and causal:
             here = earlier(step)
             rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
             more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
             sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
-    out = joined([ttnn.multiply(rows, ttnn.reciprocal(total)) for _, total, rows in sofar])
-    totals = joined([ttnn.add(top, ttnn.log(total)) for top, total, _ in sofar])
+    out = joined([rows * ttnn.reciprocal(total) for _, total, rows in sofar])
+    totals = joined([top + ttnn.log(total) for top, total, _ in sofar])
 
     def backward(grad: Value) -> list[Value]:
-        dot = ttnn.sum(ttnn.multiply(grad, out), dim=-1, keepdim=True)
+        dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
         rows = list(zip(*map(row_chunks, (q, grad, totals, dot))))
         k, v = own
         keys = key_chunks(k, v)
         first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
         dqs, dks, dvs = map(list, zip(*first))
         dk, dv = _joined(dks), _joined(dvs)
-        for step in range(0 if count == 2 else 1, steps):
+        for step in steps:
             if step:
                 k, v, dk, dv = shift(k, v, dk, dv)
                 keys = key_chunks(k, v)
             more, *early = _attend_back(keys[0], rows[-1])
-            dqs[-1] = ttnn.add(dqs[-1], more)
+            dqs[-1] = dqs[-1] + more
             dkeys = [early]
-            if count == 2 and not step:
-                dkeys.append([ttnn.zeros_like(each) for each in early])
-            elif count == 2:
+            if causal:
+                nothing = [ttnn.zeros_like(each) for each in early]
+                dkeys.append(nothing)
+            if step and causal:
                 here = earlier(step)
                 rest = _where(here, (*keys[0], *rows[0]), (*keys[1], *rows[1]))
                 more, *other = _attend_back(rest[:2], rest[2:])
-                more = ttnn.add(more, ttnn.where(here, *dqs))
+                more = more + ttnn.where(here, *dqs)
                 dqs = _where(here, (more, dqs[1]), (dqs[0], more))
-                both = [ttnn.add(d, o) for d, o in zip(early, other)]
-                nothing = [ttnn.zeros_like(o) for o in other]
+                both = [d + o for d, o in zip(early, other)]
                 dkeys = [_where(here, both, early), _where(here, nothing, other)]
-            dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
+            dk, dv = (d + _joined(new) for d, new in zip((dk, dv), zip(*dkeys)))
         # The last shift returns the gradients of keys and values to the chips that own them.
         dk, dv = shift(dk, dv)
-        return [ttnn.multiply(joined(dqs), scale), dk, dv]
+        return [joined(dqs) * scale, dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
-from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
@@ -108,9 +107,11 @@ def latest(folder: str | os.PathLike[str]) -> Path:
     """
     for path in checkpoints(folder).values():
         return path
-    cure = "check checkpoint_dir; relative paths start at the folder you are in"
-    asked = f"look for the latest checkpoint in {folder}"
-    fail(asked, "it holds no step_NNNNNNNN.safetensors", cure)
+    fail(
+        f"look for the latest checkpoint in {folder}",
+        "it holds no step_NNNNNNNN.safetensors",
+        "check checkpoint_dir; relative paths start at the folder you are in",
+    )
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -124,8 +125,11 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             meta = (file.metadata() or {})[META]
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (OSError, KeyError, safetensors.SafetensorError) as error:
-        rule = f"it was cut short or is no checkpoint of ttkit: {error}"
-        fail(f"load {path}", rule, "another checkpoint: Trainer(..., step=N)")
+        fail(
+            f"load {path}",
+            f"it was cut short or is no checkpoint of ttkit: {error}",
+            "another checkpoint: Trainer(..., step=N)",
+        )
     return tensors, json.loads(meta)
 
 
@@ -222,64 +226,46 @@ class Saved:
             for key in sorted(keys):
                 had = before[section].get(key)
                 if had != now[section][key]:
-                    rule = f"its {key} is {had}, the configuration says {now[section][key]}"
-                    cure = f"{key}: {had}, or another checkpoint_dir"
-                    fail(f"load {self.path}", rule, cure)
+                    fail(
+                        f"load {self.path}",
+                        f"its {key} is {had}, the configuration says {now[section][key]}",
+                        f"{key}: {had}, or another checkpoint_dir",
+                    )
 
 
-class RunFolder:
-    """The folder of one trainer; one trainer at a time writes into it.
+def saved(folder: Path, step: int | None) -> Saved | None:
+    """Return the checkpoint of a step, or the newest; None if there is none to choose from.
 
-    Args:
-        path: created when the trainer first writes.
+    Raises:
+        TTKitError: no checkpoint of that step.
     """
+    there = checkpoints(folder)
+    if step is None and not there:
+        return None
+    if step is not None and step not in there:
+        cure = f"one of the steps {', '.join(map(str, there))}" if there else "check checkpoint_dir"
+        fail(f"Trainer in {folder}", f"it has no checkpoint of step {step}", cure)
+    path = there[max(there) if step is None else step]
+    tensors, meta = load(path)
+    records: list[Record] = []
+    # A checkpoint may have been moved without its log, and a log's last line may be cut short.
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / LOG).read_text().splitlines():
+            records.append(Record(**json.loads(line)))
+    return Saved(path, tensors, meta, [each for each in records if each.step <= meta["step"]])
 
-    def __init__(self, path: Path):
-        self.path = path
-        # The run continues from this step; with None it continues from the newest checkpoint.
-        self._step: int | None = None
 
-    def saved(self, step: int | None) -> Saved | None:
-        """Return the checkpoint of a step, or the newest; None if there is none to choose from.
+def begin_log(folder: Path, history: Sequence[Record], step: int) -> None:
+    """Start the log with the records of the steps so far; set checkpoints of later steps aside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for later, path in checkpoints(folder).items():
+        if later > step:
+            path.rename(path.with_name(f"{path.name}.set_aside"))
+    lines = b"".join(record.line() for record in history)
+    write_whole(folder / LOG, lines, f"train in {folder}")
 
-        Raises:
-            TTKitError: no checkpoint of that step.
-        """
-        there = checkpoints(self.path)
-        if step is None and not there:
-            return None
-        if step is not None and step not in there:
-            cure = f"one of the steps {', '.join(map(str, there))}"
-            rule = f"it has no checkpoint of step {step}"
-            fail(f"Trainer in {self.path}", rule, cure if there else "check checkpoint_dir")
-        self._step = step
-        path = there[max(there) if step is None else step]
-        tensors, meta = load(path)
-        return Saved(path, tensors, meta, self._history(meta["step"]))
 
-    def _history(self, step: int) -> list[Record]:
-        """Read the records of the steps up to one; lines that are no records are left out."""
-        adapter, records, log = TypeAdapter(Record), dict[int, Record](), self.path / LOG
-        # A checkpoint may have been moved without its log.
-        for line in log.read_bytes().splitlines() if log.exists() else ():
-            with contextlib.suppress(ValidationError):
-                record = adapter.validate_json(line)
-                records[record.step] = record
-        return [records[number] for number in sorted(records) if number <= step]
-
-    def begin(self, history: Sequence[Record]) -> None:
-        """Start the log with these records; set checkpoints aside that are above the step that was
-        asked for.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        for step, path in checkpoints(self.path).items():
-            if self._step is not None and step > self._step:
-                path.rename(path.with_name(f"{path.name}.set_aside"))
-        self._step = None
-        lines = b"".join(record.line() for record in history)
-        write_whole(self.path / LOG, lines, f"train in {self.path}")
-
-    def append(self, record: Record) -> None:
-        """Add a step to the log."""
-        with open(self.path / LOG, "ab") as file:
-            file.write(record.line())
+def log(folder: Path, record: Record) -> None:
+    """Add a step to the log."""
+    with open(folder / LOG, "ab") as file:
+        file.write(record.line())

@@ -184,9 +184,11 @@ class Batches:
     def __init__(self, dataset: TokenDataset, batch_size: int, seed: int | None = 42):
         if len(dataset) < batch_size:
             size = dataset.sequence_length
-            rule = f"{len(dataset)} windows of {size} tokens do not fill one batch"
-            cure = "a longer text, or a smaller batch_size or max_sequence_length"
-            fail(f"Batches(batch_size={batch_size})", rule, cure)
+            fail(
+                f"Batches(batch_size={batch_size})",
+                f"{len(dataset)} windows of {size} tokens do not fill one batch",
+                "a longer text, or a smaller batch_size or max_sequence_length",
+            )
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.rows = range(batch_size)  # `batch` returns these rows of the global batch.
 
@@ -231,8 +233,12 @@ def make_batches(
         TTKitError: the batch cannot be divided, or the text is too short.
     """
     parts = config.gradient_accumulation_steps
-    by = f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups ="
-    check_divisible("batch_size", config.batch_size, by, parts * ranks * groups)
+    check_divisible(
+        "batch_size",
+        config.batch_size,
+        f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups =",
+        parts * ranks * groups,
+    )
     training, held_out = TokenDataset(ids, length).split(0.1)
     size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
     shared = groups * ranks

@@ -11,8 +11,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.autograd.ops import NEVER
-from ttkit.train.model.attention import Attention
-from ttkit.train.model.models import Transformer
+from ttkit.train.model.models import Attention, Transformer
 from ttkit.train.parallel.distributed import all_gather, one_copy
 
 
@@ -56,7 +55,7 @@ class Sampler:
 
     def row(self, table: Tensor) -> Tensor:
         """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = ttnn.multiply(table.full(), self.here)
+        chosen = table.full() * self.here
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:
@@ -121,12 +120,12 @@ def generate(
     # The last token is never fed, so it needs no slot in the cache.
     needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
-        rule = (
+        fail(
+            "generate",
             f"{max(lengths)} tokens and {new_tokens} new ones, less the last, "
-            f"need {needed} positions of {capacity}"
+            f"need {needed} positions of {capacity}",
+            "a shorter prompt or fewer new tokens, or a longer max_sequence_length",
         )
-        cure = "a shorter prompt or fewer new tokens, or a longer max_sequence_length"
-        fail("generate", rule, cure)
     texts = [list(map(int, prompt)) for prompt in prompts]
     generators = [np.random.default_rng([seed, index]) for index in range(len(prompts))]
     for position in range(needed):

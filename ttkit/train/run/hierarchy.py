@@ -27,7 +27,7 @@ from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import averaged, one_copy
-from ttkit.train.parallel.p2p import MPITransport, to_host
+from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
 
@@ -124,9 +124,9 @@ class Exchange:
             loss += part / len(self.peers)
             for number, array in enumerate(arrays):
                 value = layout.place(array, dtype=ttnn.float32, dp_dim=0 if groups > 1 else None)
-                sums[number] = ttnn.add(sums[number], value) if number in sums else value
+                sums[number] = sums[number] + value if number in sums else value
         axis = layout.dp_axis if groups > 1 else None
-        means = (ttnn.multiply(total, 1 / len(self.peers)) for total in sums.values())
+        means = (total * (1 / len(self.peers)) for total in sums.values())
         return loss, [one_copy(averaged(mean, axis)) for mean in means]
 
 
@@ -159,12 +159,12 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
     """
     tiers = world - num_workers + 1
     if tiers not in (2, 3):
-        rule = (
+        fail(
+            "hierarchical training",
             f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} "
-            f"(3-tier), and there are {world}"
+            f"(3-tier), and there are {world}",
+            f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}",
         )
-        cure = f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}"
-        fail("hierarchical training", rule, cure)
     role = name_of_role(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
     return role

@@ -108,8 +108,11 @@ class Optimizer:
         for key in state["tensors"]:
             if key.split("/")[0] not in self.kinds:
                 mine = f"{type(self).__name__} has {', '.join(self.kinds)}"
-                rule = f"{key} is of another optimizer: {mine}"
-                fail("load_state_dict", rule, "the optimizer that the run began with")
+                fail(
+                    "load_state_dict",
+                    f"{key} is of another optimizer: {mine}",
+                    "the optimizer that the run began with",
+                )
         # Beside master weights the whole state is in float32, else in the parameter's type.
         dtype = ttnn.float32 if getattr(self.config, "master_weights", False) else None
         self.steps = int(state["steps"])
@@ -132,20 +135,17 @@ class SGD(Optimizer):
         """Update one parameter."""
         w, config = parameter.get_shard(), self.config
         if config.weight_decay:
-            grad = ttnn.add(grad, ttnn.multiply(w, config.weight_decay))
+            grad = grad + w * config.weight_decay
         if config.momentum:
             key, velocity = f"momentum/{name}", grad
             if key in self.state:
-                velocity = ttnn.add(
-                    ttnn.multiply(self.state[key], config.momentum),
-                    ttnn.multiply(grad, 1 - config.dampening),
-                )
+                velocity = self.state[key] * config.momentum + grad * (1 - config.dampening)
             self.state[key] = velocity
             if config.nesterov:
-                grad = ttnn.add(grad, ttnn.multiply(velocity, config.momentum))
+                grad = grad + velocity * config.momentum
             else:
                 grad = velocity
-        parameter.set_shard(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
+        parameter.set_shard(w - grad * self.lr)
 
 
 class AdamW(Optimizer):
@@ -165,17 +165,17 @@ class AdamW(Optimizer):
             grad = ttnn.typecast(grad, ttnn.float32)
         if exp_avg not in state:
             state[exp_avg], state[exp_avg_sq] = ttnn.zeros_like(w), ttnn.zeros_like(w)
-        m = ttnn.multiply(state[exp_avg], config.beta1)
-        m = ttnn.add(m, ttnn.multiply(grad, 1 - config.beta1))
-        v = ttnn.multiply(state[exp_avg_sq], config.beta2)
+        m = state[exp_avg] * config.beta1
+        m = m + grad * (1 - config.beta1)
+        v = state[exp_avg_sq] * config.beta2
         v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
         state[exp_avg], state[exp_avg_sq] = m, v
         # Both m and v start at 0, so they need a bias correction; correcting two scalars saves two
         # operations on tensors.
         correction1 = 1 - config.beta1**self.steps
         correction2 = (1 - config.beta2**self.steps) ** 0.5
-        denominator = ttnn.add(ttnn.multiply(ttnn.sqrt(v), 1 / correction2), config.epsilon)
-        decayed = ttnn.multiply(w, 1 - self.lr * config.weight_decay) if config.weight_decay else w
+        denominator = ttnn.sqrt(v) * (1 / correction2) + config.epsilon
+        decayed = w * (1 - self.lr * config.weight_decay) if config.weight_decay else w
         w = ttnn.addcdiv(decayed, m, denominator, value=-self.lr / correction1)
         if has_master:
             state[master] = w
@@ -236,7 +236,7 @@ def clip_grad_norm(
     if norm > max_norm:
         for parameter in parameters.values():
             if (grad := parameter.get_grad()) is not None:
-                parameter.set_shard_grad(ttnn.multiply(grad, max_norm / norm))
+                parameter.set_shard_grad(grad * (max_norm / norm))
     return norm
 
 

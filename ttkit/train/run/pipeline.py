@@ -27,8 +27,14 @@ from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.parallel.ranks import mean, start_mpi
+from ttkit.train.parallel.ranks import (
+    AHEAD,
+    MPITransport,
+    Transport,
+    fabric_routes,
+    mean,
+    start_mpi,
+)
 from ttkit.train.run import optimizers
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
@@ -170,8 +176,11 @@ class PipelineTrainer(Trainer):
         if self.world != workers or workers % self.count:
             rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
             rule += f", a multiple of the stages ({self.count})"
-            cure = f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process"
-            fail("PipelineTrainer", rule, cure)
+            fail(
+                "PipelineTrainer",
+                rule,
+                f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process",
+            )
         if meshes is None:
             self.layouts, self.comm = [open_layout(settings)], start_mpi().COMM_WORLD
         else:
@@ -188,9 +197,11 @@ class PipelineTrainer(Trainer):
         named = plan.schedule, self.count, parts, plan.chunks_per_rank
         self.schedule = schedule = schedule_of(*named)
         if any(action.kind in "IW" for row in schedule.actions for action in row):
-            rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
-            cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
-            fail("PipelineTrainer", rule, cure)
+            fail(
+                "PipelineTrainer",
+                f"{schedule!r} splits backwards, which compute all gradients in one pass here",
+                "a schedule of F and B; timeline() and the pictures show the effect of splitting",
+            )
         if config.is_tied:
             fail("PipelineTrainer", TIED, "weight_tying: disabled")
         divided = split_blocks(config, self.count, hosts.shares, schedule.chunks)
@@ -227,8 +238,11 @@ class PipelineTrainer(Trainer):
     def _play(self, schedule: Schedule, data: Data) -> float:
         """Run a schedule on the stages of this process; return the sum of their losses."""
         if self._broken:
-            rule = "a step was given up before, so the stages are out of step"
-            fail("PipelineTrainer", rule, "a new PipelineTrainer on all ranks")
+            fail(
+                "PipelineTrainer",
+                "a step was given up before, so the stages are out of step",
+                "a new PipelineTrainer on all ranks",
+            )
         total, start = 0.0, time.monotonic()
         todo = {stage: deque(schedule.tasks(stage)) for stage in self.stages}
         model = self.model_config
@@ -331,6 +345,8 @@ class PipelineTrainer(Trainer):
         Raises:
             TTKitError: always.
         """
-        rule = "each token would wait for every stage"
-        cure = "save(), then sample() of a Trainer with the same checkpoint_dir"
-        fail("PipelineTrainer.sample", rule, cure)
+        fail(
+            "PipelineTrainer.sample",
+            "each token would wait for every stage",
+            "save(), then sample() of a Trainer with the same checkpoint_dir",
+        )

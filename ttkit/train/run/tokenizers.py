@@ -54,33 +54,28 @@ class CharTokenizer:
 
     def __init__(self, text: str):
         self.characters = "".join(sorted(set(text)))
-        self._codes = _codes(self.characters)
+        self._ids = {character: i for i, character in enumerate(self.characters)}
 
     @property
     def vocab_size(self) -> int:
         return len(self.characters)
 
     def encode(self, text: str) -> np.ndarray:
-        codes = _codes(text)
-        ids = np.searchsorted(self._codes, codes).clip(max=self.vocab_size - 1)
-        unknown = np.flatnonzero(self._codes[ids] != codes)
-        if unknown.size:
-            place = f"{text[unknown[0]]!r} at {unknown[0]}"
-            rule = f"{place} is not one of the {self.vocab_size} in the vocabulary"
-            cure = "leave it out, or tokenizer_type: byte, which takes any text"
-            fail(f"encode {len(text)} characters", rule, cure, ValueError)
-        return ids.astype(np.uint32)
+        if unknown := set(text) - self._ids.keys():
+            place = min(map(text.index, unknown))
+            fail(
+                f"encode {len(text)} characters",
+                f"{text[place]!r} at {place} is not one of the {self.vocab_size} in the vocabulary",
+                "leave it out, or tokenizer_type: byte, which takes any text",
+                ValueError,
+            )
+        return np.array([self._ids[character] for character in text], np.uint32)
 
     def decode(self, ids: Any) -> str:
-        return self._codes[np.asarray(ids, np.int64)].tobytes().decode("utf-32-le")
+        return "".join(self.characters[i] for i in np.ravel(ids))
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokenizer_type": "char", "characters": self.characters}
-
-
-def _codes(text: str) -> np.ndarray:
-    """Return the Unicode number of each character."""
-    return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
 class BPETokenizer:
@@ -118,8 +113,11 @@ class BPETokenizer:
             TTKitError: vocab_size below the 256 that bytes need.
         """
         if vocab_size < 256:
-            asked = f"BPETokenizer.train(text, vocab_size={vocab_size})"
-            fail(asked, "the bytes alone are 256", "256 or more, or tokenizer_type: char")
+            fail(
+                f"BPETokenizer.train(text, vocab_size={vocab_size})",
+                "the bytes alone are 256",
+                "256 or more, or tokenizer_type: char",
+            )
         level = tokenizers.pre_tokenizers.ByteLevel
         inner = tokenizers.Tokenizer(tokenizers.models.BPE())
         inner.pre_tokenizer = level(add_prefix_space=False)

@@ -26,7 +26,7 @@ from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
 from ttkit.train.plan import check_memory
 from ttkit.train.run import checkpoint, optimizers
-from ttkit.train.run.checkpoint import History, Record, RunFolder, Saved
+from ttkit.train.run.checkpoint import History, Record, Saved
 from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
@@ -75,12 +75,10 @@ class Trainer:
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
         config = settings.training_config
-        self.run_folder = folder = None
-        if config.checkpoint_dir:
-            self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
+        self.run_folder = folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
         self._open(settings)
         # Only rank 0 reads the checkpoint, since other hosts may not have it.
-        saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
+        saved = of_rank_0(self.comm, lambda: checkpoint.saved(folder, step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
@@ -127,15 +125,21 @@ class Trainer:
         if self.world > 1 and drives_whole(self.layout.device) and not distributed:
             rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false"
             same = "each would train the same model on the same batches"
-            cure = "distributed: {enabled: true}, or one mesh over the ranks"
-            fail("Trainer", f"{rule}: {same}", cure)
+            fail(
+                "Trainer",
+                f"{rule}: {same}",
+                "distributed: {enabled: true}, or one mesh over the ranks",
+            )
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
 
     def _check_multihost(self, settings: Settings) -> None:
         if not settings.multihost_config.enabled:
-            cure = "multihost_config: {enabled: true, num_workers: ...}"
-            fail(type(self).__name__, "Multihost is not enabled", cure)
+            fail(
+                type(self).__name__,
+                "Multihost is not enabled",
+                "multihost_config: {enabled: true, num_workers: ...}",
+            )
 
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
@@ -153,8 +157,11 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self.gradients()
         if not np.isfinite(loss):  # The weights are still those of the step before.
-            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
-            fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
+            fail(
+                f"step {self.steps + 1}",
+                f"the loss is {loss}",
+                "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint",
+            )
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
@@ -240,7 +247,7 @@ class Trainer:
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # The log loses the steps after the checkpoint from which the run continues.
-            of_rank_0(self.comm, lambda: folder.begin(self.history))
+            of_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
         view, saved = (progress(self, end) if show else None), None
         try:
             with interrupts(self.comm) as interrupted:
@@ -250,7 +257,7 @@ class Trainer:
                         record = replace(record, validation_loss=self.validate())
                     self.history.append(record)
                     if folder and self.rank == 0:
-                        folder.append(record)
+                        checkpoint.log(folder, record)
                     if view:
                         view.update(record)
                     if on_step:
@@ -283,8 +290,11 @@ class Trainer:
         """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
         folder = self.run_folder
         if folder is None:
-            cure = "training_config.checkpoint_dir: a folder"
-            fail("Trainer.save", "checkpoint_dir is empty", cure)
+            fail(
+                "Trainer.save",
+                "checkpoint_dir is empty",
+                "training_config.checkpoint_dir: a folder",
+            )
         tensors = self.collected()
         meta = {
             "settings": asdict(self.settings),
@@ -292,7 +302,7 @@ class Trainer:
             "optimizer_steps": self.optimizer.steps,
             "step": self.steps,
         }
-        return of_rank_0(self.comm, lambda: checkpoint.save(folder.path, self.steps, tensors, meta))
+        return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
 
     def collected(self) -> dict[str, np.ndarray]:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""

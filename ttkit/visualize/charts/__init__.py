@@ -188,7 +188,6 @@ class Stacks(Chart):
         hatched: the parts that are drawn as empty, hatched boxes: what is lost, or waits.
         unit: of the sizes, in words; "B" shows them as 3.93 MB, and the sum of each bar.
         room: the limit, such as a chip's memory, drawn as a line; 0 for none.
-        log: draw on a logarithmic axis.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -206,7 +205,6 @@ class Stacks(Chart):
     hatched: Sequence[str] = ()
     unit: str = ""
     room: float = 0
-    log: bool = False
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -245,10 +243,6 @@ class Stacks(Chart):
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
-        if self.log:
-            ax.set_xscale("log")
-            ax.set_xlim(min(left) / 10)
-            ax.minorticks_off()
         if self.unit in ("B", "s"):
             ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:

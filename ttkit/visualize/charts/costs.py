@@ -1,5 +1,5 @@
-"""Charts of what sending costs: seconds over the size of shards by several algorithms, the bytes
-from chip to chip of one plan, and the ways of data out of a host."""
+"""Charts of what sending costs: seconds over the size of shards by several algorithms, and the
+bytes from chip to chip of one plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttkit.hardware import System, current_system
 from ttkit.plans import Plan, cost, crossover
 from ttkit.visualize.charts import INK, Curves, Stacks
 from ttkit.visualize.drawing import size_text
@@ -131,59 +130,3 @@ def link_chart(plan: Any) -> Stacks:
     if idle := len(pairs) - len(ways):
         title += f"; without bytes: {counted(idle, 'way')}"
     return Stacks(title, bars, unit="bytes")
-
-
-class Ways(Stacks):
-    """Bars of the times that the same bytes take on each way, on an axis by powers of ten."""
-
-    def slower(self) -> float:
-        """Return how many times longer the last way takes than the first."""
-        (first, *_, last) = (time for (time,) in self.rows.values())
-        return last / first
-
-
-def ways_out(
-    mib_a_chip: float = 64,
-    network_gbit_per_s: float = 100,
-    links_between_hosts: int = 2,
-    system: System | None = None,
-) -> Ways:
-    """Return how long each chip's data takes inside its host, and out of it.
-
-    All chips of a host send at once, so they share the cables between hosts and the network.
-
-    Args:
-        mib_a_chip: of data of each chip.
-        network_gbit_per_s: of the host's network card: an assumption, to be replaced by your own.
-        links_between_hosts: chip links from this host's chips to those of another host.
-        system: the machine of a host; by default the one in use.
-
-    Example:
-        >>> ways_out(mib_a_chip=64)
-        64 MiB of each of 8 chips, all at once; latency is left out
-          its own DRAM: 0.233 ms at 288 GB/s (published)
-          to a linked chip, 2 links: 2.85 ms at 23.6 GB/s (measured by Tenstorrent)
-          to the other host, 2 chip links: 22.8 ms at 2.94 GB/s (measured, shared by 8 chips)
-          to the other host, network: 42.9 ms at 1.56 GB/s (assumed 100 Gbit/s, shared by 8 chips)
-    """
-    system = system or current_system()
-    chip, chips, links = system.chip, system.num_devices, system.links_per_pair
-    link = chip.link.rates[0].gb_per_s  # The first rate is that of a message along a line of chips.
-    shared = f"shared by {counted(chips, 'chip')}"
-    # Each way has the GB/s that one chip gets while all chips of its host use it.
-    ways = [("its own DRAM", chip.dram_bandwidth.value, "published")]
-    if links:
-        name = f"to a linked chip, {counted(links, 'link')}"
-        ways.append((name, links * link, "measured by Tenstorrent"))
-    name = f"to the other host, {counted(links_between_hosts, 'chip link')}"
-    ways.append((name, links_between_hosts * link / chips, f"measured, {shared}"))
-    source = f"assumed {network_gbit_per_s:g} Gbit/s, {shared}"
-    network = network_gbit_per_s / 8 / chips  # A byte has 8 bits.
-    ways.append(("to the other host, network", network, source))
-    title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
-    bars = {}
-    for name, gb_per_s, source in ways:
-        time = mib_a_chip * 2**20 / gb_per_s / 1e9
-        text = f"{time:.3g} s" if time >= 1 else f"{1e3 * time:.3g} ms"
-        bars[f"{name}: {text} at {gb_per_s:.3g} GB/s ({source})"] = [time]
-    return Ways(f"{title}; latency is left out", bars, unit="s", log=True)

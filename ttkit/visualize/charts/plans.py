@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ttkit.visualize.charts import Curves, Stacks
+from ttkit.visualize.charts import Curves
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
@@ -162,19 +162,3 @@ class Page:
 
     def __repr__(self) -> str:
         return "\n\n".join([*map(repr, self.reports), self.text])
-
-
-def pareto(layouts: Any) -> Stacks:
-    """Return the Pareto front of the layouts that fit: those that no other beats in both memory
-    and speed, the smallest first.
-    """
-    front: list[Any] = []
-    for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
-        if not front or each.tokens_per_s > front[-1].tokens_per_s:
-            front.append(each)
-    bars = {}
-    for each in front:
-        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
-        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
-    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
-    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")

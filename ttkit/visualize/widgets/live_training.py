@@ -27,8 +27,12 @@ BAR = (
 )
 
 
-class View:
-    """What shows a run while it goes on."""
+class Lines:
+    """Shows a run while it goes on, in lines printed now and then: in logs, and on each of several
+    ranks."""
+
+    # An engine reports this text, which says how far its run is.
+    now = ""
 
     def __init__(self, trainer: Any, end: int):
         self.trainer, self.end = trainer, end
@@ -48,41 +52,23 @@ class View:
 
     def update(self, record: Any) -> None:
         """Take a record."""
-        raise NotImplementedError
+        if self.trainer.rank and not self.trainer.replicas:
+            return
+        Lines.now, every = self.figures(record), max((self.end - self.first) // LINES, 1)
+        due = record.step % every == 0 or record.step == self.end
+        if due or record.validation_loss is not None:
+            print(words(record, self.end), flush=True)
 
     def stopped(self, text: str) -> None:
         """Report that the run was stopped."""
         self.trainer.notify(text)
 
     def close(self) -> None:
-        """Show the final state when the run has ended."""
-
-
-class Lines(View):
-    """Prints now and then: for logs, and for each of several ranks."""
-
-    # An engine reports this text, which says how far its run is.
-    now = ""
-
-    def __init__(self, trainer: Any, end: int):
-        super().__init__(trainer, end)
-        self.every = max((end - trainer.steps) // LINES, 1)
-        self.silent = bool(trainer.rank) and not trainer.replicas
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        due = record.step % self.every == 0 or record.step == self.end
-        if not self.silent:
-            Lines.now = self.figures(record)
-            if due or record.validation_loss is not None:
-                print(words(record, self.end), flush=True)
-
-    def close(self) -> None:
-        """Clear the progress that this process reports."""
+        """Clear the progress that this process reports: the run has ended."""
         Lines.now = ""
 
 
-class Page(View):
+class Page(Lines):
     """The figures of the last step, a bar, the chart and a stop button; then the chart stays.
 
     Where outputs are compared only the chart is shown, at the end.
@@ -132,7 +118,7 @@ class Page(View):
             display(chart)
 
 
-def progress(trainer: Any, end: int) -> View:
+def progress(trainer: Any, end: int) -> Lines:
     """Return what shows a run where this one runs."""
     # The notebook shows the output of an engine, so an engine must not draw a page.
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
