@@ -662,3 +662,10 @@ def test_what_comes_through_a_socket_is_waited_for():
     chip = sent.chips[0]
     assert sent.time_s > 0 and spans["exp"][1][chip] == 0
     assert spans["sqrt"][1][chip] >= sent.time_s
+
+
+def test_a_hint_that_help_does_not_show_is_read(mesh):
+    x = put(mesh, (64, 64))
+    with ttkit.profile() as prof:
+        ttnn.softmax(x, dim=-1, program_config=ttnn.SoftmaxDefaultProgramConfig())
+    assert only(prof).name == "softmax"

@@ -78,9 +78,11 @@ class Operation:
 
     def given(self, event: tape.Event) -> Mapping[str, Any]:
         """The arguments of a call by name; those that were left out have their defaults."""
-        bound = self.signature.bind(*event.args, **event.kwargs)
+        # The signature shows few hints, and a call may have any.
+        shown = {k: v for k, v in event.kwargs.items() if k in self.signature.parameters}
+        bound = self.signature.bind(*event.args, **shown)
         bound.apply_defaults()
-        return bound.arguments
+        return bound.arguments | event.kwargs
 
 
 OPERATIONS: dict[str, Operation] = {}
