@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -130,12 +130,12 @@ def about() -> None:
 def from_numpy(
     array: np.ndarray,
     *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    mesh_mapper: Any = None,
-    memory_config: Any = None,
-) -> Any:
+    dtype=None,
+    layout=None,
+    device=None,
+    mesh_mapper=None,
+    memory_config=None,
+):
     """Return a ttnn tensor with a copy of an array's values; the simulator does not need torch.
 
     Args:
@@ -161,7 +161,7 @@ def from_numpy(
     return ttnn.from_torch(torch.from_numpy(np.ascontiguousarray(array)), **options)
 
 
-def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device: Any) -> np.ndarray:
+def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device) -> np.ndarray:
     """Return `make()`, a float32 array [shape] to be put on a mesh.
 
     For a mesh without values, on which a plan is made, nothing is computed.
@@ -173,7 +173,7 @@ def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device: Any) 
     return absent(shape, np.float32)
 
 
-def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:
+def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
     """Return a copy of a tensor's values; bfloat16 and block floats become float32.
 
     Args:
@@ -189,7 +189,7 @@ def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:
     return values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
 
 
-def _plain(values: Any) -> np.ndarray:
+def _plain(values) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().float().cpu().numpy()
     elif hasattr(values, "tensor_topology"):
@@ -197,7 +197,7 @@ def _plain(values: Any) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-def pcc(expected: Any, actual: Any) -> float:
+def pcc(expected, actual) -> float:
     """Return the Pearson correlation of two results: 1.0 where they agree up to scale and shift.
 
     Args:
@@ -224,7 +224,7 @@ def pcc(expected: Any, actual: Any) -> float:
     return float(a @ b / scale) if scale else 0.0
 
 
-def assert_with_pcc(expected: Any, actual: Any, pcc: float = 0.9999) -> float:
+def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     """Return the correlation of two results; raise where it is below `pcc`.
 
     Raises:

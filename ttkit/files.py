@@ -128,10 +128,10 @@ def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
         fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
 
 
-def _note(document: Document, node: Any, where: Where) -> None:
+def _note(document: Document, node, where: Where) -> None:
     """Note the places of a node of YAML and of what is in it, and keys that repeat."""
 
-    def place(node: Any) -> tuple[int, int]:
+    def place(node) -> tuple[int, int]:
         return node.start_mark.line + 1, node.start_mark.column + 1
 
     document.places.setdefault(where, place(node))

@@ -29,7 +29,7 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
         for name in held.split() or [module.rpartition(".")[2]]
     }
 
-    def load(name: str) -> Any:
+    def load(name: str):
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f"{below or package}.{modules[name]}")
@@ -40,7 +40,7 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
     return load, lambda: sorted(modules), list(modules)
 
 
-def drawing(function: str) -> Callable[..., Any]:
+def drawing(function: str) -> Callable:
     """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
     module, _, name = function.rpartition(".")
     return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
@@ -54,7 +54,7 @@ def drawn_by(function: str) -> Callable[[Any], str]:
             returns a figure, or yields several.
     """
 
-    def _repr_html_(self: Any) -> str:
+    def _repr_html_(self) -> str:
         drawn = drawing(function)(self)
         figures = drawn if isinstance(drawn, Iterable) else [drawn]
         return "".join(figure._repr_html_() for figure in figures)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 PREFIXES = (
     (1e15, "P"),
@@ -69,7 +68,7 @@ def shows_progress() -> bool:
 class Tables:
     """What prints as several tables, and shows them in a notebook."""
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list:
         """Return the tables."""
         raise NotImplementedError
 

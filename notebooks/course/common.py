@@ -13,7 +13,7 @@ from ttkit.lessons import tidy
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 
-def opened(chips: int = 4) -> Any:
+def opened(chips: int = 4):
     """Close what is open, and open a row of chips that can send."""
     tidy()
     ttnn = backend.load()
@@ -21,7 +21,7 @@ def opened(chips: int = 4) -> Any:
     return ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
 
 
-def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
+def place(mesh, array: np.ndarray, dim: int | None = None):
     """Return the array on the mesh in tiles: sharded along a dimension, or replicated.
 
     Example:
@@ -39,7 +39,7 @@ def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
 
 
 # ---------------------------------------------------------------- settings
-def changed(settings: Settings, **values: Any) -> Settings:
+def changed(settings: Settings, **values) -> Settings:
     """Return the settings with other values for some keys, whichever sections have them.
 
     Example:
@@ -57,7 +57,7 @@ def changed(settings: Settings, **values: Any) -> Settings:
     return replace(settings, **new)
 
 
-def small_gpt(**values: Any) -> Settings:
+def small_gpt(**values) -> Settings:
     """Return the settings of a small GPT on bytes that writes no files, with other values.
 
     Example:
@@ -77,12 +77,12 @@ def small_gpt(**values: Any) -> Settings:
 # ---------------------------------------------------------------- planned layouts
 def candidate(
     model: TransformerConfig,
-    layout: Any,
+    layout,
     batch: int,
     sequence: int,
     system: str = "t3000",
     overlap: bool = True,
-) -> Any:
+):
     """Return the planner's candidate for a `ttkit.train.Layout`, whether it fits or not.
 
     Args:
@@ -105,7 +105,7 @@ def candidate(
     return evaluate(job, layout, place, machine)
 
 
-def costs(candidate: Any) -> dict[str, float]:
+def costs(candidate) -> dict[str, float]:
     """Return what a step of a planned layout costs a chip, modelled, by the name of its column."""
     times = candidate.times
     return {

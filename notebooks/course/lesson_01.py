@@ -99,7 +99,7 @@ def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
 
 
 # ---------------------------------------------------------------- exercises
-def _chips(mesh: Any, *_: Any) -> dict[str, Any]:
+def _chips(mesh, *_) -> dict[str, Any]:
     """Return the shape and the devices of a mesh that an answer gave."""
     if not hasattr(mesh, "get_device_ids"):
         raise CheckFailed(f"a mesh is asked for, this is a {type(mesh).__name__}")
@@ -110,11 +110,11 @@ def _part(ids: np.ndarray) -> dict[str, Any]:
     return {"shape": ids.shape, "devices": ids.ravel().tolist()}
 
 
-def _ids(mesh: Any) -> np.ndarray:
+def _ids(mesh) -> np.ndarray:
     return np.reshape(mesh.get_device_ids(), tuple(mesh.shape))
 
 
-def _pairs(mesh: Any, rows: int, columns: int) -> list[dict[str, Any]]:
+def _pairs(mesh, rows: int, columns: int) -> list[dict[str, Any]]:
     """Return the parts of this shape that divide a mesh, row by row."""
     ids = _ids(mesh)
     places = np.ndindex(ids.shape[0] // rows, ids.shape[1] // columns)
@@ -122,7 +122,7 @@ def _pairs(mesh: Any, rows: int, columns: int) -> list[dict[str, Any]]:
     return [_part(ids[r : r + rows, c : c + columns]) for r, c in corners]
 
 
-def _opened(row: Any, mesh: Any) -> str:
+def _opened(row, mesh) -> str:
     """Return what is wrong with a mesh that was opened; a card does not tell."""
     opened = getattr(row, "parent", mesh) is None
     return "your row is a mesh of its own: cut it out of the mesh" if opened else ""

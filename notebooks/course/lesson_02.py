@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 
 # ---------------------------------------------------------------- 02.columns
-def _as_asked(tensor: Any, mesh: Any, x: np.ndarray) -> str:
+def _as_asked(tensor, mesh, x: np.ndarray) -> str:
     ttnn = backend.load()
     if tensor.dtype != ttnn.float32:
         return f"float32 is asked for, your tensor is {tensor.dtype}"
@@ -55,7 +54,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 02.round_trip
-def _swapped(mesh: Any, x: np.ndarray) -> np.ndarray:
+def _swapped(mesh, x: np.ndarray) -> np.ndarray:
     """Return what comes back where the composer has the mapper's dimensions in the other order."""
     down, across = mesh.shape
     blocks = [np.split(rows, across, 1) for rows in np.split(x, down)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ def _by_rows(result: Callable[..., np.ndarray]) -> Callable[..., list[np.ndarray
     return lambda mesh, *arrays: split(mesh, result(*arrays), 0)
 
 
-def _two_layers(rows: int, columns: int) -> list[Any]:
+def _two_layers(rows: int, columns: int) -> list:
     n = rows * columns
     x, w1, w2 = numbers(32 * n, 8 * n), numbers(8 * n, 16 * n), numbers(16 * n, 24 * n)
     return [(x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape)]
@@ -63,7 +62,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 03.column_parallel
-def _with_bias(rows: int, columns: int) -> list[Any]:
+def _with_bias(rows: int, columns: int) -> list:
     n = rows * columns
     x, w, b = numbers(4 * n, 8 * n), numbers(8 * n, 32 * n), numbers(1, 32 * n)
     return [(x, x.shape), (w, (8 * n, 32)), (b, (1, 32))]
@@ -93,12 +92,12 @@ exercise(
 
 
 # ---------------------------------------------------------------- 03.row_parallel
-def partial_sums(mesh: Any, x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
+def partial_sums(mesh, x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
     """Return what each device holds of x @ w where the inner dimension is cut."""
     return [a @ b for a, b in zip(split(mesh, x, 1), split(mesh, w, 0), strict=True)]
 
 
-def _inner(rows: int, columns: int) -> list[Any]:
+def _inner(rows: int, columns: int) -> list:
     n = rows * columns
     return [(numbers(8 * n, 32 * n), (8 * n, 32)), (numbers(32 * n, 16 * n), (32, 16 * n))]
 

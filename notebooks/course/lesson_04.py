@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def _shards(row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
     return [numbers(8, shard_bytes // 32) + chip for chip in range(len(row.chips))]
 
 
-def _ends(plan: Any, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
+def _ends(plan, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
     """Return what each chip of the row holds in the end."""
     if not isinstance(plan, plans.Plan):
         raise CheckFailed(f"a Plan is asked for, this is a {type(plan).__name__}")
@@ -142,7 +141,7 @@ def _all_reduce(size: float, algorithm: str) -> plans.Plan:
     return plans.all_reduce(ROWS[1], int(size), 1, algorithm=algorithm)
 
 
-def _times(size: Any) -> str:
+def _times(size) -> str:
     tree, pair = (1e6 * plans.cost(_all_reduce(size, name)).time_s for name in ("tree", "line"))
     return (
         f"at {int(size):,} bytes a chip the tree takes {tree:.2f} us, "
@@ -150,7 +149,7 @@ def _times(size: Any) -> str:
     )
 
 
-def _off(answer: Any) -> str:
+def _off(answer) -> str:
     """Return why a number of bytes is not the cross-over."""
     size = as_number(answer)
     if size is None or size < 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from course.ranks import OnRanks, RankBudget
@@ -51,7 +49,7 @@ def _sum(values: Arrays, times: float = 1, own: bool = False) -> Arrays:
     return [times * total + (value if own else 0) for value in values]
 
 
-def _chunks(x: Any, n: int) -> int:
+def _chunks(x, n: int) -> int:
     """Return the bytes of 2 (n - 1) chunks of 1/n of an array."""
     return int(2 * (n - 1) * x.nbytes // n)
 

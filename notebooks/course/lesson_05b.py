@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.files.lint import lint_path
@@ -39,7 +38,7 @@ WANTED = {
 class Ways(Stacks):
     """Bars of the times that the same bytes take on each way, on an axis by powers of ten."""
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw the bars."""
         from matplotlib.ticker import EngFormatter
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 
 # ---------------------------------------------------------------- 06.gradient
-def _own(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+def _own(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
     """Return for each device the gradient of its samples."""
     samples = zip(split(mesh, x, 0), split(mesh, y, 0))
     return [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
@@ -29,7 +28,7 @@ def _times(factor: Callable[[int], float]) -> Callable[..., list[np.ndarray]]:
 def _along(axis: int) -> Callable[..., list[np.ndarray]]:
     """Return a reference for each device's gradient if the mean is over one mesh axis only."""
 
-    def on_devices(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         placed = np.reshape(_own(mesh, x, w, y), (*mesh.shape, *w.shape))
         means = np.broadcast_to(placed.mean(axis, keepdims=True), placed.shape)
         return list(means.reshape(-1, *w.shape))
@@ -37,7 +36,7 @@ def _along(axis: int) -> Callable[..., list[np.ndarray]]:
     return on_devices
 
 
-def _samples(rows: int, columns: int) -> list[Any]:
+def _samples(rows: int, columns: int) -> list:
     # The rows of a device differ between the meshes, so that an answer cannot use a constant.
     n, own = rows * columns, 32 if rows > 1 else 96
     x, w, y = numbers(own * n, 32), numbers(32, 64), numbers(own * n, 64)
@@ -78,7 +77,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 06.unequal
-def _added(gradients: list[Any], samples: list[int]) -> Any:
+def _added(gradients: list, samples: list[int]):
     """Return the gradient of the sum over all samples."""
     return sum(n * gradient for n, gradient in zip(samples, gradients))
 

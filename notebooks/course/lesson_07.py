@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ class Passes(Chart):
         has = ", ".join(f"{words} ({kind})" for words, kind in self.columns)
         return f"{self.title}\n  on each chip: {has}"
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw a row for each chip: grey is replicated, a colour is its shard, hatched is a partial
         sum.
         """
@@ -77,18 +76,18 @@ def _silu(a: np.ndarray) -> np.ndarray:
     return a * (1 + np.tanh(a / 2)) / 2
 
 
-def _mlp(hidden: Hidden) -> Callable[..., Any]:
+def _mlp(hidden: Hidden) -> Callable:
     """Return the MLP whose hidden features are this function of x @ gate and x @ up."""
     return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
 
 
-def _parts(mesh: Any, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+def _parts(mesh, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
     """Return the partial sum of each device."""
     cut = (split(mesh, weight, dim) for weight, dim in zip(weights, (1, 1, 0)))
     return [(_silu(x @ gate) * (x @ up)) @ down for gate, up, down in zip(*cut)]
 
 
-def _three_matrices(rows: int, columns: int) -> list[Any]:
+def _three_matrices(rows: int, columns: int) -> list:
     n = rows * columns
     # The sizes differ from mesh to mesh, so that an answer cannot use constants.
     width, out = 32 * (5 - n), 96 * (5 - n)
@@ -130,7 +129,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 07.backward
-def _columns(rows: int, columns: int) -> list[Any]:
+def _columns(rows: int, columns: int) -> list:
     n = rows * columns
     return [(numbers(64 * n, 32 * n), (64 * n, 32)), (numbers(96 * n, 32 * n), (96 * n, 32))]
 

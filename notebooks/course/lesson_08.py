@@ -31,21 +31,21 @@ def _product(x: np.ndarray, w: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _times(factor: Callable[[Any], float]) -> Gradients:
     """Return a reference for the gradient on each device, times a factor of the mesh."""
 
-    def on_devices(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         gradient = factor(mesh) * 2 / y.size * _product(x, w, y)
         return np.split(gradient, mesh.shape[1], 1) * mesh.shape[0]
 
     return on_devices
 
 
-def _of_groups(mesh: Any, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[list[np.ndarray]]:
+def _of_groups(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[list[np.ndarray]]:
     """Return each data-parallel replica's gradient from its own samples, as its devices hold it."""
     groups, parts = mesh.shape
     samples = zip(np.split(x, groups), np.split(y, groups))
     return [np.split(2 / y.size * _product(a, w, b), parts, 1) for a, b in samples]
 
 
-def _sizes(groups: int, parts: int) -> list[Any]:
+def _sizes(groups: int, parts: int) -> list:
     # The rows of a data-parallel replica, the features, and the columns of a tensor-parallel rank
     # differ from mesh to mesh.
     rows, width, out = 32 * (groups + parts - 4), 32 * (parts + 1), 16 * groups
@@ -139,12 +139,12 @@ def _plans(settings: Settings, shapes: Sequence[Shape], system: str) -> dict[Sha
     return plans
 
 
-def _taken(plan: Any) -> float:
+def _taken(plan) -> float:
     """Return the fraction of a chip's memory that a plan takes."""
     return float(sum(plan.memory.values()) / plan.system.chip.dram_bytes)
 
 
-def _unfit(answer: Any, settings: Settings, shapes: Sequence[Shape], system: str) -> str:
+def _unfit(answer, settings: Settings, shapes: Sequence[Shape], system: str) -> str:
     """Return what is wrong with a shape for a training."""
     plans = _plans(settings, shapes, system)
     speeds = {s: p.tokens_per_s for s, p in plans.items() if _taken(p) <= 1 - HEADROOM}

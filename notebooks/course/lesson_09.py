@@ -27,24 +27,24 @@ class Slow:
         seconds: how long each forward sleeps; each backward sleeps twice as long.
     """
 
-    def __init__(self, stage: Any, seconds: float):
+    def __init__(self, stage, seconds: float):
         self.stage, self.seconds = stage, seconds
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(self.stage, name)
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args):
         """Sleep, then do the stage's forward."""
         time.sleep(self.seconds)
         return self.stage.forward(*args)
 
-    def backward(self, *args: Any) -> Any:
+    def backward(self, *args):
         """Sleep, then do the stage's backward."""
         time.sleep(2 * self.seconds)
         return self.stage.backward(*args)
 
 
-def timed(settings: Any, text: str, seconds: float) -> tuple[list[float], Any]:
+def timed(settings, text: str, seconds: float) -> tuple[list[float], Any]:
     """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
 
     Returns:
@@ -102,7 +102,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 09.budget
-def _over(schedule: Schedule, memory: Any, bubble: float) -> str:
+def _over(schedule: Schedule, memory, bubble: float) -> str:
     """Return what is wrong with a schedule for a training step; "" for nothing.
 
     Args:
@@ -131,7 +131,7 @@ def _over(schedule: Schedule, memory: Any, bubble: float) -> str:
     )
 
 
-def _schedule(answer: Any) -> Schedule:
+def _schedule(answer) -> Schedule:
     """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
     found = getattr(answer, "schedule", answer)
     if not isinstance(found, Schedule):
@@ -160,7 +160,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 09.repair
-def _repaired(answer: Any) -> Schedule:
+def _repaired(answer) -> Schedule:
     stage, row = answer
     if stage not in range(len(BROKEN)):
         raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
 REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
 STEPS = 3
 TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
-OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+OPTIMIZERS: dict[str, Callable] = {
     "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
     # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
     "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
@@ -118,7 +117,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 
 
 @contextmanager
-def _mesh(settings: Settings) -> Iterator[Any]:
+def _mesh(settings: Settings) -> Iterator:
     """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
     context = AutoContext.get_instance()
     if context.is_device_open():
@@ -129,7 +128,7 @@ def _mesh(settings: Settings) -> Iterator[Any]:
         context.close_device()
 
 
-def _trained(step: Any, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
+def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
     """Return the weights of each replica after each step, [steps, 4, weights]."""
     after = []
     with _mesh(settings) as layout:
@@ -145,28 +144,28 @@ def _trained(step: Any, optimizer: str, settings: Settings = REPLICAS) -> np.nda
     return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
 
 
-def _shards(tensor: Any) -> list[Any]:
+def _shards(tensor) -> list:
     return list(backend.load().get_device_tensors(tensor))
 
 
-def _flat(shard: Any) -> np.ndarray:
+def _flat(shard) -> np.ndarray:
     return to_numpy(shard).ravel()
 
 
 class _Loops:
     """Three steps on four replicas, with each optimizer."""
 
-    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[Run]:
+    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
         """Yield each run."""
         for name in OPTIMIZERS:
             where = f"with {name}, the weights by [step, replica, number]:"
             yield Run((name,), _trained(answer, name), where)
 
 
-def _step(times: float = 1, *, clears: bool = True, moves: bool = True) -> Any:
+def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
     """Return a step, with `times` the gradient, or with a call left out."""
 
-    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    def step(model, optimizer, x, y):
         if clears:
             optimizer.zero_grad()
         loss = model.loss(model(x), y)

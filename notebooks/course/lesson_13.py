@@ -55,7 +55,7 @@ def _why(a: str, b: str) -> str:
     return "each device has some of the products that an element sums"
 
 
-def _wrong(placement: Any, a: str, b: str) -> str:
+def _wrong(placement, a: str, b: str) -> str:
     right = PRODUCTS.get((a, b))
     return "" if placement == right else f"it is {right}, not {placement!r}: {_why(a, b)}"
 
@@ -91,13 +91,13 @@ PAIRS = [
 DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
 
 
-def _redistributed(answer: Any, mesh: Any, addends: np.ndarray, source: str, target: str) -> Any:
+def _redistributed(answer, mesh, addends: np.ndarray, source: str, target: str):
     """Call an answer with the tensor placed as `source`."""
     array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
     return answer(place(mesh, array, DIMS.get(source)), source, target)
 
 
-def _enough(mesh: Any, addends: np.ndarray, source: str, target: str) -> int:
+def _enough(mesh, addends: np.ndarray, source: str, target: str) -> int:
     """Return the bytes over links of the cheapest way."""
     n, size = mesh.get_num_devices(), addends[0].nbytes
     # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
@@ -107,17 +107,17 @@ def _enough(mesh: Any, addends: np.ndarray, source: str, target: str) -> int:
     return 2 * once if (source, target) == ("Partial", "Replicate") else once
 
 
-def _addends(rows: int, columns: int) -> list[Any]:
+def _addends(rows: int, columns: int) -> list:
     n = rows * columns
     return [(numbers(n, 32 * n, 64 * n), None)]
 
 
-def _moved(mesh: Any, addends: np.ndarray, source: str, target: str) -> list[np.ndarray]:
+def _moved(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray]:
     whole = addends.sum(axis=0)
     return split(mesh, whole, DIMS[target]) if target in DIMS else replicas(mesh, whole)
 
 
-def _own(mesh: Any, addends: np.ndarray, source: str, target: str) -> list[np.ndarray] | None:
+def _own(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray] | None:
     if target not in DIMS:
         return None
     return [split(mesh, addend, DIMS[target])[i] for i, addend in enumerate(addends)]
@@ -172,7 +172,7 @@ def key(cell: str) -> str:
     return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
 
 
-def run_torch_cell(shell: Any, line: str, cell: str) -> None:
+def run_torch_cell(shell, line: str, cell: str) -> None:
     """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
 
     Raises:

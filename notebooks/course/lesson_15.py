@@ -17,24 +17,24 @@ SHAPE = (256, 512)  # The weight on a chip has this shape.
 RATE = 0.1
 
 
-def _axis(mesh: Any) -> int:
+def _axis(mesh) -> int:
     """Return the data-parallel mesh axis: axis 1 of a mesh with one row, otherwise axis 0."""
     return 1 if mesh.shape[0] == 1 else 0
 
 
-def _given(rows: int, columns: int) -> list[Any]:
+def _given(rows: int, columns: int) -> list:
     """Return the weight, replicated along the axis, and a different gradient for each chip."""
     places = (1, 1) if rows == 1 else (1, columns)
     grads = numbers(rows, columns, *SHAPE) / 8
     return [(numbers(*places, *SHAPE), None), (grads, None)]
 
 
-def _step(answer: Any, mesh: Any, w: np.ndarray, grads: np.ndarray) -> Any:
+def _step(answer, mesh, w: np.ndarray, grads: np.ndarray):
     """Call an answer with tensors, the axis, and an optimizer that looks at its shard's size."""
     ttnn, n = backend.load(), mesh.shape[_axis(mesh)]
     moments = 8 * SHAPE[0] * SHAPE[1]  # AdamW keeps two float32 moments for each weight.
 
-    def update(w: Any, grad: Any) -> Any:
+    def update(w, grad):
         if (nbytes := 8 * w.logical_volume()) * n != moments:
             keeps = f"update was given {list(w.shape)}, so it keeps {nbytes:,} bytes of moments"
             raise CheckFailed(f"{keeps} on each chip; the budget is {moments // n:,}, 1/{n} of all")
@@ -47,20 +47,20 @@ def _step(answer: Any, mesh: Any, w: np.ndarray, grads: np.ndarray) -> Any:
     return answer(from_numpy(whole, **how), from_numpy(grads, **how), _axis(mesh), update)
 
 
-def _enough(mesh: Any, w: np.ndarray, grads: np.ndarray) -> int:
+def _enough(mesh, w: np.ndarray, grads: np.ndarray) -> int:
     """Return the bytes over links of one all-reduce of the gradients."""
     n = mesh.shape[_axis(mesh)]
     return int(2 * (n - 1) * grads.nbytes // n)
 
 
-def _chips(mesh: Any, *values: np.ndarray) -> list[np.ndarray]:
+def _chips(mesh, *values: np.ndarray) -> list[np.ndarray]:
     """Return what each chip holds of a weight and its gradients after an update."""
     w, grad = (np.broadcast_to(each, (*mesh.shape, *SHAPE)) for each in values)
     new = w - np.float32(RATE) * grad
     return [new[at][None, None] for at in np.ndindex(*mesh.shape)]
 
 
-def _taken(factor: Any, along: Any = _axis) -> Any:
+def _taken(factor, along=_axis):
     """Return an update by the mean of gradients times a factor, over the chips along an axis.
 
     Args:
@@ -71,7 +71,7 @@ def _taken(factor: Any, along: Any = _axis) -> Any:
     )
 
 
-def _along(mesh: Any) -> int:
+def _along(mesh) -> int:
     return int(mesh.shape[_axis(mesh)])
 
 
@@ -123,7 +123,7 @@ def _stages(parameters: int, groups: int, parts: int, precision: str, room: floa
     return fits
 
 
-def _smallest(*case: Any) -> int | None:
+def _smallest(*case) -> int | None:
     return min(_stages(*case), default=None)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ttkit.lessons import CheckFailed
@@ -43,7 +41,7 @@ class CausalWork(Chart):
             lines.append(f"{name}: chips 0 to {self.chips - 1} compute {texts} of the scores")
         return "\n  ".join(lines)
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw a row for each chunk of queries and a column for each of keys, in both orders."""
         shown = []
         for order in self.orders.values():
@@ -66,7 +64,7 @@ class CausalWork(Chart):
 
 
 # ---------------------------------------------------------------- 16.balanced
-def _uneven(order: Any, length: int, chips: int) -> str:
+def _uneven(order, length: int, chips: int) -> str:
     """Return which rule an order of positions breaks."""
     found = np.ravel(order)
     if missing := sorted(set(range(length)).difference(found.tolist())):
@@ -121,14 +119,14 @@ def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Par
     return *one, *two
 
 
-def _merged(*parts: np.ndarray, top: Any = np.maximum, shrinks: bool = True) -> Part:
+def _merged(*parts: np.ndarray, top=np.maximum, shrinks: bool = True) -> Part:
     out1, max1, sum1, out2, max2, sum2 = parts
     new = top(max1, max2)
     one, two = (np.exp(each - new) if shrinks else np.float32(1) for each in (max1, max2))
     return out1 * one + out2 * two, new, sum1 * one + sum2 * two
 
 
-def _finite(found: Any, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
+def _finite(found, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the three arrays; name what makes infinite numbers."""
     out, top, total = (np.asarray(array) for array in found)
     if not all(np.isfinite(array).all() for array in (out, top, total)):

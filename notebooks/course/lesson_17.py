@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def uneven_traffic(chips: Topology, seed: int) -> np.ndarray:
     return traffic
 
 
-def link_bytes(traffic: Any, chips: Topology, placed: Any) -> dict[tuple[int, int], int]:
+def link_bytes(traffic, chips: Topology, placed) -> dict[tuple[int, int], int]:
     """Return the bytes that the dispatch sends over each link: {(source, destination): bytes}.
 
     Args:
@@ -99,7 +98,7 @@ def link_bytes(traffic: Any, chips: Topology, placed: Any) -> dict[tuple[int, in
     return dict(found)
 
 
-def _busiest(traffic: np.ndarray, chips: Topology, dealt: Any) -> tuple[tuple[int, int], int]:
+def _busiest(traffic: np.ndarray, chips: Topology, dealt) -> tuple[tuple[int, int], int]:
     return max(link_bytes(traffic, chips, dealt).items(), key=lambda item: item[1])
 
 
@@ -107,7 +106,7 @@ def _in_order(traffic: np.ndarray, chips: Topology) -> list[list[int]]:
     return np.arange(traffic.shape[1]).reshape(len(chips.chips), -1).tolist()
 
 
-def _broken(dealt: Any, traffic: np.ndarray, chips: Topology) -> str:
+def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
     """Return which rule a dealing of experts breaks."""
     sizes, owners = [len(own) for own in dealt], Counter(int(e) for own in dealt for e in own)
     if len(sizes) != len(chips.chips):
@@ -127,7 +126,7 @@ def _broken(dealt: Any, traffic: np.ndarray, chips: Topology) -> str:
     return said
 
 
-def _part(dealt: Any, traffic: np.ndarray, chips: Topology) -> str:
+def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
     part = (
         _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
     )

@@ -12,11 +12,11 @@ from ttkit.lessons.folder import course
 from ttkit.visualize.charts import Stacks
 
 
-def pareto(layouts: Any) -> Stacks:
+def pareto(layouts) -> Stacks:
     """Return the Pareto front of the layouts that fit: those that no other beats in both memory
     and speed, the smallest first.
     """
-    front: list[Any] = []
+    front: list = []
     for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
         if not front or each.tokens_per_s > front[-1].tokens_per_s:
             front.append(each)
@@ -35,7 +35,7 @@ def _exact(parameters: int, sequence: int, chips: int, flops_per_s: float, rate:
     return sending / (4 * parameters * sequence / flops_per_s)
 
 
-def _batch(*run: Any, times: float = 1) -> int:
+def _batch(*run, times: float = 1) -> int:
     return max(1, math.ceil(_exact(*run) * times))
 
 
@@ -83,7 +83,7 @@ BETWEEN = {
 
 
 @functools.cache
-def _planned(headroom: float = 0.1) -> Any:
+def _planned(headroom: float = 0.1):
     """Return the plans of the capstone."""
     return plan_layouts(
         str(course() / "configs/models/llama70b.yaml"),
@@ -97,13 +97,13 @@ def _planned(headroom: float = 0.1) -> Any:
     )
 
 
-def _read(answer: Any) -> tuple[Any, str, str]:
+def _read(answer) -> tuple[Any, str, str]:
     """Return the planner's candidate, what is between the hosts, and what binds."""
     layout, between, binding = answer
     return _planned().find(str(layout)), between.strip().lower(), binding.strip().lower()
 
 
-def _gains(best: Any) -> dict[str, float]:
+def _gains(best) -> dict[str, float]:
     """Return the speed-up of a step without each limit other than memory."""
     waits = {"chip links": 0.0, "network": 0.0, "bubble": best.times.bubble}
     for each in best.traffic:
@@ -111,13 +111,13 @@ def _gains(best: Any) -> dict[str, float]:
     return {limit: best.times.total / (best.times.total - wait) for limit, wait in waits.items()}
 
 
-def _room(best: Any) -> str:
+def _room(best) -> str:
     twice = _planned(headroom=-1).best
     faster = twice.tokens_per_s / best.tokens_per_s
     return f"with twice the memory, {twice.layout} would be {faster:.2f} times as fast"
 
 
-def _largest(best: Any) -> str:
+def _largest(best) -> str:
     kinds: dict[str, int] = best.memory._asdict()
     return max(kinds, key=lambda kind: kinds[kind])
 

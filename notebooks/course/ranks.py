@@ -23,7 +23,7 @@ LIMIT_S = 2.5  # One message of an answer may take so long.
 POLL_S = 0.0005
 SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
 # MPI still holds the buffers of requests that never complete, so they must stay alive.
-_pending: list[Any] = []
+_pending: list = []
 
 
 # ---------------------------------------------------------------- on a rank
@@ -42,24 +42,24 @@ class Watched:
         limit_s: how long one message may take.
     """
 
-    def __init__(self, comm: Any, limit_s: float = LIMIT_S):
+    def __init__(self, comm, limit_s: float = LIMIT_S):
         self._comm, self._limit_s = comm, limit_s
         self.rank, self.size = comm.rank, comm.size
         self.sent = self.calls = 0
         self.log: list[Call] = []
 
-    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+    def Send(self, buf, dest: int, tag: int = 0) -> None:
         self._exchange("Send", buf, dest, tag)
 
-    def Recv(self, buf: Any, source: int = ANY, tag: int | None = None) -> None:
+    def Recv(self, buf, source: int = ANY, tag: int | None = None) -> None:
         self._exchange("Recv", into=buf, source=source, recvtag=tag)
 
     def Sendrecv(
         self,
-        sendbuf: Any,
+        sendbuf,
         dest: int,
         sendtag: int = 0,
-        recvbuf: Any = None,
+        recvbuf=None,
         source: int = ANY,
         recvtag: int | None = None,
     ) -> None:
@@ -68,10 +68,10 @@ class Watched:
     def _exchange(
         self,
         name: str,
-        buf: Any = None,
+        buf=None,
         dest: int | None = None,
         tag: int = 0,
-        into: Any = None,
+        into=None,
         source: int | None = None,
         recvtag: int | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Watched:
         """
         from mpi4py import MPI
 
-        requests: list[Any] = []
+        requests: list = []
         nbytes, text = 0, ""
         if source is not None:
             sender = MPI.ANY_SOURCE if source == ANY else source
@@ -113,11 +113,11 @@ class OneAllreduce:
 
     log: tuple[Call, ...] = ()
 
-    def __init__(self, comm: Any, limit_s: float = LIMIT_S):
+    def __init__(self, comm, limit_s: float = LIMIT_S):
         self._comm, self.rank, self.size = comm, comm.rank, comm.size
         self.sent = self.calls = 0
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, *op: Any) -> None:
+    def Allreduce(self, sendbuf, recvbuf, *op) -> None:
         arrays = [each for each in (sendbuf, recvbuf) if isinstance(each, np.ndarray)]
         self.calls, self.sent = self.calls + 1, self.sent + arrays[0].nbytes
         self._comm.Allreduce(sendbuf, recvbuf, *op)
@@ -152,11 +152,11 @@ class Outcome(NamedTuple):
 
 
 def _run(
-    function: Callable[..., Any],
+    function: Callable,
     kind: type,
     ranks: int,
-    arguments: tuple[Any, ...] = (),
-    values: list[Any] | None = None,
+    arguments: tuple = (),
+    values: list | None = None,
     limit_s: float = LIMIT_S,
 ) -> Outcome:
     """Call the function with a communicator of the first ranks, and this rank's own value."""
@@ -182,9 +182,7 @@ def _run(
 
 
 # ---------------------------------------------------------------- in the notebook
-def watch(
-    cluster: Any, function: Callable[..., Any], *arguments: Any, limit_s: float = 2.0
-) -> Exchange:
+def watch(cluster, function: Callable, *arguments, limit_s: float = 2.0) -> Exchange:
     """Call `function(comm, *arguments)` on every rank, and return the messages that they sent.
 
     `comm` has MPI's `Send`, `Recv` and `Sendrecv`. Here `Send` waits until the other rank receives,
@@ -246,10 +244,10 @@ class OnRanks:
         comm: the class of what they get.
     """
 
-    given: Callable[[int], list[Any]]
+    given: Callable[[int], list]
     comm: type = Watched
 
-    def runs(self, answer: Any, asks: str, cluster: Any) -> Iterator[RankRun]:
+    def runs(self, answer, asks: str, cluster) -> Iterator[RankRun]:
         """Yield both calls. The reference and the mistakes get the list of all values."""
         if cluster is None or cluster.n < 3:
             rule = "of two ranks each is left and right of the other"
@@ -273,7 +271,7 @@ class RankRun(Run):
 
     outcomes: list[Outcome] = field(default_factory=list)
 
-    def unlike(self, expected: Any, rtol: float) -> str:
+    def unlike(self, expected, rtol: float) -> str:
         """Compare rank by rank."""
         for rank, (want, have) in enumerate(zip(expected, self.result, strict=True)):
             if words := unlike(want, have, rtol):

@@ -132,7 +132,7 @@ class Supervised:
         }
         self.send(order)
 
-    def send(self, value: Any) -> None:
+    def send(self, value) -> None:
         """Send the supervisor a value, unless it is gone.
 
         A text goes to the standard input of mpirun: nobody else can read it there."""
@@ -141,7 +141,7 @@ class Supervised:
             pipe.write(json.dumps(value).encode() + b"\n")
             pipe.flush()
 
-    def _listen(self, process: Any, on_end: Callable[[Ended], None]) -> None:
+    def _listen(self, process, on_end: Callable[[Ended], None]) -> None:
         with process.stdout as events:
             for line in events:
                 event = json.loads(line)
@@ -214,7 +214,7 @@ class Supervisor:
             os.close(stream)  # Readers see the end only when every copy is closed.
         _write(started={name: command.pid for name, command in self.commands.items()})
 
-    def watch(self, owner: Any) -> None:
+    def watch(self, owner) -> None:
         """Wait until the owner stops or is gone, or a process has ended by itself; report that."""
         parent, lost = os.getppid(), None
         while os.getppid() == parent:
@@ -235,7 +235,7 @@ class Supervisor:
                 self.report("mpirun", 1, rank=lost)
                 return
 
-    def report(self, name: str, code: int, **more: Any) -> None:
+    def report(self, name: str, code: int, **more) -> None:
         """Report to the owner that a command has ended."""
         log = (self.folder / f"{name}.log").read_bytes()[-LAST_BYTES:]
         _write(name=name, code=code, log=log.decode(errors="replace"), **more)
@@ -273,7 +273,7 @@ class Supervisor:
             psutil.wait_procs(left, timeout=1.0)
 
 
-def _write(**event: Any) -> None:
+def _write(**event) -> None:
     """Write one line to the owner, who may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, (json.dumps(event) + "\n").encode())

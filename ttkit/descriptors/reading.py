@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
@@ -131,7 +131,7 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
 
 
 # ---------------------------------------------------------------- from a message
-def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
+def _from_message(message, name: str) -> MeshGraphDescriptor:
     """Return the descriptor of a message that passed the rules."""
     templates = {template.name: template for template in message.mesh_descriptors}
     meshes = []
@@ -152,11 +152,11 @@ def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
     return MeshGraphDescriptor(tuple(meshes), tuple(connections), name)
 
 
-def _links(channels: Any) -> tuple[int, str]:
+def _links(channels) -> tuple[int, str]:
     return channels.count, "RELAXED" if channels.policy == rules.RELAXED else "STRICT"
 
 
-def _connections(message: Any) -> Iterator[Connection]:
+def _connections(message) -> Iterator[Connection]:
     """The connections of the one graph, those of its topology first."""
     graph = message.graph_descriptors[0]
     ids = [node.mesh.mesh_id for node in graph.instances]

@@ -201,7 +201,7 @@ RULES = (
 )
 
 
-def check(file: Any) -> tuple[list[Broken], bool]:
+def check(file) -> tuple[list[Broken], bool]:
     """Return the broken rules of a file, and whether the real library prints them as a report.
 
     The library stops at the first wrong reference.
@@ -215,7 +215,7 @@ def check(file: Any) -> tuple[list[Broken], bool]:
     return (broken, True) if broken else (list(_references(file))[:1], False)
 
 
-def _parts(file: Any, kind: str) -> Iterator[tuple[str, str, Any]]:
+def _parts(file, kind: str) -> Iterator[tuple[str, str, Any]]:
     """The parts of a kind: how messages name them, their path, themselves."""
     if kind == "File":
         yield "", "", file
@@ -229,7 +229,7 @@ def _parts(file: Any, kind: str) -> Iterator[tuple[str, str, Any]]:
             yield f" ({kind}: {part.name})", f"{field} {i}", part
 
 
-def instances(file: Any) -> list[tuple[str, Any]]:
+def instances(file) -> list[tuple[str, Any]]:
     """Return the path and the mesh of each instance of the top level."""
     top = file.top_level_instance
     if top.HasField("mesh"):
@@ -241,7 +241,7 @@ def instances(file: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _references(file: Any) -> Iterator[Broken]:
+def _references(file) -> Iterator[Broken]:
     """Names and ids without a target."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
@@ -271,7 +271,7 @@ def _references(file: Any) -> Iterator[Broken]:
             yield Broken(message, f"{at} device_topology dims", cure)
 
 
-def _end(mesh: Any, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[Broken]:
+def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[Broken]:
     """What is wrong with one end of a connection."""
     name = known.get(mesh.mesh_id)
     if name is None:

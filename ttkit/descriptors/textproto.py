@@ -30,7 +30,7 @@ _FIELD = re.compile(
 
 
 @cache
-def _pool() -> Any:
+def _pool():
     """The pool that holds the schema."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(descriptor_pb2.FileDescriptorProto(**json.loads(SCHEMA.read_text())))
@@ -38,7 +38,7 @@ def _pool() -> Any:
 
 
 @cache
-def descriptor_class() -> Any:
+def descriptor_class():
     """Return the message class of a whole descriptor.
 
     Example:
@@ -106,7 +106,7 @@ class Unreadable(Exception):
     """A text that is not in protobuf's text format; its args: line, what is wrong, what to try."""
 
 
-def parse(text: str) -> Any:
+def parse(text: str):
     """Return the message of a text; unknown fields are skipped, as the real library does.
 
     Raises:

@@ -9,7 +9,7 @@ with. (Inference adds a fitted time of a layer.) `roofline` alone is the bound t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,17 +51,17 @@ def roofline(chip: Chip, flops: float, nbytes: float, fidelity: str) -> Price:
     return Price(compute, "compute") if compute > memory else Price(memory, "memory")
 
 
-def compute_s(chip: Chip, flops: Any, fidelity: str) -> Any:
+def compute_s(chip: Chip, flops, fidelity: str):
     """Return the modelled seconds of flops on one chip, without the launch."""
     return flops / (chip.peak_flops(fidelity) * MATMUL_SHARE.value)
 
 
-def moving_s(chip: Chip, nbytes: Any) -> Any:
+def moving_s(chip: Chip, nbytes):
     """Return the modelled seconds in which bytes are read from or written to one chip's DRAM."""
     return nbytes / (chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value)
 
 
-def operation_s(chip: Chip, flops: Any, nbytes: Any, fidelity: str) -> Any:
+def operation_s(chip: Chip, flops, nbytes, fidelity: str):
     """Return the modelled seconds of an operation on one chip, or of each of an array of them.
 
     Args:

@@ -117,7 +117,7 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
     embed, (block,) = model.embed, model.blocks.values()
     forward = block.forward
 
-    def marked(x: Tensor, cache: Any = None) -> Tensor:
+    def marked(x: Tensor, cache=None) -> Tensor:
         if run.calls.part != "start":
             run.begin("block backward")
             return forward(x, cache)
@@ -317,9 +317,7 @@ class Update(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def update_of(
-    config: TransformerConfig, layout: Layout, ends: Ends, how: tuple[Any, ...]
-) -> Update:
+def update_of(config: TransformerConfig, layout: Layout, ends: Ends, how: tuple) -> Update:
     """Run what follows the last backward, of a step after the first.
 
     Args:

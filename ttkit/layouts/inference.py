@@ -179,7 +179,7 @@ class InferencePlan(Tables):
         turned = self.dp > 1 < self.tp
         return opens_transposed(self.system.shape, self.topology.shape) if turned else ""
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list:
         """Return the tables: memory of a chip, times and speed, collectives of a decode step."""
         from ttkit.visualize.tables import Report
 
@@ -215,7 +215,7 @@ def _rows(rows: int) -> int:
 
 def plan_inference(
     config: TransformerConfig,
-    layout: Any,
+    layout,
     system: System | str,
     batch: int,
     context: int | None = None,
@@ -309,7 +309,7 @@ class Serving(Choices):
             "warning": each.warning,
         }
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list:
         """Return the tables: what fits, and why the others were refused."""
         from ttkit.visualize.tables import Report
 

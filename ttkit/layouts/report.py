@@ -56,11 +56,11 @@ class Choices(Tables):
     machine: Machine
     batch: int
     title: str
-    fitting: list[Any]
+    fitting: list
     refused: list[Candidate]
 
     @property
-    def best(self) -> Any:
+    def best(self):
         """The one with most tokens a second.
 
         Raises:
@@ -91,7 +91,7 @@ class Choices(Tables):
         fitting = [self.figures_of(each) for each in self.fitting]
         return {"title": self.title, "fitting": fitting, "refused": refused}
 
-    def figures_of(self, each: Any) -> dict[str, Any]:
+    def figures_of(self, each) -> dict[str, Any]:
         """Return the figures of a layout that fits."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class Layouts(Choices):
         possible = hosts <= config.num_blocks and not config.is_tied
         return f"at least {hosts} hosts" if possible else "a system with more DRAM"
 
-    def figures_of(self, each: Any) -> dict[str, Any]:
+    def figures_of(self, each) -> dict[str, Any]:
         """Return the figures of a layout that fits."""
         return {
             "layout": str(each.layout),
@@ -158,7 +158,7 @@ class Layouts(Choices):
             "warning": each.warning,
         }
 
-    def find(self, text: str) -> Any:
+    def find(self, text: str):
         """Return the candidate whose layout prints so, such as "DP8 TP4 ZeRO-1"."""
         words = set(text.split())
         for each in (*self.fitting, *self.refused):
@@ -169,7 +169,7 @@ class Layouts(Choices):
         )
         fail(f"the layout {text!r}", rule, "a name from the table")
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list:
         """Return the tables: what fits, and why the others were refused."""
         from ttkit.visualize.charts.plans import layout_tables
 
@@ -184,7 +184,7 @@ class Layouts(Choices):
             for each in self.refused
         )
 
-    def explain(self, candidate: Any = None) -> Any:
+    def explain(self, candidate=None):
         """Return a page on one layout, the fastest unless given."""
         from ttkit.visualize.charts.plans import Page, explanation
 
@@ -192,7 +192,7 @@ class Layouts(Choices):
         text = "" if chosen.refused else self.yaml(chosen)
         return Page(explanation(self, chosen), text)
 
-    def yaml(self, candidate: Any = None) -> str:
+    def yaml(self, candidate=None) -> str:
         """Return the training configuration of a layout, the fastest unless given."""
         import yaml
 
@@ -211,7 +211,7 @@ class Layouts(Choices):
         head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
         return head + yaml.safe_dump(differing(settings), sort_keys=False)
 
-    def write(self, folder: str | os.PathLike[str], candidate: Any = None) -> str:
+    def write(self, folder: str | os.PathLike[str], candidate=None) -> str:
         """Write the files that run a layout, the fastest unless given, into a new folder.
 
         They are `train.yaml` and, for a pipeline or several hosts, `hosts.txt`, and the bindings of
@@ -233,7 +233,7 @@ class Layouts(Choices):
 def differing(settings: Settings) -> dict[str, Any]:
     """Return the keys of a configuration that have not their default, section by section."""
 
-    def plain(value: Any) -> Any:
+    def plain(value):
         return list(value) if isinstance(value, tuple) else value
 
     found: dict[str, Any] = {}

@@ -139,7 +139,7 @@ def _leaner(layout: Layout, than: Layout) -> bool:
     return shares and all(getattr(layout, key) == getattr(than, key) for key in same)
 
 
-def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterator[Candidate]:
+def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
     """Yield a candidate for each layout, with the micro-batches that are fastest and fit."""
     for sizes, hosts in sizes_of(machine):
         sizes = replace(sizes, precision=precision)
@@ -189,7 +189,7 @@ def plan_layouts(
     overlap: bool = False,
     network_gb_per_s: float = NETWORK,
     mode: str = "training",
-) -> Any:
+):
     """Return every layout of a model on all chips of a machine, the fastest first.
 
     Args:

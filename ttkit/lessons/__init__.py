@@ -6,7 +6,6 @@ Feedback names the device, the index and the number.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from ttkit import backend
 from ttkit.lessons.comparing import CheckFailed as CheckFailed
@@ -46,7 +45,7 @@ def tidy() -> None:
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
-def _open_meshes() -> list[Any]:
+def _open_meshes() -> list:
     """Return the open meshes, those that were opened last first."""
     if backend.is_simulated():
         from ttkit.sim.mesh import opened_meshes
@@ -55,6 +54,6 @@ def _open_meshes() -> list[Any]:
     return _named(backend.load().MeshDevice)
 
 
-def _named(kind: type) -> list[Any]:
+def _named(kind: type) -> list:
     """Return the objects of a type that have a name in the notebook."""
     return [thing for thing in vars(sys.modules["__main__"]).values() if isinstance(thing, kind)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from textwrap import fill
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ def in_lines(text: str) -> str:
     return "\n".join(fill(line, LINE, break_long_words=False) for line in text.split("\n"))
 
 
-def _values(result: Any) -> np.ndarray:
+def _values(result) -> np.ndarray:
     if hasattr(result, "detach"):
         return np.asarray(result.detach().float().cpu().numpy())
     return to_numpy(result) if hasattr(result, "tensor_topology") else np.asarray(result)
@@ -39,7 +38,7 @@ def values_mean_something() -> bool:
     return backend.is_simulated() or not os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
 
 
-def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
+def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """Return where two results differ first, in words; "" where they agree.
 
     Example:
@@ -67,7 +66,7 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
     return f"element {list(index)} should be {one}, is {other} ({count})"
 
 
-def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
+def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """Return which device of a mesh first differs from `expected`, in words; "" where none does.
 
     Args:
@@ -86,7 +85,7 @@ def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: floa
     return ""
 
 
-def unlike(expected: Any, actual: Any, rtol: float = 1e-5) -> str:
+def unlike(expected, actual, rtol: float = 1e-5) -> str:
     """Return where an answer differs from what it should give, in words; "" where it does not.
 
     Arrays and numbers may differ by `rtol` of the largest; all else must be equal.
@@ -122,8 +121,8 @@ def unlike(expected: Any, actual: Any, rtol: float = 1e-5) -> str:
 
 
 def same(
-    expected: Any,
-    actual: Any,
+    expected,
+    actual,
     what: str = "the parallel result equals the one-device result",
     rtol: float = 1e-5,
     atol: float = 1e-6,

@@ -38,12 +38,12 @@ class Run:
         names: what sentences may name in braces: the arguments, and more.
     """
 
-    arguments: tuple[Any, ...]
+    arguments: tuple
     result: Any
     where: str
     names: dict[str, Any] = field(default_factory=dict)
 
-    def unlike(self, expected: Any, rtol: float) -> str:
+    def unlike(self, expected, rtol: float) -> str:
         """Return where the result differs from what is expected, in words."""
         found = unlike(expected, self.result, rtol)
         return f" {found}" if found else ""
@@ -52,11 +52,11 @@ class Run:
         """Return what else may help with a wrong result."""
         return ""
 
-    def over(self, budget: Any) -> str:
+    def over(self, budget) -> str:
         """Return in words how the run is over the budget; "" where it is not."""
         return ""
 
-    def used(self, budget: Any) -> str:
+    def used(self, budget) -> str:
         """Return what the run used of the budget, in words."""
         return ""
 
@@ -64,10 +64,10 @@ class Run:
 class Cases:
     """Calls of an answer, one for each tuple of arguments."""
 
-    def __init__(self, cases: Iterable[tuple[Any, ...]]):
+    def __init__(self, cases: Iterable[tuple]):
         self.cases = tuple(cases)
 
-    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[Run]:
+    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
         """Yield each call, with copies of its arguments: an answer may write into them."""
         name = asks.partition("(")[0]
         for arguments in self.cases:
@@ -76,7 +76,7 @@ class Cases:
             yield Run(arguments, result, where, dict(zip(parameters(asks), arguments)))
 
 
-def in_call(argument: Any) -> str:
+def in_call(argument) -> str:
     """Return an argument as a message shows it: of an array its shape alone.
 
     Example:
@@ -107,16 +107,16 @@ class Exercise:
 
     name: str
     asks: str
-    reference: Callable[..., Any] | None
+    reference: Callable | None
     cases: Any
-    mistakes: Mapping[str, Callable[..., Any]]
+    mistakes: Mapping[str, Callable]
     budget: Any
-    reads: Callable[..., Any] | None
+    reads: Callable | None
     rules: Callable[..., str] | None
     rtol: float
     praise: str | Callable[..., str]
 
-    def judge(self, answer: Any, mesh: Any) -> str:
+    def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
         if "(" not in self.asks:
             return self._value(answer)
@@ -137,13 +137,13 @@ class Exercise:
             said = self._praise(given, run)
         return said
 
-    def _praise(self, given: Any, run: Run) -> str:
+    def _praise(self, given, run: Run) -> str:
         if callable(self.praise):
             return self.praise(given, *run.arguments)
         figures = run.used(self.budget)
         return self.praise.format(**run.names) + (f"; {figures}" if figures else "")
 
-    def _value(self, answer: Any) -> str:
+    def _value(self, answer) -> str:
         """Judge a value; what it should be stays the learner's to find."""
         found = self.reads(answer) if self.reads else answer
         if self.reference and unlike(self.reference(), found, self.rtol):
@@ -168,7 +168,7 @@ class Exercise:
         clue = run.clue()
         return found + (f"\n  {clue}" if clue else "")
 
-    def _broken(self, given: Any, run: Run) -> str:
+    def _broken(self, given, run: Run) -> str:
         """Return which rule a result breaks."""
         broken = self.rules(given, *run.arguments) if self.rules else ""
         return f": {broken}" if broken else ""
@@ -184,11 +184,11 @@ def exercise(
     *,
     asks: str,
     hints: Sequence[str],
-    reference: Callable[..., Any] | None = None,
-    cases: Any = (),
-    mistakes: Mapping[str, Callable[..., Any]] | None = None,
-    budget: Any = None,
-    reads: Callable[..., Any] | None = None,
+    reference: Callable | None = None,
+    cases=(),
+    mistakes: Mapping[str, Callable] | None = None,
+    budget=None,
+    reads: Callable | None = None,
     rules: Callable[..., str] | None = None,
     rtol: float = 1e-5,
     praise: str | Callable[..., str] = "it is right",
@@ -254,7 +254,7 @@ def hint(name: str) -> None:
         print(f"{name} has no more hints. The solution is in the folded cell below the exercise.")
 
 
-def check(name: str, answer: Any, mesh: Any = None) -> None:
+def check(name: str, answer, mesh=None) -> None:
     """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
 
     What your own code raises is shown as Python shows it.
@@ -284,12 +284,12 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
     print(in_lines(f"exercise {name}: {praise}"))
 
 
-def solution(name: str, answer: Any, mesh: Any = None) -> None:
+def solution(name: str, answer, mesh=None) -> None:
     """Check the course's own solution as `check` does; your progress stays as it is."""
     print(in_lines(f"solution of {name}: {_known(name).judge(answer, mesh)}"))
 
 
-def todo() -> Any:
+def todo():
     """Stand in for the code of an exercise.
 
     Raises:

@@ -32,12 +32,12 @@ def numbers(*shape: int) -> np.ndarray:
     return (order * np.float32(16 / size) - 8).astype(np.float32)
 
 
-def split(mesh: Any, array: np.ndarray, dim: int) -> list[np.ndarray]:
+def split(mesh, array: np.ndarray, dim: int) -> list[np.ndarray]:
     """Return what each device holds of an array that is cut over all devices."""
     return np.split(array, mesh.get_num_devices(), dim)
 
 
-def replicas(mesh: Any, array: np.ndarray) -> list[np.ndarray]:
+def replicas(mesh, array: np.ndarray) -> list[np.ndarray]:
     """Return what each device holds of an array that all of them hold."""
     return [array] * mesh.get_num_devices()
 
@@ -77,10 +77,10 @@ class OnMeshes:
     shapes: Sequence[tuple[int, int]]
     given: Callable[[int, int], list[Given]]
     fabric: bool = False
-    more: Sequence[tuple[Any, ...]] = ((),)
-    call: Callable[..., Any] | None = None
+    more: Sequence[tuple] = ((),)
+    call: Callable | None = None
 
-    def runs(self, answer: Any, asks: str, mesh: Any) -> Iterator[MeshRun]:
+    def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Yield each call."""
         simulated = backend.is_simulated()
         if mesh is None and not simulated:
@@ -90,7 +90,7 @@ class OnMeshes:
                 with _opened(shape, self.fabric) if simulated else nullcontext(mesh) as on:
                     yield self._run(answer, asks, on, more)
 
-    def _run(self, answer: Any, asks: str, mesh: Any, more: tuple[Any, ...]) -> MeshRun:
+    def _run(self, answer, asks: str, mesh, more: tuple) -> MeshRun:
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
         call = answer if self.call is None else partial(self.call, answer)
@@ -116,7 +116,7 @@ class MeshRun(Run):
     shards: dict[str, Shape | None] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
 
-    def unlike(self, expected: Any, rtol: float) -> str:
+    def unlike(self, expected, rtol: float) -> str:
         """Compare device by device where the reference gives a list."""
         shards = isinstance(expected, list) and isinstance(expected[0], np.ndarray)
         if not shards or self.result is None:
@@ -210,7 +210,7 @@ class MeshRun(Run):
 
 
 @contextmanager
-def _opened(shape: tuple[int, int], fabric: bool) -> Iterator[Any]:
+def _opened(shape: tuple[int, int], fabric: bool) -> Iterator:
     """Open a fresh mesh of the simulator; restore the open meshes and the fabric afterwards."""
     ttnn = backend.load()
     before, found = list(opened_meshes), ttnn.get_fabric_config()

@@ -12,14 +12,14 @@ from ttkit.visualize.drawing import on_page
 from ttkit.visualize.widgets import listed, live, moving
 from ttkit.words import in_notebook
 
-Values = Sequence[Any] | Mapping[str, Any] | bool
+Values = Sequence | Mapping[str, Any] | bool
 
 
 def play(
-    draw: Callable[..., Any],
+    draw: Callable,
     *,
     start: Mapping[str, Any] | None = None,
-    still: Any = None,
+    still=None,
     **controls: Values,
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
@@ -52,19 +52,19 @@ def play(
             _show(picture)
 
 
-def _first(given: Values) -> Any:
+def _first(given: Values):
     if isinstance(given, bool):
         return given
     return next(iter(given.values() if isinstance(given, Mapping) else given))
 
 
-def panel(draw: Callable[..., Any], values: dict[str, Any], controls: Mapping[str, Values]) -> Any:
+def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]):
     """Return the widget: the controls in a row, below them the picture of their values."""
     handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
     return moving(partial(page, draw), handles)
 
 
-def page(draw: Callable[..., Any], values: Mapping[str, Any]) -> str:
+def page(draw: Callable, values: Mapping[str, Any]) -> str:
     """Return the HTML of the picture of these values, or of the words that refuse them."""
     try:
         pictures = draw(**values)
@@ -73,7 +73,7 @@ def page(draw: Callable[..., Any], values: Mapping[str, Any]) -> str:
     return "".join(picture._repr_html_() for picture in listed(pictures))
 
 
-def _handle(name: str, given: Values, value: Any) -> Any:
+def _handle(name: str, given: Values, value):
     """Return the control for a name: a box to tick, a slider for numbers, a list for words."""
     import ipywidgets as widgets
 

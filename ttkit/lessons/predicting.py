@@ -21,7 +21,7 @@ NUMBER = re.compile(
 )
 
 
-def as_number(value: Any) -> int | float | None:
+def as_number(value) -> int | float | None:
     """Return a finite real number as an int where it is whole, else as a float.
 
     Return None for anything else.
@@ -40,7 +40,7 @@ def as_number(value: Any) -> int | float | None:
     return int(value) if value == int(value) else float(value)
 
 
-def brief(value: Any) -> str:
+def brief(value) -> str:
     """Return a value as it prints, cut to a line.
 
     Example:
@@ -73,7 +73,7 @@ def read_guess(text: str) -> Guess | None:
     return (text or None) if number is None else number
 
 
-def plain(answer: Any) -> str:
+def plain(answer) -> str:
     """Return an answer in words without what does not matter: case, blanks, brackets, quotes.
 
     Example:
@@ -86,7 +86,7 @@ def plain(answer: Any) -> str:
     return " ".join(word for word in words if word != "x")
 
 
-def shown(value: Any) -> str:
+def shown(value) -> str:
     """Return a number with its thousands marked, anything else as it prints."""
     number = as_number(value)
     if number is None:
@@ -95,7 +95,7 @@ def shown(value: Any) -> str:
     return f"{number:,}" if counted else f"{number:,.6g}"
 
 
-def verdict(guess: Guess, actual: Any) -> str:
+def verdict(guess: Guess, actual) -> str:
     """Return how far a guess is from the fact, in words.
 
     Example:
@@ -132,7 +132,7 @@ class Prediction:
     def __repr__(self) -> str:
         return f"Prediction {self.name}: {', '.join(self.questions)}"
 
-    def guess(self, **guesses: Any) -> Prediction:
+    def guess(self, **guesses) -> Prediction:
         """Write guesses down, as the boxes do in a notebook.
 
         Raises:
@@ -149,14 +149,14 @@ class Prediction:
             fail(f"{call}({name}=...)", rule, f"one of these names, or predict({name}=...)")
         return self.questions[name][0]
 
-    def verdict(self, name: str, fact: Any) -> str:
+    def verdict(self, name: str, fact) -> str:
         """Return guess and fact of a question, in words."""
         guess = self.guesses[name]
         said = "no guess yet" if guess is None else f"you said {shown(guess)}"
         judged = "" if guess is None else f": {verdict(guess, fact)}"
         return f"{said}, it is {shown(fact)}{judged}"
 
-    def reveal(self, **facts: Any) -> None:
+    def reveal(self, **facts) -> None:
         """Show a button for each fact that reveals it beside the guess; print both elsewhere.
 
         Raises:
@@ -171,14 +171,14 @@ class Prediction:
                 self._row(name, fact), f"{question} No guess yet. Guess, then press Reveal."
             )
 
-    def _row(self, name: str, fact: Any) -> Any:
+    def _row(self, name: str, fact):
         """Return the widget of a question after the run: the box, a button, and the verdict."""
         import ipywidgets as widgets
 
         button = widgets.Button(description="Reveal", tooltip=f"Reveal: {self.questions[name][0]}")
         said = widgets.Label("no guess yet" if self.guesses[name] is None else "")
 
-        def press(_: Any) -> None:
+        def press(_) -> None:
             said.value = self.verdict(name, fact)
             if (guess := self.guesses[name]) is not None:
                 number = as_number(fact)
@@ -188,7 +188,7 @@ class Prediction:
         button.on_click(press)
         return widgets.HBox([self._box(name), button, said], layout={"flex_flow": "row wrap"})
 
-    def _box(self, name: str) -> Any:
+    def _box(self, name: str):
         """Return the box for a guess; a second view shows the same one."""
         import ipywidgets as widgets
 

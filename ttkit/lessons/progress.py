@@ -39,7 +39,7 @@ def kept() -> dict[str, dict[str, Any]]:
     return found
 
 
-def keep(kind: str, name: str, what: Any) -> None:
+def keep(kind: str, name: str, what) -> None:
     """Keep a learner's prediction or result; only notebooks keep any.
 
     A lesson goes on where the file cannot be written: progress is not worth an error.

@@ -327,7 +327,7 @@ def _draft(
     shard_bytes: int,
     axis: int | None,
     links: int | None,
-    **ends: Any,
+    **ends,
 ) -> Plan:
     """A plan without steps, which numbers the chunks."""
     links = max(1, topology.links) if links is None else links
@@ -363,7 +363,7 @@ class Record(NamedTuple):
     algorithm: str | None  # It is "line", or None for a ring where cables close it.
     links: int | None
     # The coordinates are a broadcast's sender, or a point_to_point's sender and receiver.
-    ends: tuple[Any, ...] = ()
+    ends: tuple = ()
     backwards: bool = False  # Only a shift uses this.
 
 

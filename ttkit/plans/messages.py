@@ -76,7 +76,7 @@ class Exchange:
     ranks: int
     messages: tuple[Message, ...]
     waits: tuple[Wait, ...] = ()
-    results: tuple[Any, ...] = field(default=(), compare=False)
+    results: tuple = field(default=(), compare=False)
 
     @property
     def steps(self) -> int:
@@ -154,7 +154,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
     # A key is (sender, receiver, receives); its queue holds the calls that no other one matches.
     ends: Any = defaultdict(deque)
     begun, clocks = [0] * len(programs), [0] * len(programs)
-    holds: list[list[Any]] = [[] for _ in programs]  # Each rank's call still waits for these.
+    holds: list[list] = [[] for _ in programs]  # Each rank's call still waits for these.
 
     def go_on(rank: int) -> None:
         """Make the rank's calls up to the first that waits."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
@@ -117,7 +116,7 @@ class Topology:
         return far
 
 
-def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
+def topology(of, mesh_shape: tuple[int, int] | None = None) -> Topology:
     """Return the topology of an open mesh of the simulator, a `System`, or a system's name.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.hardware.roofline import default_fidelity, roofline
 from ttkit.plans import cost
@@ -28,7 +28,7 @@ class Shard(NamedTuple):
     dtype: str
 
 
-def _shards(tensors: Sequence[Any]) -> tuple[Shard, ...]:
+def _shards(tensors: Sequence) -> tuple[Shard, ...]:
     return tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
 
 
@@ -73,7 +73,7 @@ class Reader:
 
     def __init__(self, tape: Tape):
         self.tape = tape
-        self.meshes: list[Any] = []  # They stand in the order of their first calls.
+        self.meshes: list = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
         self._seen = 0  # So many events have been read.
         # Each key has the call that made the values (0 if before the tape), then its readers.
@@ -169,7 +169,7 @@ class Reader:
 Keys = tuple[int, int, int]
 
 
-def keys_of(tensor: Any) -> Keys:
+def keys_of(tensor) -> Keys:
     """Return the keys of a described tensor."""
     own, memory, array = (
         0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)

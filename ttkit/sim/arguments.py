@@ -33,10 +33,10 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
     return signature.replace(parameters=parameters + extra + rest)
 
 
-def keywords_of(other: Any) -> Callable[[Any], Any]:
+def keywords_of(other) -> Callable:
     """Show the keywords of `other` in the signature of a function that hands them on."""
 
-    def shown(function: Any) -> Any:
+    def shown(function):
         own, theirs = (inspect.signature(f).parameters.values() for f in (function, other))
         kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
         kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
@@ -46,7 +46,7 @@ def keywords_of(other: Any) -> Callable[[Any], Any]:
     return shown
 
 
-def translate(error: Any, asked: describe) -> None:
+def translate(error, asked: describe) -> None:
     """Let an error of `fail` name the call; raise one of the kit for what no check foresaw."""
     if hasattr(error, "asked"):
         if error.asked is None:
@@ -62,7 +62,7 @@ def translate(error: Any, asked: describe) -> None:
 
 
 @functools.cache  # A function is looked at when it is first called.
-def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
+def classes_of(function: Callable) -> dict[str, Classes]:
     """Return the classes that each parameter takes, in order; `object` where it may be anything.
 
     Example:
@@ -82,7 +82,7 @@ def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
     return found
 
 
-def check_classes(function: Callable[..., Any], asked: describe) -> None:
+def check_classes(function: Callable, asked: describe) -> None:
     """Raise a TypeError for an argument of another class than its annotation names.
 
     It names the parameter, what was given and what it takes.
@@ -114,7 +114,7 @@ class describe:
 
     __slots__ = ("args", "kwargs", "name")
 
-    def __init__(self, name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None):
+    def __init__(self, name: str, args: tuple = (), kwargs: dict[str, Any] | None = None):
         self.name, self.args, self.kwargs = name, args, kwargs or {}
 
     def __str__(self) -> str:
@@ -123,13 +123,13 @@ class describe:
         return f"{self.name}({', '.join(shown)})"
 
     @staticmethod
-    def is_shown(value: Any) -> bool:
+    def is_shown(value) -> bool:
         """Return False for layouts, meshes, mappers, None: the rule names what matters of them."""
         left_out = value is None or hasattr(value, "check_open") or hasattr(value, "config")
         return not (left_out or isinstance(value, Layout))
 
     @staticmethod
-    def show(value: Any) -> str:
+    def show(value) -> str:
         """Return a value in a few words."""
         if hasattr(value, "shard_shape"):
             mesh = value.mesh

@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,7 @@ _inside = threading.local()
 
 
 @lru_cache(maxsize=1)
-def _switch() -> Any:
+def _switch():
     """Return the controller of the number of threads of NumPy's BLAS, or None.
 
     Looking takes milliseconds.
@@ -115,7 +114,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @contextlib.contextmanager
-def _one_blas_thread(switch: Any) -> Iterator[None]:
+def _one_blas_thread(switch) -> Iterator[None]:
     """Let BLAS use one thread inside the block, and as many as before afterwards."""
     global _depth, _saved
     with _lock:
@@ -197,7 +196,7 @@ KEPT = 128 << 20  # The pool holds at most this many bytes.
 _free: dict[int, list[Array]] = {}
 
 
-def empty(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+def empty(shape: tuple[int, ...], dtype=np.float32) -> Array:
     """Return an array with arbitrary values, like np.empty, in memory of the pool if there is any.
 
     Example:
@@ -287,7 +286,7 @@ def _sum(arrays: list[Array], out: Array) -> None:
             np.add(out, array, out=out)
 
 
-def shared_sum(comm: Any) -> SharedSum | None:
+def shared_sum(comm) -> SharedSum | None:
     """The shared memory of a communicator's ranks, all of which must ask; None where there is none.
 
     The memory has no name that could stay behind: the others find it by the first rank's process

@@ -145,7 +145,7 @@ class Record:
 
     fields: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *args: Any, **given: Any):
+    def __init__(self, *args, **given):
         name, values = type(self).__name__, self.fields | given
         if args or len(values) > len(self.fields) or NEEDED in values.values():
             rule = f"incompatible function arguments: {', '.join(given)}, {len(args)} by place"
@@ -156,7 +156,7 @@ class Record:
             if values.get(block, 0) is None:
                 setattr(self, block, values[whole])
 
-    def __setattr__(self, field: str, value: Any) -> None:
+    def __setattr__(self, field: str, value) -> None:
         if field == "compute_with_storage_grid_size":
             value = CoreCoord(value)
         if field == "fused_activation" and isinstance(value, (tuple, list, UnaryOpType)):
@@ -179,9 +179,7 @@ class Record:
 RECORDS: dict[str, Any] = {name: type(name, (Record,), {"fields": f}) for name, f in FIELDS.items()}
 
 
-def init_device_compute_kernel_config(
-    arch: Any, device_kernel_config: Any = None, **fields: Any
-) -> Any:
+def init_device_compute_kernel_config(arch, device_kernel_config=None, **fields):
     """Return the WormholeComputeKernelConfig that is given, else one of these fields."""
     fields = {"math_fidelity": MathFidelity.LoFi} | fields
     return device_kernel_config or RECORDS["WormholeComputeKernelConfig"](**fields)
@@ -190,7 +188,7 @@ def init_device_compute_kernel_config(
 class DispatchCoreConfig:
     """Which cores start kernels; by default ethernet cores on machines of two-chip cards."""
 
-    def __init__(self, type: Any = None, axis: Any = None, fabric_tensix_config: Any = None):
+    def __init__(self, type=None, axis=None, fabric_tensix_config=None):
         on_ethernet = get_arch_name() == "wormhole_b0" and axis is not DispatchCoreAxis.COL
         on_ethernet = on_ethernet and all(len(card) == 2 for card in visible().cards)
         self.type = type or DispatchCoreType["ETH" if on_ethernet else "WORKER"]
@@ -214,7 +212,7 @@ class QueueId(Number):
 class SubDevice(NamedTuple):
     """Cores that take part together: a set of ranges for each type of core."""
 
-    cores: Sequence[Any]
+    cores: Sequence
 
 
 @dataclass(eq=False)
@@ -233,7 +231,7 @@ class global_semaphore:
 
 
 def create_global_semaphore(
-    mesh_device: Any, cores: Any, initial_value: int, buffer_type: BufferType = BufferType.L1
+    mesh_device, cores, initial_value: int, buffer_type: BufferType = BufferType.L1
 ) -> global_semaphore:
     """Return a semaphore for the async collectives."""
     return global_semaphore(cores, initial_value)
@@ -253,14 +251,12 @@ class MeshEvent(NamedTuple):
     device_range: Any
 
 
-def record_event(
-    mesh_device: Any, cq_id: Any = None, sub_device_ids: Any = (), device_range: Any = None
-) -> MeshEvent:
+def record_event(mesh_device, cq_id=None, sub_device_ids=(), device_range=None) -> MeshEvent:
     """Return an event that has happened when all that was queued so far has ended."""
     return MeshEvent(0, 0, int(cq_id or 0), device_range)
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
+def _nothing(*args, **kwargs) -> None:
     """Do nothing: every operation has ended when it returns; `ttkit.profile` has their times."""
 
 

@@ -78,7 +78,7 @@ class Event:
     """
 
     name: str
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: dict[str, Any]
     part: str
     result: Any = None
@@ -87,12 +87,12 @@ class Event:
     in_use: int = 0
 
     @property
-    def operands(self) -> list[Any]:
+    def operands(self) -> list:
         """The tensors among the arguments, in order."""
         return tensors_in([*self.args, *self.kwargs.values()])
 
     @property
-    def results(self) -> list[Any]:
+    def results(self) -> list:
         """The tensors of the result, in order."""
         return tensors_in(self.result)
 
@@ -119,7 +119,7 @@ class Tape:
         self.events: list[Event] = []
         self.part, self.keeps, self.before = "", keeps, before
 
-    def record(self, name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""
         enter = kept if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
@@ -138,7 +138,7 @@ running: list[Tape] = []  # These tapes are recording.
 
 
 @contextmanager
-def tape(**how: Any) -> Iterator[Tape]:
+def tape(**how) -> Iterator[Tape]:
     """Record the calls of a `with` block.
 
     Args:
@@ -166,7 +166,7 @@ def since(last: Record | None) -> list[Record]:
 
 
 # ---------------------------------------------------------------- arguments and results
-def described(value: Any) -> Any:
+def described(value):
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
         return Held.of(value)
@@ -180,12 +180,12 @@ def described(value: Any) -> Any:
     return value
 
 
-def kept(value: Any) -> Any:
+def kept(value):
     """Return a value as it is now: a list may be changed after the call."""
     return [kept(each) for each in value] if isinstance(value, list) else value
 
 
-def tensors_in(value: Any) -> list[Any]:
+def tensors_in(value) -> list:
     """Return the tensors in an argument or a result, in order, or their descriptions."""
     if isinstance(value, (Tensor, Held)):
         return [value]
@@ -194,7 +194,7 @@ def tensors_in(value: Any) -> list[Any]:
     return []
 
 
-def stored_bytes(tensors: Sequence[Any]) -> int:
+def stored_bytes(tensors: Sequence) -> int:
     """Return the bytes of tensors on a chip, as the memory accounting counts them."""
     return sum(bytes_of(tensor.padded, tensor.dtype) for tensor in tensors)
 
@@ -225,11 +225,11 @@ _known: dict[Any, Known] = {}
 class TapeWithoutValues(Tape):
     """A tape of a mesh without values; a call runs once for the same shapes and types."""
 
-    def __init__(self, mesh: Any):
+    def __init__(self, mesh):
         super().__init__()
         self.mesh = mesh
 
-    def record(self, name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, or repeat what is known of it; write it down, and return its result."""
         given = [*args, *kwargs.values()]
         try:
@@ -248,7 +248,7 @@ class TapeWithoutValues(Tape):
             _learn(key, self.events[-1], tensors_in(result), tensors_in(given))
         return result
 
-    def _repeat(self, known: Known, given: list[Any]) -> Any:
+    def _repeat(self, known: Known, given: list):
         """Write a known call down, and return its result for these operands."""
         event, made = known.event, []
         for result in known.results:
@@ -274,7 +274,7 @@ class NotPlain(Exception):
     """An argument may have a state, so that the same call may give another result."""
 
 
-def _key(value: Any) -> Any:
+def _key(value):
     """Return the part of an argument on which a result without values depends, as a cache key."""
     if type(value) is Tensor:
         array = value._array
@@ -293,7 +293,7 @@ def _key(value: Any) -> Any:
     raise NotPlain
 
 
-def _learn(key: Any, event: Event, results: list[Tensor], operands: list[Tensor]) -> None:
+def _learn(key, event: Event, results: list[Tensor], operands: list[Tensor]) -> None:
     """Remember a call all of whose results are interleaved over the DRAM of a mesh."""
     made: list[tuple[Any, int] | int] = []
     for tensor in results:

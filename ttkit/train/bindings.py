@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from operator import add, mul, sub  # noqa: F401
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ def enable_fabric(num_devices: int) -> None:
     """Do nothing: `AutoContext.open_device` chooses the fabric."""
 
 
-def synchronize_gradients(parameters: Any, cluster_axes: Any = None) -> None:
+def synchronize_gradients(parameters, cluster_axes=None) -> None:
     """Replace each gradient by its mean over replicas: all devices, if no context says which."""
     if not (cluster_axes or AutoContext.get_instance().is_parallelism_context_initialized()):
         cluster_axes = range(AutoContext.get_instance().get_device().shape.dims())
@@ -52,7 +51,7 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 
 def clip_grad_norm(
-    parameters: Any, max_norm: float, p_norm_type: float = 2.0, error_if_nonfinite: bool = False
+    parameters, max_norm: float, p_norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> float:
     """Scale all gradients down if their norm is above `max_norm`; return the norm before."""
     if p_norm_type != 2:
@@ -117,7 +116,7 @@ class Model(Module):
     mask.
     """
 
-    def __init__(self, config: GPT2TransformerConfig, layout: Any = None):
+    def __init__(self, config: GPT2TransformerConfig, layout=None):
         given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
         settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
         self.root, self.model = config.root, create_model(settings, layout)

@@ -50,14 +50,12 @@ class DistributedContext:
         ttnn.distributed_context_barrier()
 
 
-def socket_config(
-    mesh: Any, memory: Any, to: Callable[[Any], Any] = lambda chip: chip, **ranks: int
-) -> Any:
+def socket_config(mesh, memory, to: Callable = lambda chip: chip, **ranks: int):
     """Return the configuration of sockets from each chip of a mesh to the chip at `to`: unless
     given, the one at the same coordinate, on the mesh of another rank.
     """
 
-    def core(chip: Any) -> Any:
+    def core(chip):
         return ttnn.MeshCoreCoord(chip, ttnn.CoreCoord(0, 0))
 
     chips = ttnn.MeshCoordinateRange(mesh.shape)
@@ -65,7 +63,7 @@ def socket_config(
     return ttnn.SocketConfig(joined, memory, **ranks)
 
 
-def sockets(mesh: Any, peer: int) -> dict[int, Any]:
+def sockets(mesh, peer: int) -> dict[int, Any]:
     """Return the sockets between the mesh of this rank and one of the same shape on another rank,
     by the rank that sends: each chip is connected to the chip at its coordinate.
 
@@ -84,13 +82,13 @@ _kept = functools.cache(sockets)  # The tensors of ttml have one pair for all of
 class SocketManager:
     """Sends tensors of ttml from rank to rank, between meshes of the same shape."""
 
-    def send(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> None:
+    def send(self, tensor, distributed_ctx, rank: int, use_grad: bool = False) -> None:
         """Send the values of a tensor, or its gradient."""
         value = tensor.get_grad() if use_grad else tensor.get_value()
         mine = int(ttnn.distributed_context_get_rank())
         ttnn.experimental.send_async(value, _kept(value.device(), rank)[mine])
 
-    def recv(self, tensor: Any, distributed_ctx: Any, rank: int, use_grad: bool = False) -> Any:
+    def recv(self, tensor, distributed_ctx, rank: int, use_grad: bool = False):
         """Fill a tensor like the one that is sent with what arrives, and return it."""
         like = ttnn.zeros_like(tensor.get_value())
         value = ttnn.experimental.recv_async(like, _kept(like.device(), rank)[rank])[0]
@@ -146,7 +144,7 @@ class ParallelismContext:
         (None, 1)
     """
 
-    def __init__(self, device: Any, config: DistributedConfig | DeviceConfig):
+    def __init__(self, device, config: DistributedConfig | DeviceConfig):
         self.layout = Layout(axes=parallel_axes(device.shape, enabled(config))).on(device)
 
     def __repr__(self) -> str:
@@ -291,7 +289,7 @@ class AutoContext:
         """Whether a device is open; `get_device` would open a single chip otherwise."""
         return self._device is not None
 
-    def get_device(self) -> Any:
+    def get_device(self):
         """Return the open mesh; open one chip if none is open."""
         if self._device is None:
             self.open_device()
@@ -414,7 +412,7 @@ def open_layout(settings: Settings) -> Layout:
     return layout.on(context.get_device())
 
 
-def drives_whole(device: Any) -> bool:
+def drives_whole(device) -> bool:
     """Whether this process drives all chips of a mesh."""
     view = device.get_view()
     return all(view.is_local(place) for place in ttnn.MeshCoordinateRange(device.shape))

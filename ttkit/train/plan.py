@@ -168,7 +168,7 @@ class TrainingPlan(Tables):
         return Layout.of(self.settings)
 
     @functools.cached_property
-    def cost(self) -> Any:
+    def cost(self):
         """Memory, traffic and times, a `ttkit.layouts.search.Candidate`; the stages of a pipeline
         lie on as many hosts as they need.
         """
@@ -209,7 +209,7 @@ class TrainingPlan(Tables):
         return self.cost.flops  # type: ignore[no-any-return]
 
     @property
-    def traffic(self) -> list[Any]:
+    def traffic(self) -> list:
         """The collectives of a step: `ttkit.layouts.costs.Traffic`; of a pipeline, those of its
         slowest stage.
         """
@@ -271,7 +271,7 @@ class TrainingPlan(Tables):
                 yield before + what, replace(self, settings=settings)
                 before = "that and "
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list:
         """Return the tables: parameters, memory, communication, times."""
         from ttkit.visualize.charts.plans import plan_tables
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.cells import Grid
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 
-def _show(picture: Any, text: str = "") -> None:
+def _show(picture, text: str = "") -> None:
     """Show a picture in a notebook, with a text for pages that cannot; print the text elsewhere."""
     if not in_notebook():
         print(text or picture)
@@ -41,7 +40,7 @@ def _show(picture: Any, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _table(make: Callable[..., Any], *args: Any) -> str:
+def _table(make: Callable, *args) -> str:
     """Return a table's text; nothing where ttnn has no table, as for a mesh of three axes."""
     from ttkit.visualize.tables import as_text
 
@@ -51,7 +50,7 @@ def _table(make: Callable[..., Any], *args: Any) -> str:
         return ""
 
 
-def visualize_mesh_device(mesh_device: Any) -> None:
+def visualize_mesh_device(mesh_device) -> None:
     """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
     if not in_notebook():
         return backend.load().visualize_mesh_device(mesh_device)
@@ -81,7 +80,7 @@ def _machine() -> Grid:
     return grid_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids)
 
 
-def visualize_tensor(tensor: Any) -> None:
+def visualize_tensor(tensor) -> None:
     """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
     if not in_notebook():
         return backend.load().visualize_tensor(tensor)
@@ -90,7 +89,7 @@ def visualize_tensor(tensor: Any) -> None:
     return _show(draw_tensor(tensor), _table(tensor_table, tensor))
 
 
-def visualize_descriptor(descriptor: Any) -> None:
+def visualize_descriptor(descriptor) -> None:
     """Show which chip of which host each coordinate of a descriptor is, and the joined meshes.
 
     No machine is needed.
@@ -117,7 +116,7 @@ def visualize_descriptor(descriptor: Any) -> None:
     _show(descriptor, described(descriptor))
 
 
-def visualize_ranks(cluster: Any) -> None:
+def visualize_ranks(cluster) -> None:
     """Show which process of a cluster owns which cards, on which host; nothing is started.
 
     Args:
@@ -142,7 +141,7 @@ def visualize_ranks(cluster: Any) -> None:
     _show(draw_ranks(cluster, current_system()))
 
 
-def visualize_matmul(x: Any = None, w: Any = None, result: Any = None, **described: Any) -> None:
+def visualize_matmul(x=None, w=None, result=None, **described) -> None:
     """Show which part of x @ w each chip holds and computes, and what must be added.
 
     Give two tensors of a mesh, or describe the cut. Partial sums are sheets that lie over one
@@ -171,12 +170,12 @@ def visualize_matmul(x: Any = None, w: Any = None, result: Any = None, **describ
     _show(draw_matmul(x, w, result, **described))
 
 
-def visualize_memory(mesh: Any) -> None:
+def visualize_memory(mesh) -> None:
     """Show how full each chip's memory is; `memory(mesh).plot(ax)` draws it into your Axes."""
     _show(memory(mesh))
 
 
-def visualize_plan(plan: Any, step: int | None = None, names: Sequence[str] = ()) -> None:
+def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> None:
     """Show all steps of a plan, or what one sends and what the chips hold after it.
 
     On a terminal it is in words. The picture of a plan that does not work shows where it goes
@@ -195,7 +194,7 @@ def visualize_plan(plan: Any, step: int | None = None, names: Sequence[str] = ()
     _show(draw_plan(plan, names) if step is None else draw_step(plan, step, names))
 
 
-def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
+def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     """Walk through a plan with a widget; where nothing moves, show all its steps.
 
     Args:
@@ -214,7 +213,7 @@ def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
             visualize_plan(one, names=names)
 
 
-def on_one_axis(pictures: Iterable[Any]) -> list[Any]:
+def on_one_axis(pictures: Iterable) -> list:
     """Return pictures of schedules or of timelines that share one axis of time.
 
     Example:
@@ -229,7 +228,7 @@ def on_one_axis(pictures: Iterable[Any]) -> list[Any]:
     return [replace(picture, until=end) for picture in given]
 
 
-def visualize_schedule(schedule: Any, measured: Any = None) -> None:
+def visualize_schedule(schedule, measured=None) -> None:
     """Show when each stage of a pipeline does what, its bubble and its memory.
 
     On a terminal it is in letters. The picture of a schedule that does not work shows where its

@@ -111,12 +111,12 @@ class Drawing:
         inner = escape(text) + (f"<title>{escape(hover)}</title>" if hover else "")
         self._parts.append(f"<{tag}{written}>{inner}</{tag}>")
 
-    def box(self, area: Rectangle, hover: str = "", **look: Any) -> None:
+    def box(self, area: Rectangle, hover: str = "", **look) -> None:
         """Draw a rectangle with round corners and an edge; `look` are attributes, as of `add`."""
         x, y, width, height = area
         self.add("rect", "", hover, x=x, y=y, width=width, height=height, **RECTANGLE | look)
 
-    def blocks(self, boxes: Iterable[Rectangle], **look: Any) -> None:
+    def blocks(self, boxes: Iterable[Rectangle], **look) -> None:
         """Draw many rectangles of one look as one shape, which takes an eighth of the text."""
         path = "".join(f"M{x:g} {y:g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
         if path:
@@ -139,7 +139,7 @@ class Drawing:
             look = {"stroke": colour, "pointer_events": "none"}
             self.add("path", d=path, fill="none", stroke_width=0.9, **look)
 
-    def line(self, start: Point, end: Point, lift: Point = (0, 0), **look: Any) -> None:
+    def line(self, start: Point, end: Point, lift: Point = (0, 0), **look) -> None:
         """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
         The arc rises by three quarters of `lift`; `look` are attributes, as of `add`."""
@@ -175,7 +175,7 @@ class Drawing:
         text: str | Sequence[str],
         size: float = 12,
         step: float = 13,
-        **look: Any,
+        **look,
     ) -> None:
         """Write a line of text with base line `y`, or several, each `step` below the one before.
 
@@ -184,7 +184,7 @@ class Drawing:
         for i, line in enumerate([text] if isinstance(text, str) else text):
             self.add("text", line, x=x, y=y + i * step, font_size=size, **TEXT | look)
 
-    def badge(self, x: float, y: float, text: str, **look: Any) -> None:
+    def badge(self, x: float, y: float, text: str, **look) -> None:
         """Write a few bold letters in a box around a point; `look` is that of the box."""
         wide = max(13, width_of(text, 11, bold=True) + 4)
         self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)

@@ -71,7 +71,7 @@ def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Pa
     return (m, k, n), parts
 
 
-def of_tensors(x: Any, w: Any) -> tuple[Shape, list[Part]]:
+def of_tensors(x, w) -> tuple[Shape, list[Part]]:
     """Return the parts of the product of two tensors of a mesh, as their placements cut it."""
     left, right = placed(x), placed(w)
     parts: list[Part] = []
@@ -93,7 +93,7 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
     return start, start + length
 
 
-def added(parts: Sequence[Part], result: Any) -> bool:
+def added(parts: Sequence[Part], result) -> bool:
     """Return whether the chips of each block hold the same values; on a card they are not read."""
     if not hasattr(result, "shards"):
         return False
@@ -116,9 +116,9 @@ def how(parts: Sequence[Part]) -> str:
 
 
 def draw_matmul(
-    x: Any = None,
-    w: Any = None,
-    result: Any = None,
+    x=None,
+    w=None,
+    result=None,
     *,
     cut: str = "columns",
     chips: int = 4,

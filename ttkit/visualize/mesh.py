@@ -20,7 +20,7 @@ from ttkit.words import counted
 LONGEST = 8  # A line of more chips is folded into several rows.
 
 
-def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
+def ids_at(mesh) -> dict[Coordinate, int | None]:
     """Return {coordinate: device id} in row-major order, None for a chip of another rank."""
     view, ids = mesh.get_view(), iter(mesh.get_device_ids())
     coordinate = backend.load().MeshCoordinate
@@ -30,7 +30,7 @@ def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
     }
 
 
-def chips_of(mesh: Any) -> tuple[int, ...]:
+def chips_of(mesh) -> tuple[int, ...]:
     """Return the device ids row by row; chips of other ranks have numbers of this process."""
     if hasattr(mesh, "chips"):
         return tuple(mesh.chips)
@@ -38,7 +38,7 @@ def chips_of(mesh: Any) -> tuple[int, ...]:
 
 
 # ---------------------------------------------------------------- where chips stand
-def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system: Any = None) -> Grid:
+def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system=None) -> Grid:
     """Return the grid of devices, with the links and cards of their system if it is known."""
     grid = Grid(title, shape, tuple(devices))
     if system is not None:
@@ -52,14 +52,14 @@ def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system: Any =
     return grid.folded(LONGEST)
 
 
-def mesh_grid(mesh: Any) -> Grid:
+def mesh_grid(mesh) -> Grid:
     """Return the grid of an open mesh; only the simulator's meshes know their links."""
     shape, system = tuple(mesh.shape), getattr(mesh, "system", None)
     title = f"{'x'.join(map(str, shape))} mesh" + (f" on {system.name}" if system else "")
     return grid_of(title, shape, chips_of(mesh), system)
 
 
-def system_grid(system: Any) -> Grid:
+def system_grid(system) -> Grid:
     """Return the grid of a whole machine."""
     rows, columns = system.shape
     title = f"{system.name}: {rows}x{columns} chips"
@@ -67,7 +67,7 @@ def system_grid(system: Any) -> Grid:
 
 
 # ---------------------------------------------------------------- drawn
-def draw_mesh(mesh: Any) -> Figure:
+def draw_mesh(mesh) -> Figure:
     """Draw an open mesh; chips that other ranks drive are dashed."""
     return draw_chips(mesh_grid(mesh), [id is None for id in ids_at(mesh).values()])
 
@@ -112,7 +112,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     return notes
 
 
-def draw_share(system: Any, chips: Sequence[int], title: str, group: int) -> Cells:
+def draw_share(system, chips: Sequence[int], title: str, group: int) -> Cells:
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
@@ -126,7 +126,7 @@ def draw_share(system: Any, chips: Sequence[int], title: str, group: int) -> Cel
 
 
 # ---------------------------------------------------------------- descriptors
-def heading(mesh: Any) -> str:
+def heading(mesh) -> str:
     """Return a mesh in one line."""
     hosts = f", {mesh.num_hosts} hosts" if mesh.num_hosts > 1 else ""
     links = f"{counted(mesh.channels, 'link')} between neighbours, {mesh.policy}"
@@ -134,7 +134,7 @@ def heading(mesh: Any) -> str:
     return f"mesh {mesh.mesh_id}: {mesh.size_text} {mesh.arch}, {topology}, {links}{hosts}"
 
 
-def described(descriptor: Any) -> str:
+def described(descriptor) -> str:
     """Return a descriptor as text: each mesh chip by chip, then the connections."""
     lines = []
     for mesh in descriptor.meshes:
@@ -148,16 +148,16 @@ def described(descriptor: Any) -> str:
     return "\n".join(lines)
 
 
-def _chips(mesh: Any) -> dict[tuple[int, int], tuple[int, int]]:
+def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the host rank and the device id of the chip at each coordinate."""
     from ttkit.descriptors import chips_of  # This import loads protobuf, which few pictures need.
 
     return chips_of(mesh)
 
 
-def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
+def draw_descriptor(descriptor) -> Iterator[Figure]:
     """Draw all meshes where there are several, then each kind of mesh chip by chip."""
-    kinds: dict[Any, list[Any]] = {}
+    kinds: dict[Any, list] = {}
     for mesh in descriptor.meshes:
         kinds.setdefault(replace(mesh, mesh_id=0, name=""), []).append(mesh)
     if len(descriptor.meshes) > 1:
@@ -171,7 +171,7 @@ def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
         yield figure
 
 
-def instance_grid(mesh: Any) -> Grid:
+def instance_grid(mesh) -> Grid:
     """Return the grid of one mesh: chips with their ids on their hosts, and its links."""
     chips = _chips(mesh)
     at, hosts = list(chips), [host for host, _ in chips.values()]
@@ -185,7 +185,7 @@ def instance_grid(mesh: Any) -> Grid:
     return replace(grid, cards=tuple((hosts.index(host), i) for host, i in last.items()))
 
 
-def draw_graph(descriptor: Any) -> Figure:
+def draw_graph(descriptor) -> Figure:
     """Draw all meshes as boxes, and a line for each joined pair, with its number of links."""
     meshes, joined = descriptor.meshes, Counter[tuple[int, int]]()
     ids = [mesh.mesh_id for mesh in meshes]
@@ -214,7 +214,7 @@ def draw_graph(descriptor: Any) -> Figure:
 
 
 # ---------------------------------------------------------------- ranks
-def draw_ranks(cluster: Any, system: Any) -> Figure:
+def draw_ranks(cluster, system) -> Figure:
     """Draw the machine of each rank of a cluster, started or not, with the chips that it owns.
 
     Args:

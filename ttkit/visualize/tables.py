@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.cells import Coordinate
@@ -15,7 +14,7 @@ from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
 CELL = 30  # A cell of a mesh has so many columns of text.
-Table = list[Any]  # Its elements are what rich prints, in order.
+Table = list  # Its elements are what rich prints, in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 
 
@@ -31,7 +30,7 @@ def as_text(table: Table, width: int = 160) -> str:
 
 
 # ---------------------------------------------------------------- as ttnn prints them
-def _table(title: str, columns: int, cells: Sequence[Cell]) -> Any:
+def _table(title: str, columns: int, cells: Sequence[Cell]):
     from rich import box
     from rich.align import Align
     from rich.table import Table
@@ -75,7 +74,7 @@ def system_table() -> Table:
     ]
 
 
-def mesh_table(mesh_device: Any) -> Table:
+def mesh_table(mesh_device) -> Table:
     """Return a mesh: the id and coordinate of each chip."""
     rows, columns = tuple(mesh_device.shape)
     ids = ids_at(mesh_device)
@@ -92,7 +91,7 @@ def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
     return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
 
 
-def tensor_table(tensor: Any) -> Table:
+def tensor_table(tensor) -> Table:
     """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds."""
     from rich.panel import Panel
 
@@ -125,14 +124,14 @@ def colour(group: int, groups: int) -> str:
     return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
 
 
-def _is_here(tensor: Any, place: Coordinate) -> bool:
+def _is_here(tensor, place: Coordinate) -> bool:
     if tensor.device() is not None:
         return True
     coordinate, buffer = backend.load().MeshCoordinate, tensor.host_buffer()
     return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
 
 
-def _print(what: str, make: Callable[..., Table], *args: Any) -> None:
+def _print(what: str, make: Callable[..., Table], *args) -> None:
     """Print a table, or like ttnn an error on the error stream; do not raise."""
     from rich.console import Console
 
@@ -149,12 +148,12 @@ def visualize_system_mesh() -> None:
     _print("system mesh", system_table)
 
 
-def visualize_mesh_device(mesh_device: Any) -> None:
+def visualize_mesh_device(mesh_device) -> None:
     """Print a mesh: the id and coordinate of each chip."""
     _print("mesh device", mesh_table, mesh_device)
 
 
-def visualize_tensor(tensor: Any) -> None:
+def visualize_tensor(tensor) -> None:
     """Print a tensor's placements and the slice that each chip holds."""
     _print("tensor", tensor_table, tensor)
 
@@ -174,7 +173,7 @@ class Report:
     rows: Sequence[Sequence[str]]
     last: Sequence[str] = ()
 
-    def __rich__(self) -> Any:
+    def __rich__(self):
         from rich import box
         from rich.table import Table
         from rich.text import Text

@@ -76,20 +76,20 @@ def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
     return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
 
 
-def mesh_shape_of(tensor: Any) -> Coordinate:
+def mesh_shape_of(tensor) -> Coordinate:
     """Return the shape of the mesh that a tensor lies on or, on the host, was cut for."""
     mesh = tensor.device()
     return tuple(mesh.shape if mesh is not None else tensor.host_buffer().shape())
 
 
-def shards_of(tensor: Any) -> int:
+def shards_of(tensor) -> int:
     """Return how many shards a tensor has on all ranks; the simulator need not gather them."""
     if hasattr(tensor, "grid"):
         return len(tensor.grid.covers)
     return len(backend.load().get_device_tensors(tensor))
 
 
-def covered(tensor: Any) -> list[Coordinate]:
+def covered(tensor) -> list[Coordinate]:
     """Return the places that hold a shard, in order; the topology may name more."""
     if tensor.device() is not None:
         return [tuple(c) for c in tensor.device_coords()]
@@ -101,7 +101,7 @@ def covered(tensor: Any) -> list[Coordinate]:
     return [tuple(c) for c in (here if len(here) == shards else coords[:shards])]
 
 
-def placed(tensor: Any) -> Placed:
+def placed(tensor) -> Placed:
     """Return where a tensor's shards lie and which part of the whole each one is.
 
     Unlike the printed table this counts a negative dimension from the end, and follows offsets and
@@ -140,7 +140,7 @@ def placed(tensor: Any) -> Placed:
     return Placed(mesh_shape, whole, tuple(cells), unequal)
 
 
-def _unequal(tensor: Any, groups: list[int]) -> frozenset[int]:
+def _unequal(tensor, groups: list[int]) -> frozenset[int]:
     """Return the groups of which two shards differ.
 
     Compare on the simulator only: on a card this would read back the whole tensor."""
@@ -161,7 +161,7 @@ def _unequal(tensor: Any, groups: list[int]) -> frozenset[int]:
 
 
 # ---------------------------------------------------------------- drawn
-def draw_tensor(tensor: Any) -> Figure:
+def draw_tensor(tensor) -> Figure:
     """Draw a tensor: one colour for chips of the same slice, and a map of it in the whole."""
     kind = f"{tensor.dtype.name} · {tensor.layout.name}"
     if not tensor.is_allocated():
@@ -215,7 +215,7 @@ def map_of(picture: Placed, ranges: Ranges) -> Rectangle:
     return left, top, right - left, bottom - top
 
 
-def _notes(tensor: Any, picture: Placed) -> list[str]:
+def _notes(tensor, picture: Placed) -> list[str]:
     """Return how the tensor is placed, and what the colours mean."""
     if len(picture.cells) == 1:
         return []
@@ -346,7 +346,7 @@ def placement(
         return Placement(refused, [], (), f"{refused}\n  {error}", str(error), code=code)
 
 
-def _drawn(title: str, code: str, mesh: Any, tensor: Any) -> Placement:
+def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     (nbytes,) = (n for n in mesh.used.values() if n)
     title += f": {nbytes:,} bytes on each chip"
     picture, chips = placed(tensor), len(mesh.chips)

@@ -163,14 +163,14 @@ class Cluster:
         return why_ended(self.failure, self.n, hosts, NOISE) if self.failure else ""
 
     @property
-    def client(self) -> Any:
+    def client(self):
         """ipyparallel's Client, for all that a Cluster has no method for."""
         self.check(f"{self.name}.client")
         return self._client
 
     # ---- use
 
-    def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> list[Any]:
+    def run(self, function: Callable, *arguments, **keywords) -> list:
         """Call a function on every rank at once and return the results in rank order.
 
         The function runs in another process, so it imports what it needs itself. What the ranks
@@ -183,7 +183,7 @@ class Cluster:
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
 
-        def send(view: Any) -> Any:
+        def send(view):
             return view.apply_async(function, *arguments, **keywords)
 
         return results.results(self, asked, send, together=True)

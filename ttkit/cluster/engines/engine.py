@@ -70,7 +70,7 @@ class Report:
         )
 
 
-def keep_reporting(kernel: Any) -> None:
+def keep_reporting(kernel) -> None:
     """Report to the notebook while a line runs and when something has changed, to the end."""
     last = None
     while True:
@@ -105,7 +105,7 @@ def _own_folder(rank: int) -> Path:
     return own
 
 
-def _initialize_mpi(rank: int) -> Any:
+def _initialize_mpi(rank: int):
     """Initialize MPI now, in all ranks together: a later one would let the others wait.
 
     The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has
@@ -160,7 +160,7 @@ def main() -> None:
             as_notebook: Any = SimpleNamespace(ignore_cwd=False)
             InteractiveShellApp.init_path(as_notebook)
 
-        def redirect_output(self, iopub_socket: Any) -> None:
+        def redirect_output(self, iopub_socket) -> None:
             super().redirect_output(iopub_socket)  # This is the last step of a start.
             shell = self.kernel.shell
             for formatter in (shell.InteractiveTB, shell.SyntaxTB):
@@ -171,7 +171,7 @@ def main() -> None:
     IPEngine.launch_instance(options.split())
 
 
-def plain_traceback(kind: type, error: BaseException, *_: Any, **__: Any) -> list[str]:
+def plain_traceback(kind: type, error: BaseException, *_, **__) -> list[str]:
     """Return a traceback as Python writes it: without colours, with whole paths."""
     return "".join(traceback.format_exception(error)).splitlines()
 

@@ -46,12 +46,12 @@ Answers = Mapping[int, Any]  # They map a rank to ipyparallel's AsyncResult.
 class Client(ipyparallel.Client):
     """ipyparallel's client, with an end to every wait, and the last report of each rank."""
 
-    def __init__(self, *arguments: Any, **keywords: Any):
+    def __init__(self, *arguments, **keywords):
         self.reports: dict[int, Report] = {}
         super().__init__(*arguments, **keywords)
 
     @unpack_message
-    def _dispatch_iopub(self, message: Any) -> None:
+    def _dispatch_iopub(self, message) -> None:
         """Take a report; all else is ipyparallel's."""
         if message["header"]["msg_type"] == REPORT:
             rank, report = pickle.loads(message["buffers"][0])
@@ -76,7 +76,7 @@ class Client(ipyparallel.Client):
                     with contextlib.suppress(Exception):  # The answer has come after all.
                         each.set_result(value)
 
-    def _handle_apply_reply(self, msg: Any) -> None:
+    def _handle_apply_reply(self, msg) -> None:
         """Take an answer that cannot be read here as an error of the rank that sent it."""
         try:
             super()._handle_apply_reply(msg)
@@ -86,7 +86,7 @@ class Client(ipyparallel.Client):
 
 
 # ---------------------------------------------------------------- ask and wait
-def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: Iterable[int]) -> Answers:
+def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> Answers:
     """Send each rank a task.
 
     Args:
@@ -127,9 +127,7 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
     return pids
 
 
-def results(
-    cluster: Cluster, asked: str, send: Callable[[Any], Any], together: bool = False
-) -> list[Any]:
+def results(cluster: Cluster, asked: str, send: Callable, together: bool = False) -> list:
     """Send every rank a task, show what they print, and return what they answer, in rank order.
 
     Args:
@@ -212,7 +210,7 @@ def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     return found
 
 
-def _lost(answer: Any) -> bool:
+def _lost(answer) -> bool:
     """Whether ipyparallel reports that the engine ended with its task."""
     return getattr(answer.exception(), "ename", "") == "EngineError"
 
@@ -304,7 +302,7 @@ def show_outputs(answers: Answers, complete: bool, together: bool = False) -> No
                 publish_display_data(data=data, metadata=content.get("metadata") or {})
 
 
-def _show(label: str, text: str | None, stream: Any) -> None:
+def _show(label: str, text: str | None, stream) -> None:
     for line in (text or "").splitlines():
         print(f"[{label}] {line}", file=stream)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -118,7 +118,7 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
         return None, [_finding(document, fault) for fault in faults]
 
 
-def _finding(document: Document, fault: Any) -> Finding:
+def _finding(document: Document, fault) -> Finding:
     """Give a fault of pydantic its line, its column and what to do."""
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
     where: Where = tuple(part for part in fault["loc"] if part != "[key]")

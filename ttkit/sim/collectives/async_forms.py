@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -38,28 +37,26 @@ Array = np.ndarray
 
 
 # ---------------------------------------------------------------- compositions
-def gather_reversed(input_tensor: Tensor, dim: int, **how: Any) -> Any:
+def gather_reversed(input_tensor: Tensor, dim: int, **how):
     """Return `all_gather` with the shards in the opposite order."""
     whole = all_gather(input_tensor, dim, **how)
     chips = whole.shape[dim] // input_tensor.shape[dim]
     return shaping.concat(shaping.chunk(whole, chips, dim)[::-1], dim)
 
 
-def gather_each(
-    input_tensor: list[Tensor], dim: int, output_tensor: Any = None, **how: Any
-) -> list[Tensor]:
+def gather_each(input_tensor: list[Tensor], dim: int, output_tensor=None, **how) -> list[Tensor]:
     """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
     buffers = output_tensor or [None] * len(input_tensor)
     pairs = zip(input_tensor, buffers, strict=True)
     return [all_gather(tensor, dim, output_tensor=buffer, **how) for tensor, buffer in pairs]
 
 
-def join_and_scatter(input_tensor: list[Tensor], dim: int, **how: Any) -> Any:
+def join_and_scatter(input_tensor: list[Tensor], dim: int, **how):
     """Return `reduce_scatter` of tensors that are parts of one along `dim`."""
     return reduce_scatter(shaping.concat(input_tensor, dim), dim, **how)
 
 
-def scatter(input_tensor: Tensor, dim: int, output_tensor: Any = None, **how: Any) -> Any:
+def scatter(input_tensor: Tensor, dim: int, output_tensor=None, **how):
     """Return `reduce_scatter`; the last of the buffers gets the result, others have packets."""
     *_, output = output_tensor or [None]
     return reduce_scatter(input_tensor, dim, output_tensor=output, **how)
@@ -68,10 +65,10 @@ def scatter(input_tensor: Tensor, dim: int, output_tensor: Any = None, **how: An
 def add_up(
     input_tensor: Tensor,
     cluster_axis: int | None = None,
-    math_op: Any = None,
+    math_op=None,
     dtype: DataType | None = None,
-    **how: Any,
-) -> Any:
+    **how,
+):
     """Return `all_reduce` in another element type."""
     if math_op is not None and math_op.name != "Sum":
         refuse(f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
@@ -83,9 +80,9 @@ def gather_and_multiply(
     input_tensor: Tensor,
     weight_tensor: Tensor,
     dim: int,
-    output_tensor: Any = None,
+    output_tensor=None,
     cluster_axis: int | None = None,
-    **product: Any,
+    **product,
 ) -> list[Tensor]:
     """Return the gathered tensor and its product with the weight, as `linear` makes it."""
     path = {key: product.pop(key, None) for key in ("num_links", "topology")}
@@ -98,11 +95,11 @@ def gather_and_multiply(
 
 @operation("experimental.minimal_matmul", "product")
 def minimal_matmul(
-    input_tensor: Any,
+    input_tensor,
     weight_tensor: Tensor,
     *,
     bias_tensor: Tensor | None = None,
-    fused_activation: Any = None,
+    fused_activation=None,
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
@@ -156,7 +153,7 @@ def _windows(call: Call) -> Array:
     return scattered(found, shape, call.axes, call.dim)
 
 
-def _exchanged(call: Call) -> Any:
+def _exchanged(call: Call):
     into, cut = call.others
     if min(into, cut) < 0:
         refuse(f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
@@ -194,9 +191,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
 
 
-def all_to_all(
-    input_tensor: Tensor, in_dim: int, out_dim: int, output_tensor: Any = None, **how: Any
-) -> Any:
+def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, output_tensor=None, **how):
     """Cut each shard along `out_dim`, a part for each chip; join what arrives along `in_dim`.
 
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
@@ -211,8 +206,8 @@ def cut_anew(
     output_dim_offset: int,
     output_dim_shape: int,
     cluster_axis: int | None = None,
-    **how: Any,
-) -> Any:
+    **how,
+):
     """Keep rows of the joined shards from `output_dim_offset` on, an equal part on each chip."""
     how["others"] = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
     return run(Call("slice_reshard_async", input_tensor, cluster_axis, dim, **how))
@@ -220,15 +215,15 @@ def cut_anew(
 
 def with_borders(
     input_tensor: Tensor,
-    dim: Any,
-    padding_left: Any,
-    padding_right: Any,
+    dim,
+    padding_left,
+    padding_right,
     padding_mode: str,
-    cluster_axis: Any,
-    num_links: Any = None,
-    output_tensor: Any = None,
-    topology: Any = None,
-) -> Any:
+    cluster_axis,
+    num_links=None,
+    output_tensor=None,
+    topology=None,
+):
     """Put rows of a chip's neighbours around its shard, along one or two dims.
 
     At the ends of the line there are zeros, or with "replicate" the shard's own border.
@@ -254,7 +249,7 @@ SUM = (
 )
 # An operation is a function, and the names of its arguments in order. What a name stands for is
 # given to the function where this has such a parameter; all else, as a semaphore, changes nothing.
-FORMS: dict[str, tuple[Callable[..., Any], str]] = {
+FORMS: dict[str, tuple[Callable, str]] = {
     "all_gather_async": (all_gather, GATHER),
     "all_gather_async_reversed": (gather_reversed, GATHER),
     "strided_all_gather_async": (all_gather, GATHER),
@@ -278,12 +273,12 @@ FORMS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-def _enter(name: str, plain: Callable[..., Any], names: list[str]) -> None:
+def _enter(name: str, plain: Callable, names: list[str]) -> None:
     """Enter a row of the table."""
     takes = inspect.signature(plain).parameters
 
     @operation(f"experimental.{name}", "collective")
-    def form(input_tensor: Any, *args: Any, **given: Any) -> Any:
+    def form(input_tensor, *args, **given):
         # A gather without a buffer has `dim` as its second argument.
         order = names[1:] if args and isinstance(args[0], int) and "output" in names[0] else names
         how = dict(zip(order, args, strict=False))

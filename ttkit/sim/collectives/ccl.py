@@ -41,11 +41,11 @@ class Call:
     topology: Topology | None = None
     num_links: Any = None
     output: Tensor | None = None
-    ends: tuple[Any, ...] = ()  # The ends are the sender and the receiver.
+    ends: tuple = ()  # The ends are the sender and the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
-    others: tuple[Any, ...] = ()  # Only this collective has these arguments.
+    others: tuple = ()  # Only this collective has these arguments.
     nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
 
     @property
@@ -228,7 +228,7 @@ class Collective:
     sums: bool = False
 
 
-def along(name: str, call: Call, *how: Any) -> Any:
+def along(name: str, call: Call, *how):
     """Move values along the call's mesh axes, in this process or between ranks."""
     tensor, grid = call.tensor, call.tensor.grid
     if grid.local:
@@ -241,7 +241,7 @@ PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chi
 IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
-def _sent(call: Call) -> Any:
+def _sent(call: Call):
     """Return the values of the output, but at the receiver those of the sender."""
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
@@ -291,7 +291,7 @@ COLLECTIVES: dict[str, Collective] = {
 }
 
 
-def run(call: Call) -> Any:
+def run(call: Call):
     """Check, plan, move, label; return the tensor, or the list of tensors."""
     spec = COLLECTIVES[call.name]
     place(call)
@@ -327,7 +327,7 @@ def all_gather(
     output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    **older: Any,
+    **older,
 ) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
 

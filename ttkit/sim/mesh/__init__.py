@@ -9,7 +9,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -75,7 +74,7 @@ class MeshDevice:
         self._number = next(self._ids_opened)
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
-        self.programs: set[Any] = set()
+        self.programs: set = set()
         register(self)
 
     def __repr__(self) -> str:
@@ -288,7 +287,7 @@ class MeshDevice:
         """Return a division of the chips' cores, which changes nothing here."""
         return SubDeviceManagerId(sub_devices)
 
-    def _nothing(self, *args: Any) -> None:
+    def _nothing(self, *args) -> None:
         """Do nothing: nothing is compiled, and every operation has ended when it returns."""
 
     enable_program_cache = quiesce_devices = _nothing
@@ -360,7 +359,7 @@ def _end() -> None:
 
 
 @checked("begin_trace_capture")
-def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
+def begin_trace_capture(mesh_device: MeshDevice, *, cq_id=None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
     # Closing a mesh ends a capture on it that was never ended.
@@ -374,7 +373,7 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
 
 
 @checked("end_trace_capture")
-def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None) -> None:
+def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id=None) -> None:
     """Stop recording; the trace can be executed now."""
     _tape(mesh_device, trace_id)
     _end()
@@ -382,7 +381,7 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
 
 @checked("execute_trace")
 def execute_trace(
-    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
+    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id=None, blocking: bool = True
 ) -> None:
     """Run the recorded operations again, on the values that their inputs have now.
 

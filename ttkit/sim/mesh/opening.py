@@ -72,7 +72,7 @@ def open_mesh_device(
     l1_small_size: int = 0,
     trace_region_size: int = 0,
     num_command_queues: int = 1,
-    dispatch_core_config: Any = None,
+    dispatch_core_config=None,
     offset: MeshCoordinate | None = None,
     physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
     worker_l1_size: int = 0,
@@ -182,7 +182,7 @@ def open_device(
     device_id: int,
     l1_small_size: int = 0,
     trace_region_size: int = 0,
-    dispatch_core_config: Any = None,
+    dispatch_core_config=None,
     worker_l1_size: int = 0,
 ) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
@@ -198,7 +198,7 @@ def close_device(device: MeshDevice) -> None:
 
 
 @checked("synchronize_device")
-def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
+def synchronize_device(device: MeshDevice, cq_id=None, sub_device_ids=()) -> None:
     """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
     device.check_open()
 
@@ -233,7 +233,7 @@ def set_fabric_config(
     fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
     fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
     fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
-    router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
+    router_config=object(),  # noqa: B008  (ttnn's own default is an opaque object)
 ) -> None:
     """Choose how links forward data, for the meshes opened next.
 
@@ -311,7 +311,7 @@ ClusterType: Any = _Enum(  # type: ignore[call-arg]
 )
 
 
-def get_cluster_type() -> Any:
+def get_cluster_type():
     """Return the kind of the machine.
 
     Example:
@@ -348,15 +348,15 @@ class FabricRouterConfig:
 
 
 # ---------------------------------------------------------------- the default device
-_default: list[Any] = [None]
+_default: list = [None]
 
 
-def SetDefaultDevice(device: Any = None) -> None:
+def SetDefaultDevice(device=None) -> None:
     """Keep a mesh for programs that ask for it."""
     _default[0] = device
 
 
-def GetDefaultDevice() -> Any:
+def GetDefaultDevice():
     """Return the mesh that `SetDefaultDevice` was given."""
     return _default[0]
 

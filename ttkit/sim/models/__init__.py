@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -108,7 +107,7 @@ def attention_softmax_(
 
 
 # ---------------------------------------------------------------- attention
-def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+def _attention_flops(given, operands, results, shape) -> int:
     """Count two matmuls for every pair of a query and a key that it sees."""
     batch, heads, queries, size = shape(given["input_tensor_q"])
     keys = shape(given["input_tensor_k"])[2]
@@ -211,7 +210,7 @@ def attend(
     split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(pays)]
     heads = [(*place, ...) for place in np.ndindex(split)]
 
-    def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
+    def part(head, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
         """Write the attention of queries to keys; `unseen` masks the keys from `seen` on."""
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
@@ -241,7 +240,7 @@ def attend(
 
 
 # ---------------------------------------------------------------- later tokens, with a cache
-def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+def _flops(given, operands, results, shape) -> int:
     """Count two matmuls of each query with all keys that its user's cache has room for."""
     table, keys = given.get("page_table_tensor"), shape(given["input_tensor_k"])[2]
     keys *= 1 if table is None else shape(table)[1]
@@ -342,7 +341,7 @@ def scaled_dot_product_attention_decode(
     *,
     cur_pos: Sequence[int] = (),
     share_cache: bool | None = None,
-    **how: Any,
+    **how,
 ) -> Tensor:
     """Return the attention of one token of each user to the keys up to its position.
 
@@ -366,7 +365,7 @@ def paged_scaled_dot_product_attention_decode(
     input_tensor_k: Tensor,
     input_tensor_v: Tensor,
     page_table_tensor: Tensor,
-    **how: Any,
+    **how,
 ) -> Tensor:
     """Do `scaled_dot_product_attention_decode` with keys and values in pages.
 
@@ -416,7 +415,7 @@ def group_attn_matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
     *,
-    compute_with_storage_grid_size: Any,
+    compute_with_storage_grid_size,
     dtype: DataType | None = None,
     optional_output_tensor: Tensor | None = None,
     output_tensor: Tensor | None = None,

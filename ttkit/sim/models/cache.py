@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
     return shaped(taken, -3, -1, taken.shape[-1])
 
 
-def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
+def numbers(given: Array | None, otherwise, lead: int) -> Array:
     """Return whole numbers of a tensor, else those of Python, [*chips, n]."""
     if given is None:
         return np.reshape(otherwise, (1,) * lead + (-1,))
@@ -62,7 +61,7 @@ def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     return on
 
 
-def _write(on: Operands, values: Array, pages: Array, rows: Array, coords: Any = None) -> Tensor:
+def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) -> Tensor:
     """Write values [*chips, n, heads, size] to one row of a page each; none where it is negative.
 
     A cache that has no pages has one for each user.
@@ -148,7 +147,7 @@ def update_cache_for_token_(
     input: Tensor,
     update_index: int,
     batch_offset: int = 0,
-    compute_kernel_config: Any = None,
+    compute_kernel_config=None,
 ) -> Tensor:
     """Do as `update_cache` does."""
     return update_cache(cache, input, update_index, batch_offset=batch_offset)
@@ -165,7 +164,7 @@ def paged_update_cache(
     share_cache: bool | None = None,
     page_table: Tensor | None = None,
     batch_offset: int = 0,
-    mesh_coords: Any = None,
+    mesh_coords=None,
 ) -> Tensor:
     """Write [1, users, heads, size] to one position of each user, its own; -1 writes nothing.
 
@@ -200,7 +199,7 @@ def paged_fused_update_cache(
     input_tensor1: Tensor,
     cache_tensor2: Tensor,
     input_tensor2: Tensor,
-    **how: Any,
+    **how,
 ) -> tuple[Tensor, Tensor]:
     """Do `paged_update_cache` for keys and for values."""
     first = paged_update_cache(cache_tensor1, input_tensor1, **how)
@@ -215,7 +214,7 @@ def paged_fill_cache(
     *,
     batch_idx_tensor: Tensor | None = None,
     batch_idx: int = 0,
-    mesh_coords: Any = None,
+    mesh_coords=None,
 ) -> Tensor:
     """Write [n, heads, s, size] to the first positions of n users, into the pages of each.
 

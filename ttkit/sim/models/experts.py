@@ -78,9 +78,9 @@ def all_to_all_dispatch(
     expert_indices_tensor: Tensor,
     expert_mapping_tensor: Tensor,
     *,
-    output_tensors: Any = None,
-    output_concat_dim: Any = None,
-    **how: Any,
+    output_tensors=None,
+    output_concat_dim=None,
+    **how,
 ) -> list[Tensor]:
     """Send each token to the chips along `cluster_axis` that have an expert which it chose.
 
@@ -112,10 +112,10 @@ def all_to_all_combine(
     expert_mapping_tensor: Tensor,
     *,
     local_reduce: bool = False,
-    output_shard_dim: Any = None,
-    output_tensor: Any = None,
-    **how: Any,
-) -> Any:
+    output_shard_dim=None,
+    output_tensor=None,
+    **how,
+):
     """Send what experts made of tokens back to the tokens' chips: after `all_to_all_dispatch`.
 
     Args:
@@ -237,7 +237,7 @@ def sparse_matmul(
     input_tensor_b: Tensor,
     *,
     sparsity: Tensor,
-    program_config: Any,
+    program_config,
     nnz: int | None = None,
     is_input_a_sparse: bool = False,
     is_input_b_sparse: bool = True,
@@ -336,7 +336,7 @@ def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: fl
 
 @operation("plus_one", flops=each_element(1))
 def plus_one(
-    input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
+    input_tensor: Tensor, sub_core_grids=None, skip_negative_entries: bool = False
 ) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
     on = Operands(input_tensor)

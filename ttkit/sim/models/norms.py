@@ -204,24 +204,24 @@ def embedding(
 class ParameterDict(dict):  # type: ignore[type-arg]
     """Parameters by name, also as attributes: `parameters.dense.weight`."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         if name in self:
             return self[name]
         names = ", ".join(map(str, self)) or "none"
         raise AttributeError(f"no parameter {name!r}; there are {names}")
 
 
-def preprocess_linear_weight(weight: Any, *, dtype: DataType, **how: Any) -> Any:
+def preprocess_linear_weight(weight, *, dtype: DataType, **how):
     """Return a torch weight [out, in] as a ttnn tensor [in, out] in tiles."""
     return from_torch(weight.T.contiguous(), dtype, layout=Layout.TILE, **how)
 
 
-def preprocess_linear_bias(bias: Any, *, dtype: DataType, **how: Any) -> Any:
+def preprocess_linear_bias(bias, *, dtype: DataType, **how):
     """Return a torch bias [out] as a ttnn tensor [1, out] in tiles."""
     return from_torch(bias.reshape((1, -1)), dtype, layout=Layout.TILE, **how)
 
 
-def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: Any = None) -> Any:
+def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device=None):
     """Return the parameters of a torch module as ttnn tensors by the module's own names.
 
     Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
@@ -235,7 +235,7 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: 
     """
     import torch
 
-    def converted(module: Any) -> Any:
+    def converted(module):
         if isinstance(module, torch.nn.ModuleList):
             return [converted(child) for child in module]
         made, usual = ParameterDict(), ("weight", "bias")

@@ -25,15 +25,15 @@ from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable)
 Shapes = Callable[[Any], tuple[int, ...]]
-Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
+Flops = Callable[[Mapping[str, Any], Sequence, Sequence, Shapes], int]
 Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
 Moves = Literal["all", "part", "shape", "none"]
 
 
 # ---------------------------------------------------------------- the record
-def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes) -> int:
+def each_result(given, operands, results: Sequence, shape: Shapes) -> int:
     """Count one flop for each element of the results."""
     return sum(math.prod(shape(result)) for result in results)
 
@@ -43,7 +43,7 @@ def each_element(flops: int) -> Flops:
     return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
 
 
-def no_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+def no_flops(given, operands, results, shape) -> int:
     """Count nothing, for an operation that moves or makes values."""
     return 0
 
@@ -66,7 +66,7 @@ class Operation:
     """
 
     name: str
-    call: Callable[..., Any]
+    call: Callable
     kind: Kind = "compute"
     flops: Flops = each_result
     moves: Moves = "all"
@@ -121,7 +121,7 @@ def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
 _inside = [False]
 
 
-def _on_tapes(name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _on_tapes(name: str, call, args: tuple, kwargs: dict[str, Any]):
     """Make a call that is an event on each running tape."""
     _inside[0] = True
     try:
@@ -153,11 +153,11 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
     inherits = compiles and kind != "product" and "dot_product" not in name
     inherits = inherits and "memory_config" in accepted
     silent = np.errstate(all="ignore")(function)
-    right: set[tuple[Any, ...]] = set()  # Calls with arguments of these classes were right.
+    right: set[tuple] = set()  # Calls with arguments of these classes were right.
     tapes = tape.running
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         if tapes and is_event and not _inside[0]:
             return _on_tapes(name, call, args, kwargs)
         hint = None
@@ -191,7 +191,7 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
     return call  # type: ignore[return-value]
 
 
-def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -> None:
+def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says, else as the first operand where they have its shape.
 
     A hint without a shard specification leaves the shards to the chip; it is only noted.
@@ -210,7 +210,7 @@ def _settle(result: Any, hint: MemoryConfig | None, operands: tuple[Any, ...]) -
             tensor.plain_memory_config = hint
 
 
-def _kind(value: Any) -> Any:
+def _kind(value):
     """Return the part of an argument that selects a program: no tensor's values, and no float."""
     if type(value) is Tensor:
         return value.shard_shape, value.dtype
@@ -221,7 +221,7 @@ def _kind(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(*tensors: Any) -> Any:
+def on_mesh(*tensors):
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = tensors[0].mesh
     for number, tensor in enumerate(tensors):
@@ -268,7 +268,7 @@ def result(
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
-def moved(like: Tensor, array: np.ndarray, **how: Any) -> Tensor:
+def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
     """Return a tensor of rearranged values of `like`, on the host where it is.
 
     Args:
@@ -322,7 +322,7 @@ class Operands:
         for t in given:
             alike = alike and t.mesh is mesh and t.grid is grid and t.topology is topology
             alike = alike and t._array is not None
-        self.arrays: list[Any] = [None if t is None else t._array for t in tensors]
+        self.arrays: list = [None if t is None else t._array for t in tensors]
         if not alike:
             mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
             topology = merged(mesh.grid, *(t.topology for t in given))
@@ -355,7 +355,7 @@ class Operands:
         return result(like, array, dtype=dtype, layout=layout, **how)
 
 
-def _on_chips_of(tensor: Tensor, grid: Any) -> np.ndarray:
+def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"

@@ -24,7 +24,7 @@ Array = np.ndarray
 Function = Callable[[Array, Array], Array]
 Pairs = set[tuple[DataType, ...]]
 F = np.float32
-NONE: list[Any] = []  # This is ttnn's own default for activations, so nothing may write to it.
+NONE: list = []  # This is ttnn's own default for activations, so nothing may write to it.
 
 
 # ---------------------------------------------------------------- the tables
@@ -88,8 +88,8 @@ def _check_number(name: str, kind: DataType, value: float) -> None:
 # ---------------------------------------------------------------- two operands
 def _binary(
     name: str,
-    a: Any,
-    b: Any,
+    a,
+    b,
     function: Function,
     takes: Pairs,
     dtype: DataType | None = None,
@@ -136,7 +136,7 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
         input_tensor_b: Tensor | float,
         *,
         rounding_mode: str | None = None,
-        **how: Any,
+        **how,
     ) -> Tensor:
         """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
         if rounding_mode not in (None, "floor", "trunc"):
@@ -157,9 +157,9 @@ def _enter(name: str, function: Function) -> None:
         *,
         dtype: DataType | None = None,
         output_tensor: Tensor | None = None,
-        activations: Any = NONE,
-        input_tensor_a_activations: Any = NONE,
-        input_tensor_b_activations: Any = NONE,
+        activations=NONE,
+        input_tensor_a_activations=NONE,
+        input_tensor_b_activations=NONE,
     ) -> Tensor:
         all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
         return _binary(
@@ -217,7 +217,7 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     return on.result(values, dtype, layout=on.like.layout)
 
 
-def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
+def _chosen(condition: Array, yes, no, lead: int) -> Array:
     """Return `yes` where the condition holds, else `no`.
 
     Where a chip has one condition, copy whole shards: choosing by element takes five times as long.

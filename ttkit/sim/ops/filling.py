@@ -79,7 +79,7 @@ def _fill(tensor: Tensor, value: float) -> Tensor:
 def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
     """Return `fill` with this value; the other parameters are its own."""
 
-    def call(*args: Any, **kwargs: Any) -> Tensor:
+    def call(*args, **kwargs) -> Tensor:
         if not args:
             return fill(fill_value=fill_value, **kwargs)
         return fill(args[0], fill_value, *args[1:], **kwargs)
@@ -91,7 +91,7 @@ def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[
     return call
 
 
-def _enter(name: str, value: float, what: str, moves: Any = "all") -> None:
+def _enter(name: str, value: float, what: str, moves="all") -> None:
     """Enter an operation that takes a shape, and one that takes a tensor like it."""
     make = _with(value, _filled, f"Return {what}, the same on every device.")
     like = _with(value, _filled_like, f"Return {what}, in the shape, type and place of `tensor`.")
@@ -108,10 +108,10 @@ full_like = operation("full_like", "arrange")(_filled_like)
 
 @checked("allocate_tensor_on_device")
 def allocate_tensor_on_device(
-    shape: Any,
-    dtype: Any = None,
+    shape,
+    dtype=None,
     layout: Layout | None = None,
-    mesh_device: Any = None,
+    mesh_device=None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor on every chip; its values are zeros here, and anything on a card.
@@ -166,7 +166,7 @@ def rand(
     low: float = 0.0,
     high: float = 1.0,
     seed: int = 0,
-    mesh_mapper: Any = None,
+    mesh_mapper=None,
 ) -> Tensor:
     """Return uniform random numbers from `low` to `high`; seed 0 draws anew.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ LOOP_PAYS_FROM = 1 << 20
 BLAS_SPREADS_FROM = 1 << 17
 
 
-def product(a: Any, b: Any, lead: int) -> np.ndarray:
+def product(a, b, lead: int) -> np.ndarray:
     """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
 
     Example:
@@ -99,7 +98,7 @@ def _matmul(
     bias: Tensor | None,
     transposed: tuple[bool, bool],
     dtype: DataType | None,
-    act: Any,
+    act,
     output: Tensor | None,
 ) -> Tensor:
     """Return the product of the first two operands, plus a bias, through an activation."""
@@ -133,7 +132,7 @@ def _matmul(
     return on.result(values, dtype, layout=Layout.TILE, output=output)
 
 
-def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+def product_flops(given, operands, results, shape) -> int:
     """Count 2 m n k for each matmul of a batch; a fused bias or activation is not counted."""
     a = shape(given.get("mat1_tensor", given.get("input_tensor_a")))
     k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
@@ -148,7 +147,7 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
     dtype: DataType | None = None,
-    activation: Any = None,
+    activation=None,
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
@@ -172,7 +171,7 @@ def linear(
     transpose_a: bool = False,
     transpose_b: bool = False,
     dtype: DataType | None = None,
-    activation: Any = None,
+    activation=None,
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""

@@ -93,7 +93,7 @@ def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> No
     device_tensor.rebind(array)
 
 
-def _spec(tensor: Tensor) -> tuple[Any, ...]:
+def _spec(tensor: Tensor) -> tuple:
     return list(tensor.shard_shape), tensor.dtype, tensor.layout
 
 
@@ -127,7 +127,7 @@ def to_layout(
     layout: Layout,
     dtype: DataType | None = None,
     memory_config: MemoryConfig | None = None,
-    sub_core_grids: Any = None,
+    sub_core_grids=None,
     pad_value: float = 0.0,
 ) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
@@ -232,8 +232,8 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 @operation("interleaved_to_sharded", "store")
 def interleaved_to_sharded(
     input_tensor: Tensor,
-    grid: Any = None,
-    shard_shape: Any = None,
+    grid=None,
+    shard_shape=None,
     shard_scheme: TensorMemoryLayout | None = None,
     shard_orientation: ShardOrientation | None = None,
     output_dtype: DataType | None = None,
@@ -298,8 +298,8 @@ def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
 @operation("interleaved_to_sharded_partial", "store", moves="part")
 def interleaved_to_sharded_partial(
     input_tensor: Tensor,
-    grid: Any,
-    shard_shape: Any,
+    grid,
+    shard_shape,
     num_slices: int,
     slice_index: int,
     shard_scheme: TensorMemoryLayout,
@@ -428,7 +428,7 @@ def _to(
     tensor: Tensor,
     target: MeshDevice | Layout,
     mem_config: MemoryConfig | None = None,
-    cq_id: Any = None,
+    cq_id=None,
 ) -> Tensor:
     """Return the tensor on a mesh, or in another layout."""
     if isinstance(target, Layout):

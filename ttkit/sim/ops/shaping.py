@@ -41,7 +41,7 @@ def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
     return dim % rank
 
 
-def axes_of(tensor: Tensor, dims: Any) -> list[int]:
+def axes_of(tensor: Tensor, dims) -> list[int]:
     """One dimension or several as numbers from 0; all where none is named."""
     if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
@@ -61,7 +61,7 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
 
 
 @operation("reshape", "arrange", moves="shape")
-def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
+def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
     Args:
@@ -104,7 +104,7 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
 
 
 @operation("pad", "arrange")
-def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tensor:
+def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
@@ -178,7 +178,7 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     return moved(input_tensor, np.broadcast_to(array, (*array.shape[:lead], *sizes)))
 
 
-def _enter(name: str, keep: Any, side: str) -> None:
+def _enter(name: str, keep, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
         array, lead = shards(input_tensor)
         kept = keep(with_rank(array, lead, 2), diagonal)
@@ -239,7 +239,7 @@ def slice_(
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
     ranges = [integers(numbers) for numbers in (starts, ends, steps)]
-    picked: list[Any] = [slice(None)] * lead
+    picked: list = [slice(None)] * lead
     for size, lo, hi, step in zip(have, *ranges, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
         if not (0 <= lo <= hi <= size and step > 0):
@@ -253,7 +253,7 @@ def slice_(
 
 
 @checked("tensor[...]")
-def get_item(tensor: Tensor, index: Any) -> Tensor:
+def get_item(tensor: Tensor, index) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
     parts = list(index) if isinstance(index, tuple) else [index]
@@ -279,7 +279,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 
 
 @operation("split", "arrange")
-def split(input_tensor: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+def split(input_tensor: Tensor, split_size, dim: int = 0) -> list[Tensor]:
     """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
     array, lead = shards(input_tensor)
     axis = axis_of(input_tensor, dim)
@@ -304,7 +304,7 @@ def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
 
 
 # ---------------------------------------------------------------- methods of a tensor
-def _reshape(tensor: Tensor, *shape: Any) -> Tensor:
+def _reshape(tensor: Tensor, *shape) -> Tensor:
     """Return the same elements in another shape."""
     return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
 

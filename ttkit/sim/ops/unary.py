@@ -155,9 +155,7 @@ TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + 
 TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
 
 
-def _unary(
-    name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
-) -> Tensor:
+def _unary(name: str, tensor: Tensor, function: Function, takes, output: Tensor | None) -> Tensor:
     on_mesh(tensor)
     if tensor.dtype not in takes:
         kind = f"UnaryOpType::{name.upper()}"
@@ -255,7 +253,7 @@ def gelu_bw(
 ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
 
 
-def activation(which: Any) -> Function:
+def activation(which) -> Function:
     """The function of an activation argument: "relu", a UnaryOpType, or one with a parameter.
 
     The only parameter that counts is that of GELU: with (UnaryOpType.GELU, True) it is `gelu`'s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.sim.ops import Operation
 from ttkit.sim.tape import Event, stored_bytes
@@ -48,12 +48,12 @@ def work_of(event: Event, operation: Operation) -> Work | None:
     return Work(flops, tiles, read, written)
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(one, other) -> bool:
     """Return whether two descriptions are of the same tensor."""
     return one.tensor is other.tensor  # type: ignore[no-any-return]
 
 
-def nothing_done(operation: Operation, operands: Sequence[Any], results: Sequence[Any]) -> bool:
+def nothing_done(operation: Operation, operands: Sequence, results: Sequence) -> bool:
     """Return whether a call neither computes nor moves anything."""
     if operation.moves == "none" or not results:
         return True
@@ -66,7 +66,7 @@ def nothing_done(operation: Operation, operands: Sequence[Any], results: Sequenc
     return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
 
 
-def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
+def _keeps_rows(tensor, shape: Sequence[int]) -> bool:
     """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
     old, new = ((1, 1, *sizes) for sizes in (tensor.shard_shape, shape))
     whole_tiles = old[-2] % 32 == new[-2] % 32 == 0

@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
@@ -44,7 +43,7 @@ def binding() -> tuple[int, int] | None:
     return int(given[0]), int(given[1] or 0)
 
 
-def shared_mesh(mesh_id: int, host_rank: int) -> Any:
+def shared_mesh(mesh_id: int, host_rank: int):
     """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
 
     Raises:
@@ -58,14 +57,14 @@ def shared_mesh(mesh_id: int, host_rank: int) -> Any:
     return mesh
 
 
-def _descriptor() -> Any:
+def _descriptor():
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
     # The reader reports a file that is missing.
     return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
 
 
 @functools.lru_cache(maxsize=16)
-def _read(path: str, changed: int) -> Any:
+def _read(path: str, changed: int):
     # This imports protobuf, so it waits until a file is read.
     from ttkit.descriptors import read_descriptor
 
@@ -101,7 +100,7 @@ def check_fabric(fabric: str, asked: str) -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def shared(system: System, mesh: Any, host_rank: int) -> SharedSystem:
+def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     """Return the machine of a mesh of the descriptor as one of its ranks sees it.
 
     Args:

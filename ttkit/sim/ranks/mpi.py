@@ -105,7 +105,7 @@ class World:
                 fail("use a mesh that ranks share", rule, cure)
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
-    def group(self, ranks: Sequence[int]) -> Any:
+    def group(self, ranks: Sequence[int]):
         """A communicator of some ranks, in that order; all of them must ask."""
         key = tuple(ranks)
         if key not in self._groups:
@@ -131,11 +131,11 @@ class World:
 
     def wait(
         self,
-        requests: list[Any],
+        requests: list,
         ranks: Sequence[int],
         asked: object,
-        more: Sequence[Any] = (),
-        buffers: Any = None,
+        more: Sequence = (),
+        buffers=None,
     ) -> None:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
@@ -173,7 +173,7 @@ class World:
         cure += " ttkit.rank_checks(timeout_s=...)"
         fail(asked, f"{rule}, which did not come", cure, CollectiveMismatch)
 
-    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str) -> None:
+    def run(self, comm, call: str, arguments: tuple, asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
         if self._broken:
             self.in_step(asked)
@@ -323,7 +323,7 @@ def _communicator(hosts: tuple[int, ...]) -> Communicator:
     return communicators[hosts]
 
 
-def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
+def move(name: str, tensor: Tensor, axes: list[int], *how):
     """Return what the function `name` of `collectives` returns, on a mesh that ranks share."""
     grid, group = tensor.grid, group_along(tensor.grid, tuple(axes))
     values, chips = tensor.array, grid

@@ -127,7 +127,7 @@ class _Channel:
 
 
 # Messages on their way are kept here with their memory, which MPI still reads.
-_pending: list[tuple[list[Any], Any]] = []
+_pending: list[tuple[list, Any]] = []
 
 
 def flush() -> None:

@@ -8,18 +8,17 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ttkit.errors import fail, older_form
 
 
 # ---------------------------------------------------------------- shapes and coordinates
-def integer(value: Any, what: object = None, least: int = -(2**63)) -> int:
+def integer(value, what: object = None, least: int = -(2**63)) -> int:
     """Return `value` as an int; a TypeError for anything else, as in ttnn's bindings."""
     return integers([value], what, least)[0]
 
 
-def integers(values: Any, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
+def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple; a TypeError for anything else."""
     try:
         numbers = tuple(map(operator.index, values))
@@ -39,7 +38,7 @@ class _Integers:
     __slots__ = ("_values",)
     _out_of_range = "index out of range"
 
-    def __init__(self, *values: Any):
+    def __init__(self, *values):
         name = type(self).__name__
         if not 1 <= len(values) <= 3:
             rule = f"incompatible function arguments: {len(values)} numbers"
@@ -83,7 +82,7 @@ class MeshShape(_Integers):
 
     __slots__ = ()
 
-    def __init__(self, *values: Any, **older: Any):
+    def __init__(self, *values, **older):
         if older:
             known = set(older) == {"y", "x"} and not values
             if not (known and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")):
@@ -399,7 +398,7 @@ class UnaryWithParam:
         UnaryWithParam(op_type=UnaryOpType::GELU, params=[1])
     """
 
-    def __init__(self, op_type: Any, *params: float):
+    def __init__(self, op_type, *params: float):
         if isinstance(op_type, (tuple, list)):
             op_type, params = op_type[0], op_type[1:]
         if not isinstance(op_type, UnaryOpType):
@@ -412,7 +411,7 @@ class UnaryWithParam:
         return f"UnaryWithParam(op_type=UnaryOpType::{self.op_type.name}{params})"
 
 
-def enumeration(name: str, *members: str, start: int = 0) -> Any:
+def enumeration(name: str, *members: str, start: int = 0):
     """Return an enumeration whose members count from `start`."""
     return _Enum(name, members, start=start, module=__name__)  # type: ignore[call-arg]
 

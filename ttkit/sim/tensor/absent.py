@@ -19,7 +19,7 @@ Shape = Sequence[int]
 class Absent(np.ndarray):
     """An array without values."""
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
+    def __array_ufunc__(self, ufunc, method: str, *inputs, **how):
         """Return the result's shape and type; the type is that of one element's result."""
         if method == "at":
             return None
@@ -35,27 +35,25 @@ class Absent(np.ndarray):
             return absent((*broadcast(tuple(batch), tuple(others)), rows, columns), dtype)
         return absent(broadcast(*shapes), dtype)
 
-    def __array_function__(
-        self, function: Any, types: Any, args: Iterable[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def __array_function__(self, function, types, args: Iterable, kwargs: Mapping[str, Any]):
         """Return the result's shape and type by a rule, or where it has none, NumPy's own view."""
         if function in RULES:
             return RULES[function](*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
 
-    def __setitem__(self, index: Any, values: Any) -> None:
+    def __setitem__(self, index, values) -> None:
         """Write nothing."""
 
-    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+    def astype(self, dtype, *args, **kwargs):
         """Return the same shape of another type."""
         return absent(self.shape, dtype)
 
-    def copy(self, *args: Any) -> Any:
+    def copy(self, *args):
         """Return the same shape and type."""
         return self
 
 
-def absent(shape: Shape, dtype: Any) -> Absent:
+def absent(shape: Shape, dtype) -> Absent:
     """Return an array without values.
 
     Example:
@@ -66,7 +64,7 @@ def absent(shape: Shape, dtype: Any) -> Absent:
 
 
 @functools.lru_cache(maxsize=4096)
-def _array(shape: tuple[int, ...], dtype: Any) -> Absent:
+def _array(shape: tuple[int, ...], dtype) -> Absent:
     return Absent(shape, dtype, ELEMENT, strides=(0,) * len(shape))
 
 
@@ -74,7 +72,7 @@ broadcast = functools.lru_cache(maxsize=4096)(np.broadcast_shapes)
 
 
 @functools.lru_cache(maxsize=1024)
-def _result_type(ufunc: Any, method: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+def _result_type(ufunc, method: str, kinds: tuple, dtype):
     """Return the type that NumPy gives a result of operands of these types, or of numbers."""
     ones = (np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind for kind in kinds)
     how = {} if method == "__call__" else {"axis": 0, "dtype": dtype}
@@ -82,41 +80,41 @@ def _result_type(ufunc: Any, method: str, kinds: tuple[Any, ...], dtype: Any) ->
         return getattr(ufunc, method)(*ones, **how).dtype
 
 
-def _reduced(shape: Shape, axis: Any, keepdims: bool) -> list[int]:
+def _reduced(shape: Shape, axis, keepdims: bool) -> list[int]:
     axes = range(len(shape)) if axis is None else np.atleast_1d(axis) % len(shape)
     kept = [1 if i in axes else n for i, n in enumerate(shape)]
     return kept if keepdims else [n for i, n in enumerate(kept) if i not in axes]
 
 
 # ---------------------------------------------------------------- rules of NumPy's functions
-def _joined(arrays: Sequence[Any], axis: int = 0) -> Absent:
+def _joined(arrays: Sequence, axis: int = 0) -> Absent:
     shape = list(arrays[0].shape)
     shape[axis] = sum(each.shape[axis] for each in arrays)
     return absent(shape, np.result_type(*(each.dtype for each in arrays)))
 
 
-def _where(condition: Any, yes: Any, no: Any) -> Absent:
+def _where(condition, yes, no) -> Absent:
     shape = broadcast(*(np.shape(each) for each in (condition, yes, no)))
     return absent(shape, np.result_type(yes, no))
 
 
-def _taken(array: Any, indices: Any, axis: int) -> Absent:
+def _taken(array, indices, axis: int) -> Absent:
     at = axis % array.ndim
     return absent(array.shape[:at] + np.shape(indices) + array.shape[at + 1 :], array.dtype)
 
 
-def _taken_along(array: Any, indices: Any, axis: int) -> Absent:
+def _taken_along(array, indices, axis: int) -> Absent:
     shape = [max(n, m) for n, m in zip(array.shape, indices.shape, strict=True)]
     shape[axis] = indices.shape[axis]
     return absent(shape, array.dtype)
 
 
-def _each(array: Any, by: Any, size: Callable[[int, Any], int]) -> Absent:
+def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
     """Return an array of which each dimension has another size."""
     return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
 
 
-RULES: dict[Any, Callable[..., Any]] = {
+RULES: dict[Any, Callable] = {
     np.argsort: lambda array, *how, **more: absent(array.shape, np.int64),
     np.broadcast_to: lambda array, shape: absent(shape, array.dtype),
     np.concatenate: _joined,

@@ -53,7 +53,7 @@ FROM_HOST = {
 
 
 # ---------------------------------------------------------------- from the host
-def _host_array(data: Any) -> tuple[np.ndarray, str]:
+def _host_array(data) -> tuple[np.ndarray, str]:
     """A NumPy view of a torch tensor or array, and the name of its type."""
     if isinstance(data, np.ndarray):
         name, array = data.dtype.name, data
@@ -84,15 +84,15 @@ def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.n
 
 @operation("from_torch", "write")
 def from_torch(
-    tensor: Any,
+    tensor,
     dtype: DataType | None = None,
     *,
     layout: Layout | None = None,
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
-    mesh_mapper: Any = None,
+    mesh_mapper=None,
     spec: TensorSpec | None = None,
-) -> Any:
+):
     """Return a tensor with a copy of the values of a torch tensor or NumPy array; None gives None.
 
     Args:
@@ -137,21 +137,21 @@ def from_torch(
 
 @checked("as_tensor")
 def as_tensor(
-    tensor: Any,
+    tensor,
     dtype: DataType | None = None,
     *,
     layout: Layout | None = None,
-    cache_file_name: Any = None,
-    preprocess: Any = None,
-    **how: Any,
-) -> Any:
+    cache_file_name=None,
+    preprocess=None,
+    **how,
+):
     """Return `from_torch` of the tensor after an optional `preprocess`; nothing is cached."""
     return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, **how)
 
 
 # ---------------------------------------------------------------- to the host
 @operation("to_numpy", "read")
-def to_numpy(tensor: Tensor, mesh_composer: Any = None) -> np.ndarray:
+def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
     """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
     composer = chosen(mesh_composer, CppMeshToTensor)
     if tensor.mesh is not None:
@@ -175,13 +175,13 @@ def to_numpy(tensor: Tensor, mesh_composer: Any = None) -> np.ndarray:
 
 def to_torch(
     tensor: Tensor,
-    dtype: Any = None,
+    dtype=None,
     *,
     torch_rank: int | None = None,
-    mesh_composer: Any = None,
+    mesh_composer=None,
     device: MeshDevice | None = None,
-    cq_id: Any = None,
-) -> Any:
+    cq_id=None,
+):
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
@@ -211,8 +211,8 @@ def to_torch(
 
 @operation("from_buffer", "write")
 def from_buffer(
-    buffer: Any,
-    shape: Any,
+    buffer,
+    shape,
     dtype: DataType,
     device: MeshDevice | None,
     layout: Layout | None = None,
@@ -229,7 +229,7 @@ def from_buffer(
 
 
 # ---------------------------------------------------------------- in files
-def _named(file_name: Any) -> Path:
+def _named(file_name) -> Path:
     path = Path(file_name)
     if path.suffix != ".tensorbin":
         refuse(f"File {path} must have .tensorbin extension", "x.tensorbin")
@@ -237,7 +237,7 @@ def _named(file_name: Any) -> Path:
 
 
 @checked("dump_tensor")
-def dump_tensor(file_name: Any, tensor: Tensor) -> None:
+def dump_tensor(file_name, tensor: Tensor) -> None:
     """Write a tensor with all of its shards into a file, whole or not at all.
 
     The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
@@ -252,7 +252,7 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
 
 
 @checked("load_tensor")
-def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
+def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
 
     Raises:
@@ -276,15 +276,15 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
 
 
 # ---------------------------------------------------------------- methods of a tensor
-def _new(cls: type[Tensor], data: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
     make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
     return make(data, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def _of_list(
-    data: Any,
-    shape: Any,
+    data,
+    shape,
     data_type: DataType,
     layout: Layout,
     device: MeshDevice | None = None,
@@ -293,7 +293,7 @@ def _of_list(
     return from_buffer(data, shape, data_type, device, layout, memory_config)
 
 
-def _to_torch(tensor: Tensor, mesh_composer: Any = None) -> Any:
+def _to_torch(tensor: Tensor, mesh_composer=None):
     """Return the values as a torch tensor; several shards need a composer."""
     return to_torch(tensor, mesh_composer=mesh_composer)
 

@@ -42,7 +42,7 @@ class _Config:
 
     _list = ""
 
-    def __init__(self, *args: Any, **given: Any):
+    def __init__(self, *args, **given):
         what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
         listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
@@ -55,9 +55,9 @@ class _Config:
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        self._entries: list[Any] = self._checked(entries[0] if listed else tuple(entries))
+        self._entries: list = self._checked(entries[0] if listed else tuple(entries))
 
-    def _checked(self, entries: Any) -> list[Any]:
+    def _checked(self, entries) -> list:
         return list(integers(entries, type(self).__name__))
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class MeshMapperConfig(_Config):
 
     _list = "placements"
 
-    def _checked(self, entries: Any) -> list[Any]:
+    def _checked(self, entries) -> list:
         if isinstance(entries, tuple) and not any(isinstance(e, Placement) for e in entries):
             entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
         if not all(isinstance(p, Placement) for p in entries):
@@ -106,7 +106,7 @@ class MeshComposerConfig(_Config):
 class _Distribution:
     """What mappers and composers share: a configuration on a mesh, checked."""
 
-    def __init__(self, mesh: MeshDevice | MeshShape, config: Any):
+    def __init__(self, mesh: MeshDevice | MeshShape, config):
         self._config = config
         self._owners = mesh.owners if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = mesh._shape if isinstance(mesh, MeshDevice) else mesh._values
@@ -122,7 +122,7 @@ class _Distribution:
             refuse(rule, "a mesh_shape_override of at most that many devices")
         self._offset = _check_offset(config._offset, over, shape)
 
-    def config(self) -> Any:
+    def config(self):
         """The configuration that this was made from."""
         return self._config
 
@@ -364,7 +364,7 @@ _defaults: dict[type, ContextVar[Any]] = {
 }
 
 
-def chosen(given: Any, kind: type[Mapper]) -> Mapper | None:
+def chosen(given, kind: type[Mapper]) -> Mapper | None:
     """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
     variable = _defaults[kind]
     if given is None:
@@ -378,7 +378,7 @@ def chosen(given: Any, kind: type[Mapper]) -> Mapper | None:
 
 
 @contextmanager
-def distribute(default: Any) -> Iterator[None]:
+def distribute(default) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
     if isinstance(default, ReplicateTensorToMeshWrapper):
         default = default.unwrap()

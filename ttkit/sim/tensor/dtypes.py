@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -103,7 +102,7 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
-def _integers(array: np.ndarray, dtype: DataType, target: Any) -> np.ndarray:
+def _integers(array: np.ndarray, dtype: DataType, target) -> np.ndarray:
     """Truncate floats to integers; out of range, the result is that of the host's instructions.
 
     Values go through int32, where everything out of range is the least number; small types

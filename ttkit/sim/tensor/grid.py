@@ -238,7 +238,7 @@ REPLICATE = PlacementReplicate()
 
 
 @functools.lru_cache(maxsize=4096)
-def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
+def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     """Return the topology of a result of these operands on the mesh `grid`.
 
     An axis that any operand shards is sharded, and the first operand names the dimension (#7e2ea).
@@ -265,7 +265,7 @@ def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
 @functools.lru_cache(maxsize=4096)
 def _relabelled(
     old: TensorTopology,
-    grid: Any,
+    grid,
     rank: int,
     axis: int | None,
     dim: int | None,
@@ -307,6 +307,6 @@ after_scatter = functools.partial(_relabelled, shards=True)
 after_partition = functools.partial(_relabelled, shards=True, keeps=True)
 
 
-def unchanged(old: TensorTopology, *where: Any) -> TensorTopology:
+def unchanged(old: TensorTopology, *where) -> TensorTopology:
     """Return the topology of the operand."""
     return old

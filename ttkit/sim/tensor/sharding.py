@@ -39,7 +39,7 @@ class CoreCoord(NamedTuple("CoreCoord", [("x", int), ("y", int)])):
     __slots__ = ()
     __iter__: Any = None  # As in ttnn, a `CoreCoord` does not unpack.
 
-    def __new__(cls, *xy: Any) -> CoreCoord:
+    def __new__(cls, *xy) -> CoreCoord:
         pair = xy[0] if len(xy) == 1 else xy
         if isinstance(pair, CoreCoord):
             return pair
@@ -79,7 +79,7 @@ class CoreRange(NamedTuple("CoreRange", [("start", CoreCoord), ("end", CoreCoord
 
     __slots__ = ()
 
-    def __new__(cls, start: Any, end: Any) -> CoreRange:
+    def __new__(cls, start, end) -> CoreRange:
         start, end = CoreCoord(start), CoreCoord(end)
         if start.x > end.x or start.y > end.y:
             rule = f"Invalid core range for start_coord: {start}, end_coord: {end}"
@@ -93,7 +93,7 @@ class CoreRange(NamedTuple("CoreRange", [("start", CoreCoord), ("end", CoreCoord
         """How many columns and rows."""
         return CoreCoord(self.end.x - self.start.x + 1, self.end.y - self.start.y + 1)
 
-    def contains(self, core: Any) -> bool:
+    def contains(self, core) -> bool:
         """True where it has the core, or all cores of a range or of a set."""
         return set(cores_of(core)) <= set(cores_of(self))
 
@@ -158,7 +158,7 @@ class CoreRangeSet:
         return _rectangles(sorted({*cores_of(self)} - {*cores_of(other)}))
 
 
-def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
+def cores_of(value, row_wise: bool = True) -> list[tuple[int, int]]:
     """The cores (x, y) of a set, a range or a coordinate, by rows or by columns of each range."""
     if isinstance(value, CoreRangeSet):
         return [core for r in value.core_ranges for core in cores_of(r, row_wise)]
@@ -191,7 +191,7 @@ def _rectangles(cores: Iterable[tuple[int, int]], row_wise: bool = True) -> Core
 
 
 def num_cores_to_corerangeset(
-    target_num_cores: int, grid_size: Any, row_wise: bool = False
+    target_num_cores: int, grid_size, row_wise: bool = False
 ) -> CoreRangeSet:
     """Return the first so many cores of a grid, by columns or by rows.
 
@@ -205,7 +205,7 @@ def num_cores_to_corerangeset(
 
 
 def num_cores_to_corerangeset_in_subcoregrids(
-    start_core: Any, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
+    start_core, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
 ) -> CoreRangeSet:
     """Return so many cores of a set of rectangles, from `start_core` on."""
     asked, cores = "num_cores_to_corerangeset", cores_of(sub_core_grids, row_wise)
@@ -244,7 +244,7 @@ class ShardSpec:
     shape: list[int]
     orientation: ShardOrientation
 
-    def __init__(self, grid: Any, shard_shape: Any, shard_orientation: Any):
+    def __init__(self, grid, shard_shape, shard_orientation):
         self.grid, self.orientation = grid, shard_orientation
         self.shape = list(integers(shard_shape, "ShardSpec", 0))
         if len(self.shape) != 2 or not isinstance(grid, CoreRangeSet):
@@ -360,8 +360,8 @@ def _most_shards(
 
 
 def create_sharded_memory_config(
-    shape: Any,
-    core_grid: Any,
+    shape,
+    core_grid,
     strategy: ShardStrategy,
     orientation: ShardOrientation | None = None,
     use_height_and_width_as_shard_shape: bool = False,
@@ -400,7 +400,7 @@ def create_sharded_memory_config(
 
 
 # ---------------------------------------------------------------- beside its tensor
-def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh: Any) -> None:
+def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 
     Raises:

@@ -172,9 +172,9 @@ class Tensor:
     reshape: Callable[..., Tensor]
     to: Callable[..., Tensor]
     to_numpy: Callable[..., np.ndarray]
-    to_torch: Callable[..., Any]
+    to_torch: Callable
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args, **kwargs):
         """Do nothing: `__new__`, which `ttkit.sim.tensor.creation` adds, has made the tensor."""
 
     @property
@@ -286,7 +286,7 @@ class Tensor:
         """The value of a tensor of one element."""
         return self._lone().item()
 
-    def to_list(self) -> Any:
+    def to_list(self):
         """The values as nested lists."""
         return self._lone().tolist()
 

@@ -72,11 +72,11 @@ class Tensor:
     def from_numpy(
         cls,
         array: np.ndarray,
-        layout: Any = None,
-        new_type: Any = None,
-        mapper: Any = None,
+        layout=None,
+        new_type=None,
+        mapper=None,
         *,
-        device: Any = None,
+        device=None,
         requires_grad: bool = True,
     ) -> Tensor:
         """Make a tensor of an array [any shape], tiled unless `layout` is given.
@@ -93,7 +93,7 @@ class Tensor:
         )
         return cls(value, requires_grad)
 
-    def to_numpy(self, new_type: Any = None, composer: Any = None) -> np.ndarray:
+    def to_numpy(self, new_type=None, composer=None) -> np.ndarray:
         """Return the values, joined by `composer` if there are several shards."""
         value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
         return to_numpy(value, mesh_composer=composer).view(Values)

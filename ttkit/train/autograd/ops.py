@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ ATTENTION_BLOCK = 512
 
 
 @functools.lru_cache(16)
-def later_keys(length: int, copies: int, layout: Any) -> Value:
+def later_keys(length: int, copies: int, layout) -> Value:
     """Return what hides later keys from queries, [1, 1, copies * length, length], to add to scores.
 
     Args:
@@ -71,7 +70,7 @@ def _elementwise(
     x: Tensor,
     forward: Callable[..., Value],
     back: Callable[..., list[Value]],
-    **how: Any,
+    **how,
 ) -> Tensor:
     value = x.get_value()
     return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
@@ -237,7 +236,7 @@ def scaled_dot_product_attention(
     return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
 
 
-def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout: Any) -> Tensor:
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tensor:
     """`scaled_dot_product_attention` under a causal mask that keeps no scores for backward.
 
     The queries are cut into blocks. A block computes its scores with the keys up to its own end,

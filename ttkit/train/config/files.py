@@ -84,7 +84,7 @@ class _Reading:
         except TTKitError as error:
             self.note(document, where, error.rule, error.cure)
 
-    def section(self, document: Document, key: str, value: Any) -> Section:
+    def section(self, document: Document, key: str, value) -> Section:
         """Read a mapping as its section; faults are noted, and the defaults returned."""
         kind = SECTIONS[key]
         try:

@@ -200,7 +200,7 @@ class Layout:
         ep = sizes["dp"] if self.ep > 1 else 1
         return replace(self, **sizes, ep=ep, axes=axes)  # type: ignore[arg-type]
 
-    def on(self, mesh: Any) -> Layout:
+    def on(self, mesh) -> Layout:
         """Return the layout on an open mesh, on which it can place tensors.
 
         Example:
@@ -236,7 +236,7 @@ class Layout:
         return [axis for axis in (self.dp_axis, self.cp_axis) if axis is not None]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self):
         """The type of weights and activations."""
         return getattr(backend.load(), self.precision)
 
@@ -247,12 +247,12 @@ class Layout:
 
     def mapper(
         self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
-    ) -> Any:
+    ):
         """Return the mapper that shards one tensor dimension over the tensor-parallel axis, one
         over the data-parallel and one over the context-parallel axis.
         """
         ttnn = backend.load()
-        placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]
+        placements: list = [ttnn.PlacementReplicate() for _ in self.device.shape]
         cuts = (self.tp_axis, tp_dim), (self.dp_axis, dp_dim), (self.cp_axis, cp_dim)
         for axis, dim in cuts:
             if axis is not None and dim is not None:
@@ -263,12 +263,12 @@ class Layout:
         self,
         array: np.ndarray,
         *,
-        dtype: Any = None,
+        dtype=None,
         tp_dim: int | None = None,
         dp_dim: int | None = None,
         cp_dim: int | None = None,
-        layout: Any = None,
-    ) -> Any:
+        layout=None,
+    ):
         """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
 
         Positions along `cp_dim` are sharded in `zigzag` order."""
@@ -283,7 +283,7 @@ class Layout:
             mesh_mapper=self.mapper(tp_dim, dp_dim, cp_dim),
         )
 
-    def tokens(self, ids: np.ndarray) -> Any:
+    def tokens(self, ids: np.ndarray):
         """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis, the
         sequence over the context-parallel one.
         """
@@ -293,7 +293,7 @@ class Layout:
         where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
 
-    def numbers(self, size: int, tp_dim: int | None = None) -> Any:
+    def numbers(self, size: int, tp_dim: int | None = None):
         """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""
         row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
         return self.place(row, dtype=backend.load().float32, tp_dim=tp_dim)

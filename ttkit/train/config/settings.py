@@ -42,7 +42,7 @@ ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}
 MOST = 2**31 - 1  # A larger count does not fit a signed 32-bit integer.
 
 
-def _number(value: Any) -> Any:
+def _number(value):
     """Return a number that YAML 1.1 reads as text, such as 3e-4, as a float."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -63,7 +63,7 @@ class Section:
 
     @model_validator(mode="wrap")
     @classmethod
-    def _checked(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
+    def _checked(cls, value, handler: Callable, info):
         names = [field.name for field in fields(cls)]
         # Positional arguments get their names.
         if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):
@@ -106,7 +106,7 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
 
 def _keys(section: type[Section], where: Where) -> list[str]:
     """Return the keys that a place in a section may have."""
-    kinds: list[Any] = [section]
+    kinds: list = [section]
     for part in where:
         hints = [get_type_hints(kind).get(str(part)) for kind in kinds]
         kinds = [each for hint in hints for each in (hint, *get_args(hint))]
@@ -329,7 +329,7 @@ GUIDES_CURE = (
 )
 
 
-def enabled(config: Any) -> list[str]:
+def enabled(config) -> list[str]:
     """Return the strategies that a `DeviceConfig` or a `DistributedConfig` enables."""
     return [name for name, key in STRATEGIES.items() if getattr(config, f"enable_{key}")]
 

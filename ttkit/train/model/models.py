@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -89,7 +88,7 @@ class Rotary(Module):
             self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
         return self._tables[start, length]
 
-    def _table(self, function: Any, start: int, length: int) -> np.ndarray:
+    def _table(self, function, start: int, length: int) -> np.ndarray:
         angles = np.outer(np.arange(start, start + length), self.frequencies())
         angles = np.repeat(angles, 2, axis=1)[None, None]
         return function(angles).astype(np.float32)  # type: ignore[no-any-return]
@@ -126,7 +125,7 @@ class Attention(Module):
         self.out = RowParallelLinear(width, width, has_bias, layout=layout)
         self.rotary, self.keeps_scores = rotary, config.attention == "stored"
 
-    def forward(self, x: Tensor, cache: Any = None) -> Tensor:
+    def forward(self, x: Tensor, cache=None) -> Tensor:
         """[B, 1, S, E] -> the same shape.
 
         Args:
@@ -246,7 +245,7 @@ class Block(Module):
             self.down = RowParallelLinear(inner, width, bias, layout=layout)
         self.dropout = Dropout(config.dropout_prob)
 
-    def forward(self, x: Tensor, cache: Any = None) -> Tensor:
+    def forward(self, x: Tensor, cache=None) -> Tensor:
         """[B, 1, S, E] -> the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
         y = self.norm2(x)
@@ -330,7 +329,7 @@ class Transformer(Module):
         """The dropouts of the embedding and of each block."""
         return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
-    def embed(self, ids: Value, cache: Any = None) -> Tensor:
+    def embed(self, ids: Value, cache=None) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
         x = self.vocabulary.embed(ids)
         if self.position:
@@ -356,7 +355,7 @@ class Transformer(Module):
         rows = constant((length, most), first, self.layout.device)[None, None]
         return Tensor(self.layout.place(rows, cp_dim=2), False) @ table
 
-    def forward(self, ids: Any, cache: Any = None) -> Tensor:
+    def forward(self, ids, cache=None) -> Tensor:
         """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device].
 
         A pipeline stage after the first takes [B, 1, S, E], one before the last returns it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -112,7 +111,7 @@ class Parameter(Tensor):
         return list(self.local_shape)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self):
         """The type of the values."""
         return self.get_value().dtype
 
@@ -191,7 +190,7 @@ class Parameter(Tensor):
         generator = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
-    def distribute(self, array: np.ndarray, dtype: Any = None, *, shard: bool = False) -> Value:
+    def distribute(self, array: np.ndarray, dtype=None, *, shard: bool = False) -> Value:
         """Put a global array of this parameter's shape on the mesh, sharded as the parameter is.
 
         Args:
@@ -277,7 +276,7 @@ class Module:
         """Switch dropout off."""
         self.train(False)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args, **kwargs):
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -38,9 +37,7 @@ from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
 from ttkit.train.parallel.ranks import wait
 
 
-def average_gradients(
-    parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
-) -> None:
+def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb: float = 0) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
     there is a communicator, over its ranks, each of which has a replica of the model.
 
@@ -111,7 +108,7 @@ def _average_bucket(bucket: list[Parameter]) -> None:
         start += n
 
 
-def _average_over_ranks(parameters: Iterable[Parameter], comm: Any) -> None:
+def _average_over_ranks(parameters: Iterable[Parameter], comm) -> None:
     """Average gradients over ranks that have a mesh each, all of them under way at once."""
     from mpi4py import MPI
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -187,7 +186,7 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
     sockets = vars(mesh).setdefault("_ring_sockets", {})
     key = (shape, cluster_axis, step, room)
 
-    def to(chip: Any) -> Any:
+    def to(chip):
         place = list(chip)
         place[cluster_axis] = (place[cluster_axis] + step) % shape[cluster_axis]
         return ttnn.MeshCoordinate(place)

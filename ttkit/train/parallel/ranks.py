@@ -39,7 +39,7 @@ POLL_S = 0.0005
 Result = TypeVar("Result")
 
 
-def start_mpi() -> Any:
+def start_mpi():
     """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library requires.
 
     A process that no launcher started shares memory with no other process. Open MPI then makes no
@@ -57,7 +57,7 @@ def start_mpi() -> Any:
     return MPI
 
 
-def wait(request: Any, times: float = 1) -> None:
+def wait(request, times: float = 1) -> None:
     """Wait for an MPI request, so that Ctrl-C interrupts it.
 
     Raises:
@@ -83,7 +83,7 @@ def check_timeout(start: float, what: str, times: float = 1) -> None:
         )
 
 
-def mean(comm: Any, number: float) -> float:
+def mean(comm, number: float) -> float:
     """Return the mean of a number over the ranks: above 0 if any rank has raised a flag."""
     from mpi4py import MPI
 
@@ -93,7 +93,7 @@ def mean(comm: Any, number: float) -> float:
 
 
 @contextmanager
-def interrupts(comm: Any) -> Iterator[Callable[[], bool]]:
+def interrupts(comm) -> Iterator[Callable[[], bool]]:
     """Collect Ctrl-C instead of raising it; a second one raises KeyboardInterrupt as usual.
 
     Yields:
@@ -104,7 +104,7 @@ def interrupts(comm: Any) -> Iterator[Callable[[], bool]]:
     def anyone() -> bool:
         return mean(comm, float(seen[0])) > 0 if comm else seen[0]
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame) -> None:
         if seen[0]:
             raise KeyboardInterrupt
         seen[0] = True
@@ -119,7 +119,7 @@ def interrupts(comm: Any) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def of_rank_0(comm: Any, call: Callable[[], Result]) -> Result:
+def of_rank_0(comm, call: Callable[[], Result]) -> Result:
     """Make a call on rank 0 alone and return its result on every rank; an error there is raised
     on all ranks, which would deadlock otherwise.
 
@@ -253,7 +253,7 @@ class MPITransport(Transport):
 
     def __init__(
         self,
-        comm: Any,
+        comm,
         layout: Layout,
         routes: Iterable[Route] = (),
         chunks: int = 1,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from typing import Any
 
 import numpy as np
 
@@ -130,14 +129,14 @@ class TokenDataset:
         (6, [[5, 6, 7, 8]], [[6, 7, 8, 9]])
     """
 
-    def __init__(self, ids: Any, sequence_length: int, stride: int = 1):
+    def __init__(self, ids, sequence_length: int, stride: int = 1):
         self.ids = np.asarray(ids).astype(np.uint32, copy=False)
         self.sequence_length, self.stride = sequence_length, stride
 
     def __len__(self) -> int:
         return max((self.ids.size - self.sequence_length - 1) // self.stride + 1, 0)
 
-    def windows(self, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+    def windows(self, indices) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of some windows, [len(indices), sequence_length], uint32."""
         starts = np.asarray(indices, np.int64)[:, None] * self.stride
         rows = self.ids[starts + np.arange(self.sequence_length + 1)]
@@ -224,7 +223,7 @@ class Batches:
 
 
 def make_batches(
-    ids: Any, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
+    ids, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
 ) -> tuple[Batches, Batches]:
     """Return the training and validation batches of one of `ranks` ranks of so many groups each,
     in windows of `length` ids; the last tenth is for validation.
@@ -247,7 +246,7 @@ def make_batches(
     return batches.part(rank, ranks), whole.part(rank, ranks)
 
 
-def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
+def shuffled(positions, count: int, key: str) -> np.ndarray:
     """Return where positions of 0 .. count - 1 go in the shuffle that `key` names, without
     computing the others.
 

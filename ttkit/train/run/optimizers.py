@@ -18,7 +18,7 @@ class _Made:
     """The base of settings, which `make` constructs as in ttml."""
 
     @classmethod
-    def make(cls, *fields: Any, **more: Any) -> Any:
+    def make(cls, *fields, **more):
         """Make the settings; the order is ttml's, that of the fields."""
         return cls(*fields, **more)
 
@@ -62,7 +62,7 @@ class Optimizer:
 
     kinds: tuple[str, ...]  # Keys of the state begin with one of these.
 
-    def __init__(self, parameters: Mapping[str, Parameter], config: Any):
+    def __init__(self, parameters: Mapping[str, Parameter], config):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
         # A key is "exp_avg/<parameter>"; its tensor is sharded as the parameter is.
         self.state: dict[str, Value] = {}

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class PipelineTrainer(Trainer):
         self,
         settings: Settings | str | os.PathLike[str],
         *,
-        meshes: Sequence[Any] | None = None,
+        meshes: Sequence | None = None,
         text: str | None = None,
         step: int | None = None,
     ):
@@ -339,7 +339,7 @@ class PipelineTrainer(Trainer):
         }
         super()._restore(replace(saved, tensors=mine))
 
-    def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def sample(self, *args, **kwargs) -> NoReturn:
         """Refuse to sample.
 
         Raises:

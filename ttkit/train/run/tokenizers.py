@@ -33,7 +33,7 @@ class ByteTokenizer:
     def encode(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8).astype(np.uint32)
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids) -> str:
         return np.asarray(ids, np.uint8).tobytes().decode("utf-8", "replace")
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class CharTokenizer:
             )
         return np.array([self._ids[character] for character in text], np.uint32)
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids) -> str:
         return "".join(self.characters[i] for i in np.ravel(ids))
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class BPETokenizer:
         ]
         return np.concatenate([np.zeros(0, np.uint32), *ids])
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids) -> str:
         known = np.ravel(ids).tolist()
         return self._inner.decode(known, skip_special_tokens=False)
 

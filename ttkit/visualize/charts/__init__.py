@@ -71,11 +71,11 @@ class Chart:
         """The height of the figure, in inches."""
         return 3.0
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
         raise NotImplementedError
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax=None):
         """Draw into a matplotlib Axes, by default one in a new figure, and return it."""
         if ax is None:
             import matplotlib.pyplot as plt
@@ -104,7 +104,7 @@ class Chart:
         )
 
 
-def entitle(ax: Any, title: str) -> None:
+def entitle(ax, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     from matplotlib.transforms import blended_transform_factory
 
@@ -157,7 +157,7 @@ class Curves(Chart):
             text += f"; all from {low} to {high}"
         return text
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw a line for each curve; a value that is not finite leaves a gap."""
         from matplotlib.ticker import MaxNLocator
 
@@ -227,7 +227,7 @@ class Stacks(Chart):
         lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
         return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
         from matplotlib.ticker import EngFormatter
 
@@ -288,7 +288,7 @@ class MemoryReport(MemoryBars):
         self.total, self.used = total, used
 
 
-def memory(mesh: Any) -> MemoryReport:
+def memory(mesh) -> MemoryReport:
     """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
 
     Only the simulator counts them. On a card every number is NaN, so that the same code still runs.

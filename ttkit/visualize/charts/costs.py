@@ -7,7 +7,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ttkit.plans import Plan, cost, crossover
 from ttkit.visualize.charts import INK, Curves, Stacks
@@ -49,7 +48,7 @@ class CostCurves(Curves):
         """The height of the figure, in inches."""
         return 3.6
 
-    def draw(self, ax: Any) -> None:
+    def draw(self, ax) -> None:
         """Draw the curves, a line at the size, and a cross at each cross-over."""
         from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -101,7 +100,7 @@ def cost_curves(
     return CostCurves(title, curves, 3, over, size, at, tuple(crossings))
 
 
-def link_chart(plan: Any) -> Stacks:
+def link_chart(plan) -> Stacks:
     """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
 
     A pair is two linked chips. Each link that a transfer uses carries an equal share of its bytes.

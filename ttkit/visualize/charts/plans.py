@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ttkit.visualize.charts import Curves
 from ttkit.visualize.tables import Report
@@ -21,10 +20,10 @@ def _memory(title: str, held: Mapping[str, float], dram: float) -> Report:
     return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, last)
 
 
-def _communication(traffic: Sequence[Any]) -> Report:
+def _communication(traffic: Sequence) -> Report:
     """Return the collectives of a step, by their purpose."""
 
-    def row(what: str, where: Sequence[str], same: Sequence[Any]) -> list[str]:
+    def row(what: str, where: Sequence[str], same: Sequence) -> list[str]:
         sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
         brought = sum(t.times * t.nbytes for t in same)
         times = sum(t.times for t in same)
@@ -47,7 +46,7 @@ def _times(title: str, times: Mapping[str, float], total: float) -> Report:
 
 
 # ---------------------------------------------------------------- a training run
-def loss_curves(trainer: Any) -> Curves:
+def loss_curves(trainer) -> Curves:
     """Return the losses of a trainer's history.
 
     Args:
@@ -62,7 +61,7 @@ def loss_curves(trainer: Any) -> Curves:
     return Curves(f"{project}: {counted(len(history), 'step')}", curves)
 
 
-def words(record: Any, end: int) -> str:
+def words(record, end: int) -> str:
     """Return a record as a line of text."""
     checked = record.validation_loss is not None
     validation = f", validation {record.validation_loss:.4f}" if checked else ""
@@ -70,7 +69,7 @@ def words(record: Any, end: int) -> str:
     return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
 
 
-def plan_tables(plan: Any) -> list[Report]:
+def plan_tables(plan) -> list[Report]:
     """Return the tables of a training plan; one chip has none for communication."""
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
     axes = [f"{name} on axis {axis}: {n}" for name, axis, n in plan.model.layout.strategies()]
@@ -107,7 +106,7 @@ def plan_tables(plan: Any) -> list[Report]:
 
 
 # ---------------------------------------------------------------- layouts
-def _mesh(candidate: Any) -> str:
+def _mesh(candidate) -> str:
     place = candidate.place
     hosts = place.replicas * place.stages
     shape = "x".join(map(str, place.shape))
@@ -115,7 +114,7 @@ def _mesh(candidate: Any) -> str:
     return shape if hosts == 1 else f"{shape}, {counted(hosts, 'host')}"
 
 
-def layout_tables(layouts: Any, most: int) -> list[Report]:
+def layout_tables(layouts, most: int) -> list[Report]:
     """Return what fits, the fastest first, and how many were refused for which reason."""
     rows = []
     for each in layouts.fitting[:most]:
@@ -139,7 +138,7 @@ def layout_tables(layouts: Any, most: int) -> list[Report]:
     return found
 
 
-def explanation(layouts: Any, candidate: Any) -> Iterator[Report]:
+def explanation(layouts, candidate) -> Iterator[Report]:
     """Yield the tables of one layout: memory by kind, collectives, times."""
     machine, times = layouts.machine, candidate.times
     if candidate.memory:

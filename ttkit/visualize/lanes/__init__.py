@@ -188,7 +188,7 @@ class Lanes(Drawing):
             if self._fits(bar):
                 self._text(area, bar.text, INK)
 
-    def _bar(self, area: Rectangle, bar: Bar, **look: Any) -> None:
+    def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
         look["stroke_width"] = 0.7
         if bar.drag:
             label = f"{bar.text}: left and right arrow keys move it"
@@ -347,7 +347,7 @@ class Timeline:
 LABELLED = 6  # With more steps, there is no room for the bytes.
 
 
-def draw_exchange(run: Any) -> Iterator[Figure]:
+def draw_exchange(run) -> Iterator[Figure]:
     """Draw when each message is sent and arrives; below it, who waits for whom."""
     end = run.steps + (1 if run.waits else 0)
     lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
@@ -373,7 +373,7 @@ def draw_exchange(run: Any) -> Iterator[Figure]:
         yield _waits(run)
 
 
-def _waits(run: Any) -> Figure:
+def _waits(run) -> Figure:
     """Draw an arrow from each rank that waits to the rank that it waits for."""
     ring = ": the arrows form a cycle, so nobody can go on" if run.cycle else ""
     title, ranks = f"Who waits for whom{ring}", tuple(range(run.ranks))

@@ -54,7 +54,7 @@ def _kinds() -> tuple[Any, Any]:
     return Touchable, Buttons
 
 
-def touchable(page: str, act: Callable[[str], str]) -> Any:
+def touchable(page: str, act: Callable[[str], str]):
     """Return a widget that shows a page (HTML) whose parts can be used with mouse and keyboard.
 
     A part with `data-act="text"` is used by a click, Enter or Space. A part with `data-drag="a"` is
@@ -67,14 +67,14 @@ def touchable(page: str, act: Callable[[str], str]) -> Any:
     """
     widget = _kinds()[0](page=page)
 
-    def receive(_: Any, message: dict[str, str], __: Any) -> None:
+    def receive(_, message: dict[str, str], __) -> None:
         widget.page = act(message["act"])
 
     widget.on_msg(receive)
     return widget
 
 
-def show_widget(widget: Any, words: str) -> Any:
+def show_widget(widget, words: str):
     """Display a widget whose controls get their keys; a saved page has the words.
 
     Return IPython's handle of what is displayed.
@@ -88,7 +88,7 @@ def show_widget(widget: Any, words: str) -> Any:
     return display({**both._repr_mimebundle_(), "text/plain": words}, raw=True, display_id=True)
 
 
-def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = False) -> Any:
+def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = False):
     """Return buttons that first interrupt the kernel, even while a cell runs, and then act.
 
     Widgets wait for the end of the cell; these ask the server that the page comes from. Where the
@@ -104,19 +104,19 @@ def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = Fals
     kernel = Path(get_connection_file()).stem.removeprefix("kernel-")
     widget = _kinds()[1](labels=labels, kernel=kernel, once=once)
 
-    def receive(_: Any, message: dict[str, str], __: Any) -> None:
+    def receive(_, message: dict[str, str], __) -> None:
         widget.message = act(message["act"])
 
     widget.on_msg(receive)
     return widget
 
 
-def listed(pictures: Any) -> list[Any]:
+def listed(pictures) -> list:
     """Return a picture, or several in a list, as a list."""
     return pictures if isinstance(pictures, list) else [pictures]
 
 
-def live(widget: Any, words: str, still: Any) -> None:
+def live(widget, words: str, still) -> None:
     """Display a widget, and a still picture for saved pages, which the widget hides while it works.
 
     Args:
@@ -136,13 +136,13 @@ def live(widget: Any, words: str, still: Any) -> None:
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)
 
 
-def moving(draw: Callable[[dict[str, Any]], str], controls: dict[str, Any]) -> Any:
+def moving(draw: Callable[[dict[str, Any]], str], controls: dict[str, Any]):
     """Return controls (widgets) in a row, below them the page that `draw` makes of their values."""
     import ipywidgets as widgets
 
     page = widgets.HTML()
 
-    def update(_: Any = None) -> None:
+    def update(_=None) -> None:
         page.value = draw({name: control.value for name, control in controls.items()})
 
     for control in controls.values():
@@ -167,7 +167,7 @@ class Touched:
             print(self)
 
 
-def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
+def stepper(*plans: Plan, names: Sequence[str] = ()):
     """Return a widget that shows one moment of one plan or several, and a slider.
 
     A plan of fewer steps stays at its last one."""

@@ -34,11 +34,11 @@ class Lines:
     # An engine reports this text, which says how far its run is.
     now = ""
 
-    def __init__(self, trainer: Any, end: int):
+    def __init__(self, trainer, end: int):
         self.trainer, self.end = trainer, end
         self.first, self.begin = trainer.steps, time.monotonic()
 
-    def figures(self, record: Any) -> str:
+    def figures(self, record) -> str:
         """Return a record with the time that the rest may take and the speed of some steps."""
         recent = [*self.trainer.history[-RECENT:]] or [record]
         lasted = sum(each.step_time_s for each in recent) or 1e-9
@@ -50,7 +50,7 @@ class Lines:
             f"loss {record.loss:.3f}"
         )
 
-    def update(self, record: Any) -> None:
+    def update(self, record) -> None:
         """Take a record."""
         if self.trainer.rank and not self.trainer.replicas:
             return
@@ -74,7 +74,7 @@ class Page(Lines):
     Where outputs are compared only the chart is shown, at the end.
     """
 
-    def __init__(self, trainer: Any, end: int):
+    def __init__(self, trainer, end: int):
         super().__init__(trainer, end)
         self.drawn = time.monotonic()
         # IPython's display handle, through which the page is updated, is None until there is one.
@@ -87,7 +87,7 @@ class Page(Lines):
             self.button = show_widget(stop, STOP)
             self.handle = display(self._data("nothing yet", 0), raw=True, display_id=True)
 
-    def update(self, record: Any) -> None:
+    def update(self, record) -> None:
         """Take a record."""
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
             self.drawn = time.monotonic()
@@ -118,7 +118,7 @@ class Page(Lines):
             display(chart)
 
 
-def progress(trainer: Any, end: int) -> Lines:
+def progress(trainer, end: int) -> Lines:
     """Return what shows a run where this one runs."""
     # The notebook shows the output of an engine, so an engine must not draw a page.
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
