@@ -36,11 +36,7 @@ FORWARD_S, BACKWARD_S, STEPS, OFF = 0.05, 0.1, 5, 0.1
 def settings(stages: int, micro_batches: int, schedule: str) -> Settings:
     """A GPT so small that its own work is short beside the sleep."""
     model = TransformerConfig(
-        num_heads=2,
-        embedding_dim=32,
-        num_blocks=2,
-        max_sequence_length=32,
-        dropout_prob=0.0,
+        num_heads=2, embedding_dim=32, num_blocks=2, max_sequence_length=32, dropout_prob=0.0
     )
     training = TrainingConfig(
         batch_size=micro_batches,

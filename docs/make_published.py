@@ -19,12 +19,7 @@ DOCS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, Fact, Rate  # noqa: E402
-from ttkit.hardware.roofline import (  # noqa: E402
-    DRAM_SHARE,
-    LAUNCH,
-    MATMUL_SHARE,
-    operation_s,
-)
+from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, operation_s  # noqa: E402
 from ttkit.hardware.systems import SYSTEMS, System, grid_ids  # noqa: E402
 from ttkit.layouts.costs import HOP_S  # noqa: E402
 from ttkit.layouts.dry_run import Job  # noqa: E402

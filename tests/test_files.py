@@ -10,10 +10,8 @@ from ttkit.files import write_whole
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
-    assert (
-        write_whole(str(path), "first é", "write") == path
-        and path.read_text(encoding="utf-8") == "first é"
-    )
+    assert write_whole(str(path), "first é", "write") == path
+    assert path.read_text(encoding="utf-8") == "first é"
     with pytest.raises(TTKitError, match=r"^write: the file cannot be written: .*surrogates"):
         write_whole(path, "half \ud800", "write")
 

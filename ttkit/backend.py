@@ -128,13 +128,7 @@ def about() -> None:
 
 
 def from_numpy(
-    array: np.ndarray,
-    *,
-    dtype=None,
-    layout=None,
-    device=None,
-    mesh_mapper=None,
-    memory_config=None,
+    array: np.ndarray, *, dtype=None, layout=None, device=None, mesh_mapper=None, memory_config=None
 ):
     """Return a ttnn tensor with a copy of an array's values; the simulator does not need torch.
 

@@ -159,10 +159,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def find_file(
-    path: str | os.PathLike[str],
-    what: str,
-    near: Path | None = None,
-    asked: str = "",
+    path: str | os.PathLike[str], what: str, near: Path | None = None, asked: str = ""
 ) -> Path:
     """Return the absolute path of a file that a configuration names.
 

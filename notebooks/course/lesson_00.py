@@ -10,8 +10,7 @@ exercise(
     asks="double(mesh, x)",
     reference=lambda mesh, x: split(mesh, 2 * x, 1),
     cases=OnMeshes(
-        [(2, 4), (1, 3)],
-        lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))],
+        [(2, 4), (1, 3)], lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))]
     ),
     mistakes={
         "the columns are there, but nothing doubled them": lambda mesh, x: split(mesh, x, 1),

@@ -19,15 +19,7 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Run, exercise
 from ttkit.lessons.folder import course
-from ttkit.train import (
-    SGD,
-    AdamW,
-    AdamWConfig,
-    AutoContext,
-    SGDConfig,
-    create_model,
-    training_plan,
-)
+from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 

@@ -119,10 +119,7 @@ LAUNCHES = [
     rb("own binding, joint", TWO, "--mpi-args", "--bind-to=core --tag-output"),
     *[
         rb(f"rankfile {form}, auto", TWO, "--mpi-args", words, sub__rf=RANKFILE)
-        for form, words in {
-            "plain": "--rankfile sub/rf",
-            "joint": "--rankfile=sub/rf",
-        }.items()
+        for form, words in {"plain": "--rankfile sub/rf", "joint": "--rankfile=sub/rf"}.items()
     ],
     rb("rankfile, hosts in the file's order", TWO, "--mpi-args", "--rankfile rf", rf=FAR),
     rb("rankfile and hosts", TWO, "--mpi-args", "--rankfile rf --host host1,host2", rf=FAR),

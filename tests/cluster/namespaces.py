@@ -90,14 +90,7 @@ def missing():
     probe = (
         "ip link add name ttkit0 type bridge && ip link add name ttkit1 type veth peer name ttkit2"
     )
-    words = [
-        "unshare",
-        "--net",
-        *OF_ITS_OWN,
-        "sh",
-        "-c",
-        probe,
-    ]
+    words = ["unshare", "--net", *OF_ITS_OWN, "sh", "-c", probe]
     done = subprocess.run(words, env=os.environ | {"PATH": PATH}, capture_output=True, text=True)
     return (
         f"several hosts as namespaces: not allowed here: {done.stderr.strip()[:200]}"
@@ -166,15 +159,7 @@ class Hosts:
         self._switch = switch
         init = INIT.replace("SSHD", repr(shutil.which("sshd", path=PATH)))
         for number, name in enumerate(self.names, 1):
-            words = [
-                *kinds,
-                *OF_ITS_OWN,
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                init,
-            ]
+            words = [*kinds, *OF_ITS_OWN, sys.executable, "-I", "-S", "-c", init]
             self._inits[name] = self._unshare(
                 [*words, str(self.folder), str(number), str(self.site)]
             )

@@ -91,10 +91,7 @@ def test_both_forms_of_a_hosts_json(put):
         {"ssh": "b", "ips": []},
         {"ssh": "a", "ips": ["10.0.0.2"]},
     ]
-    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (
-        Host("a", 2),
-        Host("b"),
-    )
+    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (Host("a", 2), Host("b"))
     assert pairs(read_hosts(put("hosts.json", '["a", "b"]'))) == [("a", 1), ("b", 1)]
 
 
@@ -103,10 +100,7 @@ def test_rankfiles(put):
         "# rank 0=host1 slot=0, as the guide has it\nrank 1=host2 slot=0\nRANK 0 = host1 "
         "slots=0:1-3  # bound\n"
     )
-    assert read_rankfile(put("rf", text)) == (
-        RankSlot(0, "host1", 3),
-        RankSlot(1, "host2", 2),
-    )
+    assert read_rankfile(put("rf", text)) == (RankSlot(0, "host1", 3), RankSlot(1, "host2", 2))
 
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,10}", fullmatch=True)

@@ -208,9 +208,8 @@ threading.Thread(target=tell, daemon=True).start()""")
     figures = r"rank 0: busy, .*step \d+ of [\d,]+ · .* left · [\d,.]+k? ?tokens/s · loss \d\.\d{3}"
     assert any(re.search(figures, text) for text in notebook.live), notebook.live
     lines = stdout.splitlines()
-    assert error == "" and lines[0] == (
-        "the training stops after this step; interrupt again to stop at once"
-    )
+    assert error == ""
+    assert lines[0] == ("the training stops after this step; interrupt again to stop at once")
     steps = [int(line.split()[2]) for line in lines if line.endswith(" steps")]
     assert steps[0] == steps[1] and 0 < steps[0] < 100_000, stdout
     notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")

@@ -228,14 +228,7 @@ def launch_two(tmp_path, bindings, program, *options):
     for name in ("two.textproto", "other.textproto"):
         (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
     (tmp_path / "program.py").write_text(program)
-    words = [
-        *TTKIT_RUN,
-        "--rank-binding",
-        "rb.yaml",
-        *options,
-        sys.executable,
-        "program.py",
-    ]
+    words = [*TTKIT_RUN, "--rank-binding", "rb.yaml", *options, sys.executable, "program.py"]
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
     done = subprocess.run(
         words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300

@@ -9,12 +9,7 @@ from ttkit.errors import TTKitError
 
 @pytest.mark.parametrize(
     "visible, cards",
-    [
-        ("", ["0,1,2,3"]),
-        ("", ["0,1", "2,3"]),
-        ("", ["0", "1", "2", "3"]),
-        ("2,3", ["2", "3"]),
-    ],
+    [("", ["0,1,2,3"]), ("", ["0,1", "2,3"]), ("", ["0", "1", "2", "3"]), ("2,3", ["2", "3"])],
 )
 def test_ranks_share_the_visible_cards_in_pcie_order(monkeypatch, visible, cards):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", visible)

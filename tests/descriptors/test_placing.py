@@ -54,10 +54,8 @@ def test_neighbours_in_the_mesh_are_cabled(name, rows, columns, types):
         assert "has no grouping in the provided valid-groupings map" in str(error)
         assert not grid or "RING" in types, "a grid that fits was refused"
         return
-    assert (
-        seen.shape == (rows, columns)
-        and len(seen.coordinate_of) == rows * columns <= machine.num_devices
-    )
+    assert seen.shape == (rows, columns)
+    assert len(seen.coordinate_of) == rows * columns <= machine.num_devices
     for a, b in neighbours((rows, columns), types):
         ids = seen.ids[a[0]][a[1]], seen.ids[b[0]][b[1]]
         assert machine.linked(*ids) and seen.linked(*ids)
@@ -84,10 +82,8 @@ def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
     monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(32, "older")))
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 32)) as mesh:
         ids = mesh.get_device_ids()
-        assert (
-            all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids))
-            and len(set(ids)) == 32
-        )
+        assert all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids))
+        assert len(set(ids)) == 32
     assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(1, 32)
     with pytest.raises(ttkit.TTKitError, match="too big and is not rotatable"):
         ttnn.open_mesh_device(ttnn.MeshShape(8, 4))

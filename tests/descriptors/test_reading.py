@@ -65,11 +65,9 @@ LINE = (
 def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
     path = written(GOOD.replace(old, new, 1))
     (finding,) = check_descriptor(path)
-    assert (
-        (finding.severity, finding.line) == ("error", line)
-        and message in finding.message
-        and cure in finding.cure
-    )
+    assert (finding.severity, finding.line) == ("error", line)
+    assert message in finding.message
+    assert cure in finding.cure
     assert str(finding).startswith(f"{path}:{line}: error: ") and "\n  try: " in str(finding)
     with pytest.raises(ttkit.TTKitError) as caught:
         read_descriptor(path)
@@ -153,9 +151,8 @@ def descriptors(draw):
 @given(descriptors())
 def test_what_is_written_is_read(descriptor):
     loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
-    assert loaded.descriptor == descriptor and not [
-        f for f in loaded.findings if f.severity == "error"
-    ]
+    assert loaded.descriptor == descriptor
+    assert not [f for f in loaded.findings if f.severity == "error"]
     for mesh in descriptor.meshes:
         parts = [mesh.part_of(rank) for rank in range(mesh.num_hosts)]
         places = [(r + i, c + k) for (r, c), (h, w) in parts for i in range(h) for k in range(w)]

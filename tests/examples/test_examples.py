@@ -61,10 +61,8 @@ def test_linear_regression_tp_dp(variant):
 
 def test_falcon_mlp():
     alike = example("falcon_mlp").main("small", length=32)
-    assert (
-        list(alike) == ["data_parallel", "tensor_parallel", "hybrid_parallel"]
-        and min(alike.values()) > 0.9999
-    )
+    assert list(alike) == ["data_parallel", "tensor_parallel", "hybrid_parallel"]
+    assert min(alike.values()) > 0.9999
 
 
 def smaller(module, folder):
@@ -92,9 +90,8 @@ def test_nano_gpt(tmp_path, capsys):
     first, said = module.main(config, steps=2)
     assert said.startswith("The owl ") and len(said) == 33 and said in capsys.readouterr().out
     again, _ = module.main(config, steps=2)  # goes on
-    assert [record.step for record in first + again] == [1, 2, 3, 4] and again[-1].loss < first[
-        0
-    ].loss
+    assert [record.step for record in first + again] == [1, 2, 3, 4]
+    assert again[-1].loss < first[0].loss
     assert "Going on from step 2" in capsys.readouterr().out
 
 
@@ -124,10 +121,8 @@ def test_the_docstring_says_how_to_run_it(path):
 def test_as_a_command_without_enough_chips():
     command = [sys.executable, str(ROOT / "examples" / "linear_regression_tp_dp.py")]
     done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True)
-    assert (
-        done.returncode == 1
-        and "requires 32 devices, but only 8 devices are available" in done.stderr
-    )
+    assert done.returncode == 1
+    assert "requires 32 devices, but only 8 devices are available" in done.stderr
     done = subprocess.run(
         [*command, "--steps", "5"],
         cwd=ROOT,

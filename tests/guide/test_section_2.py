@@ -10,10 +10,8 @@ def test_system_mesh_of_an_n300(capsys):
     ttkit.use_system("n300")
     ttnn.visualize_system_mesh()
     text = capsys.readouterr().out
-    assert (
-        "SystemMesh Global Shape: MeshShape([1, 2])" in text
-        and "SystemMesh Local Shape: MeshShape([1, 2])" in text
-    )
+    assert "SystemMesh Global Shape: MeshShape([1, 2])" in text
+    assert "SystemMesh Local Shape: MeshShape([1, 2])" in text
     assert "Dev. ID: 0" in text and "Dev. ID: 1" in text and "(0, 1)" in text
 
 

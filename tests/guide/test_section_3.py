@@ -26,10 +26,8 @@ def test_the_host_tensor_prints_shard_by_shard(halves):
     first, second = str(tensor).split("ttnn.Tensor(")[1:]
     assert first.startswith("[[[[ 1.0") and second.startswith("[[[[ 2.0")
     for text in (first, second):
-        assert (
-            "..." in text
-            and "shape=Shape([1, 1, 32, 32]), dtype=DataType::FLOAT32, layout=Layout::TILE)" in text
-        )
+        assert "..." in text
+        assert "shape=Shape([1, 1, 32, 32]), dtype=DataType::FLOAT32, layout=Layout::TILE)" in text
 
 
 def test_on_device_each_shard_is_headed_by_its_device(halves):
@@ -45,8 +43,6 @@ def test_visualize_tensor(halves, capsys, on_device):
     mesh_device, tensor = halves
     ttnn.visualize_tensor(ttnn.to_device(tensor, mesh_device) if on_device else tensor)
     text = capsys.readouterr().out
-    assert (
-        "[:, :, :, 0:32]" in text
-        and "[:, :, :, 32:64]" in text
-        and ("Dev. ID: 1" in text) == on_device
-    )
+    assert "[:, :, :, 0:32]" in text
+    assert "[:, :, :, 32:64]" in text
+    assert ("Dev. ID: 1" in text) == on_device

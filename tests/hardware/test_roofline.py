@@ -26,11 +26,8 @@ def test_what_computes_has_flops_and_nothing_else():
     assert computes == {
         name for name, record in OPERATIONS.items() if record.kind in ("compute", "product")
     }
-    assert {"matmul", "add_", "softmax"} <= computes and not {
-        "all_reduce",
-        "reshape",
-        "zeros",
-    } & computes
+    assert {"matmul", "add_", "softmax"} <= computes
+    assert not {"all_reduce", "reshape", "zeros"} & computes
 
 
 SHAPES = {"a": (4, 8), "b": (8, 2), "out": (4, 2)}
@@ -56,14 +53,10 @@ def test_peaks_are_the_published_ones():
 
 def test_the_roof_has_two_sides():
     ridge = WORMHOLE.peak_flops("LoFi") / 288e9  # flops for each byte
-    assert (
-        roofline(WORMHOLE, 1.01 * ridge * 1e6, 1e6, "LoFi").bound == "compute"
-        and roofline(WORMHOLE, 0.99 * ridge * 1e6, 1e6, "LoFi").bound == "memory"
-    )
-    assert (
-        roofline(WORMHOLE, 0, 288e9, "HiFi4") == (1.0, "memory")
-        and roofline(BLACKHOLE, 0, 0, "LoFi").time_s == 0
-    )
+    assert roofline(WORMHOLE, 1.01 * ridge * 1e6, 1e6, "LoFi").bound == "compute"
+    assert roofline(WORMHOLE, 0.99 * ridge * 1e6, 1e6, "LoFi").bound == "memory"
+    assert roofline(WORMHOLE, 0, 288e9, "HiFi4") == (1.0, "memory")
+    assert roofline(BLACKHOLE, 0, 0, "LoFi").time_s == 0
 
 
 @pytest.mark.parametrize("n, tflops", [(512, 13.45), (4096, 68.4)])

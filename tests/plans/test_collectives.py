@@ -168,10 +168,8 @@ def test_bytes_on_a_line(n):
     exchange = all_to_all(line, n * S)
     for i, (a, b) in enumerate(zip(line.chips, line.chips[1:], strict=False), 1):
         assert gather.bytes_per_link[a, b] == i * S and gather.bytes_per_link[b, a] == (n - i) * S
-        assert (
-            scatter.bytes_per_link[a, b] == (n - i) * S // n
-            and scatter.bytes_per_link[b, a] == i * S // n
-        )
+        assert scatter.bytes_per_link[a, b] == (n - i) * S // n
+        assert scatter.bytes_per_link[b, a] == i * S // n
         # of each of the i shards behind a link, a part for each of the n - i chips beyond it
         for way in ((a, b), (b, a)):
             assert exchange.bytes_per_link[way] == i * (n - i) * S

@@ -41,10 +41,8 @@ def check_formulas(p, m, times=TIMES):
         assert found["ZB-H1"].bubbles == pytest.approx([1 - work / found["ZB-H1"].time_s] * p)
     peaks = {name: schedule.peak_activations() for name, schedule in built.items()}
     assert peaks["one at a time"] == (1,) * p and peaks["GPipe"] == (m,) * p
-    assert (
-        peaks["1F1B"] == tuple(min(m, p - s) for s in range(p))
-        and peaks["ZB-H1"] == (min(m, p),) * p
-    )
+    assert peaks["1F1B"] == tuple(min(m, p - s) for s in range(p))
+    assert peaks["ZB-H1"] == (min(m, p),) * p
 
 
 def check_interleaved(p, m, v):
@@ -93,8 +91,7 @@ def test_formulas_for_all_shapes(p):
 
 
 @pytest.mark.parametrize(
-    ("p", "m", "phrase"),
-    [(4, 13, "12 or 16 micro-batches"), (2, 63, "62 or 64")],
+    ("p", "m", "phrase"), [(4, 13, "12 or 16 micro-batches"), (2, 63, "62 or 64")]
 )
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):
     with pytest.raises(TTKitError, match=phrase):

@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttkit.errors import TTKitError
-from ttkit.plans import (
-    Action,
-    Schedule,
-    gpipe,
-    interleaved,
-    one_at_a_time,
-    one_f_one_b,
-    zb_h1,
-)
+from ttkit.plans import Action, Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 
 
 def by_hand(*rows, micro_batches=2, chunks=1):
@@ -242,9 +234,8 @@ def test_a_right_schedule_never_hangs(schedule, pick):
     for row in table.slots:
         assert all(one.end_s <= other.start_s for one, other in itertools.pairwise(row))
     work = schedule.micro_batches * 24
-    assert table.time_s >= work and table.bubbles == pytest.approx(
-        [1 - work / table.time_s] * schedule.stages
-    )
+    assert table.time_s >= work
+    assert table.bubbles == pytest.approx([1 - work / table.time_s] * schedule.stages)
     assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held())
 
 
@@ -268,9 +259,8 @@ def test_a_swap_is_refused_where_and_only_where_it_stops(schedule, pick):
 # ---------------------------------------------------------------- times
 def test_stages_of_different_length():
     table = one_at_a_time(3, 2).timeline(forward_s=(1, 2, 3), backward_s=(2, 4, 6))
-    assert table.time_s == 2 * 18 and table.bubbles == pytest.approx(
-        (1 - 3 / 18, 1 - 6 / 18, 1 - 9 / 18)
-    )
+    assert table.time_s == 2 * 18
+    assert table.bubbles == pytest.approx((1 - 3 / 18, 1 - 6 / 18, 1 - 9 / 18))
     assert table.bubble_fraction == pytest.approx(2 / 3)
     # the longest stage is hardly idle
     assert one_f_one_b(3, 64).timeline((6, 7, 5), (12, 14, 10)).bubbles[1] < 0.05

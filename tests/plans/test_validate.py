@@ -101,13 +101,7 @@ WRONG = {
         ["step 1", "chip 0 sends 6 messages", "chip 1", "4 links"],
     ),
     "two writers of one chunk": (
-        lambda: Plan(
-            "all_reduce",
-            T3000,
-            [[Transfer(4, 0, 0), Transfer(2, 0, 0)]],
-            64,
-            axis=1,
-        ),
+        lambda: Plan("all_reduce", T3000, [[Transfer(4, 0, 0), Transfer(2, 0, 0)]], 64, axis=1),
         ["step 1", "chip 0", "chunk 0", "overwrite"],
     ),
     "a missing reduction": (

@@ -86,10 +86,8 @@ def test_a_matmul_counts_what_each_chip_multiplies(mesh, kinds):
     # bfloat16 takes HiFi2: two passes
     compute = record.flops / (chip.cores.value * chip.clock.value * 4096 / 2)
     memory = (record.bytes_read + record.bytes_written) / (chip.dram_bandwidth.value * 1e9)
-    assert (
-        record.time_s == prof.time_s == pytest.approx(max(compute, memory))
-        and record.bound == "memory"
-    )
+    assert record.time_s == prof.time_s == pytest.approx(max(compute, memory))
+    assert record.bound == "memory"
 
 
 def test_the_slower_of_computing_and_moving_counts(mesh):
@@ -155,17 +153,15 @@ def test_a_gpt_block_in_tensor_and_data_parallel(mesh):
     )
     sums = [r for r in prof.records if r.kind == COMMUNICATION]
     plan = all_reduce(topology(mesh), 2 * tokens * d, axis=1)
-    assert [r.bytes_on_links for r in sums] == [plan.total_bytes] * 2 and [
-        r.time_s for r in sums
-    ] == [cost(plan).time_s] * 2
+    assert [r.bytes_on_links for r in sums] == [plan.total_bytes] * 2
+    assert [r.time_s for r in sums] == [cost(plan).time_s] * 2
     assert prof.time_s == pytest.approx(sum(r.time_s for r in prof.records))
     assert [lane.chips for lane in prof.timeline().lanes] == [
         (chip,) for chip in sorted(mesh.get_device_ids())
     ]
     (lane,) = prof.timeline(join=True).lanes
-    assert lane.chips == tuple(
-        sorted(mesh.get_device_ids())
-    ) and f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline(join=True))
+    assert lane.chips == tuple(sorted(mesh.get_device_ids()))
+    assert f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline(join=True))
 
 
 def test_attention_scores_what_queries_see(mesh):
@@ -266,12 +262,10 @@ def test_chips_without_a_shard_idle(mesh):
         ttnn.exp(one)
     assert only(prof).chips == (chips[1],)
     busy, idle = sorted(prof.timeline(join=True).lanes, key=lambda lane: len(lane.chips))
-    assert (
-        busy.chips == (chips[1],)
-        and len(busy.bars) == 1
-        and idle.chips == tuple(sorted(set(chips) - {chips[1]}))
-        and not idle.bars
-    )
+    assert busy.chips == (chips[1],)
+    assert len(busy.bars) == 1
+    assert idle.chips == tuple(sorted(set(chips) - {chips[1]}))
+    assert not idle.bars
 
 
 def test_chips_run_on_their_own_until_they_meet(mesh):
@@ -308,18 +302,14 @@ def test_collectives_cost_what_their_plans_say(mesh, axis):
         == gathered.total_bytes
         == len(where.groups(axis)) * length * (length - 1) * nbytes
     )
-    assert (
-        times[0] == cost(gathered).time_s
-        and times[1] == cost(all_gather(where, nbytes, axis, links=1)).time_s > times[0]
-    )
+    assert times[0] == cost(gathered).time_s
+    assert times[1] == cost(all_gather(where, nbytes, axis, links=1)).time_s > times[0]
     sums = [r.bytes_on_links for r in prof.records]
-    assert (
-        sums[2] * length == sums[0]
-        and sums[3] == 2 * sums[2]
-        and sums[4] == sums[0]
-        and sums[5] * length == sums[0]
-        and sums[6] == nbytes
-    )
+    assert sums[2] * length == sums[0]
+    assert sums[3] == 2 * sums[2]
+    assert sums[4] == sums[0]
+    assert sums[5] * length == sums[0]
+    assert sums[6] == nbytes
     assert all(
         r.kind == COMMUNICATION and r.bound == "links" and r.flops == 0 for r in prof.records
     )
@@ -337,11 +327,8 @@ def test_host_transfers_are_listed_and_not_timed(mesh):
         ttnn.zeros([2, 2])  # on the host alone
         ttnn.add(x, x)
         ttnn.from_device(x)
-    assert [r.kind for r in prof.records] == [
-        "host",
-        COMPUTE,
-        "host",
-    ] and prof.time_s == prof.records[1].time_s
+    assert [r.kind for r in prof.records] == ["host", COMPUTE, "host"]
+    assert prof.time_s == prof.records[1].time_s
     assert repr(prof.table()).count("not modelled") == 2 and "2 transfers" in repr(prof)
 
 
@@ -411,32 +398,26 @@ def busy(mesh):
 def test_tables_say_that_they_are_modelled(busy):
     for report in (busy.table(), busy.summary()):
         text, html = repr(report), report._repr_html_()
-        assert (
-            "modelled" in text.split("\n")[0]
-            and "modelled" in html
-            and "…" not in text
-            and max(map(len, text.split("\n"))) <= 160
-        )
+        assert "modelled" in text.split("\n")[0]
+        assert "modelled" in html
+        assert "…" not in text
+        assert max(map(len, text.split("\n"))) <= 160
     assert len(busy.table().rows) == 4 and busy.table().rows[0][:6] == ("1", "linear", f"all {len(busy.records[0].chips)}", "[64,64], [64,96] bfloat16",
                                                                         "[64,96] bfloat16", "786 k")  # fmt: skip
     # the chip with the exp: 786,432 + 2 x 4,096
     assert busy.table().last[1] == "total, end to end" and busy.table().last[5] == "795 k"
-    assert (
-        busy.summary().rows[0][0] == "all_reduce"
-        and "modelled" in repr(busy)
-        and "modelled" in busy._repr_html_()
-    )
+    assert busy.summary().rows[0][0] == "all_reduce"
+    assert "modelled" in repr(busy)
+    assert "modelled" in busy._repr_html_()
 
 
 def test_an_empty_profile():
     prof = Profile()
-    assert (
-        prof.time_s == 0
-        and "0" in repr(prof)
-        and prof.table().rows == []
-        and repr(prof.table())
-        and repr(prof.summary())
-    )
+    assert prof.time_s == 0
+    assert "0" in repr(prof)
+    assert prof.table().rows == []
+    assert repr(prof.table())
+    assert repr(prof.summary())
     assert "Nothing that takes modelled time" in prof.timeline()._repr_html_()
 
 
@@ -444,19 +425,14 @@ def test_the_timeline(busy):
     timeline = busy.timeline(join=True)
     ran_exp = busy.records[1].chips[0]
     lanes = {lane.chips: lane for lane in timeline.lanes}
-    assert len(lanes) == 2 and [b.text for b in lanes[(ran_exp,)].bars] == [
-        "linear",
-        "exp",
-        "all_reduce",
-        "add",
-    ]
+    assert len(lanes) == 2
+    assert [b.text for b in lanes[(ran_exp,)].bars] == ["linear", "exp", "all_reduce", "add"]
     other = next(lane for chips, lane in lanes.items() if ran_exp not in chips)
     assert [b.kind for b in other.bars] == [COMPUTE, COMMUNICATION, COMPUTE]
     # it waits
     assert other.bars[1].start == lanes[(ran_exp,)].bars[1].end > other.bars[0].end
-    assert timeline.end_s == busy.time_s and other.exposed == [
-        (other.bars[1].start, other.bars[1].end)
-    ]
+    assert timeline.end_s == busy.time_s
+    assert other.exposed == [(other.bars[1].start, other.bars[1].end)]
     page = timeline._repr_html_()
     assert ">modelled time<" in page and ">all_reduce<" in page
     assert all(f">{lane.label.split(',')[0].split()[0]}" in page for lane in timeline.lanes)

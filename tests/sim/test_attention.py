@@ -53,9 +53,7 @@ def test_not_causal(mesh, put, check, kinds, queries, keys):
 
 @PAIRS
 @pytest.mark.parametrize(
-    "front, length",
-    [((1, 1), 32), ((2, 1), 32), ((1, 4), 160), ((2, 4), 160)],
-    ids=str,
+    "front, length", [((1, 1), 32), ((2, 1), 32), ((1, 4), 160), ((2, 4), 160)], ids=str
 )
 def test_mask(mesh, put, check, kinds, front, length):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)

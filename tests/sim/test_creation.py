@@ -39,11 +39,9 @@ def test_types_of_the_host(request, library, name):
     tensor = ttnn.from_torch(
         values if library == "numpy" else request.getfixturevalue("torch").from_numpy(values)
     )
-    assert (
-        tensor.dtype is getattr(ttnn, KEPT[name])
-        and tensor.layout is ROWS
-        and tensor.device() is None
-    )
+    assert tensor.dtype is getattr(ttnn, KEPT[name])
+    assert tensor.layout is ROWS
+    assert tensor.device() is None
     np.testing.assert_array_equal(ttkit.to_numpy(tensor), values)
 
 

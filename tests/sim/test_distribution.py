@@ -124,7 +124,4 @@ def test_refused():
             "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
         )
         refused(lambda: place((3, 8), [0, 1]), "Shard shape mismatch: expected 2 elements")
-        refused(
-            lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)),
-            "tuple index out of range",
-        )
+        refused(lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)), "tuple index out of range")

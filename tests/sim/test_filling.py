@@ -4,19 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import (
-    INTEGERS,
-    ROWS,
-    T3000,
-    TILE,
-    compare,
-    laid,
-    many,
-    opened,
-    parts,
-    places,
-    refused,
-)
+from places import INTEGERS, ROWS, T3000, TILE, compare, laid, many, opened, parts, places, refused
 
 import ttkit
 from ttkit import ttnn
@@ -32,16 +20,13 @@ def test_one_value_everywhere(place, value):
         for name, number in wanted.items():
             given = [value] if name == "full" else []
             made = getattr(ttnn, name)(place.shape, *given, place.dtype, place.layout, mesh)
-            assert (
-                made.dtype is place.dtype
-                and made.layout is place.layout
-                and len(parts(made)) == mesh.get_num_devices()
-            )
+            assert made.dtype is place.dtype
+            assert made.layout is place.layout
+            assert len(parts(made)) == mesh.get_num_devices()
             compare(made, lambda x, n=number: np.full(place.shape, n), made)
             beside = getattr(ttnn, f"{name}_like")(like, *given)
-            assert (
-                beside.tensor_topology() == like.tensor_topology() and beside.layout is like.layout
-            )
+            assert beside.tensor_topology() == like.tensor_topology()
+            assert beside.layout is like.layout
             compare(beside, lambda x, n=number: np.full_like(x, n), like)
         assert ttnn.empty_like(like).shape == place.shape
 
@@ -50,10 +35,7 @@ def test_large_whole_numbers_and_minus_zero():
     with opened(T3000) as mesh:
         number = 2**24 + 1  # no float32
         like = ttnn.zeros([2], ttnn.int32, ROWS, mesh)
-        for made in (
-            ttnn.full([2], number, ttnn.int32, ROWS, mesh),
-            ttnn.full_like(like, number),
-        ):
+        for made in (ttnn.full([2], number, ttnn.int32, ROWS, mesh), ttnn.full_like(like, number)):
             assert parts(made)[1, 3].tolist() == [number, number]
         assert parts(ttnn.full([2], -1, ttnn.uint32, ROWS, mesh))[0, 0].tolist() == [2**32 - 1] * 2
         assert np.signbit(ttkit.to_numpy(ttnn.full([2], -0.0))).all()

@@ -70,9 +70,8 @@ def test_submeshes_are_rectangles(data):
             corner = tuple(data.draw(st.integers(0, n - m)) for n, m in zip(mesh.shape, shape))
             mesh = mesh.create_submesh(ttnn.MeshShape(shape), ttnn.MeshCoordinate(corner))
             whole = whole[tuple(slice(c, c + n) for c, n in zip(corner, shape))]
-            assert mesh.get_device_ids() == whole.ravel().tolist() and mesh.shape == ttnn.MeshShape(
-                shape
-            )
+            assert mesh.get_device_ids() == whole.ravel().tolist()
+            assert mesh.shape == ttnn.MeshShape(shape)
         pieces = tuple(
             data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in shape
         )
@@ -99,12 +98,12 @@ def test_tensors_stay_on_their_chips_when_a_mesh_is_reshaped(shapes):
         assert {chip for chip, nbytes in used.items() if nbytes} == {ids[3], ids[7]}
         for shape in shapes:
             mesh.reshape(ttnn.MeshShape(shape))
-            assert sorted(mesh.get_device_ids()) == sorted(ids) and mesh.shape == ttnn.MeshShape(
-                shape
-            )
+            assert sorted(mesh.get_device_ids()) == sorted(ids)
+            assert mesh.shape == ttnn.MeshShape(shape)
             for a, b in neighbours(shape):
                 assert mesh.system.linked(mesh.id_at(a), mesh.id_at(b))
-            assert str(t) == text and {k: v for k, v in ttkit.memory(mesh).used.items() if v} == {
+            assert str(t) == text
+            assert {k: v for k, v in ttkit.memory(mesh).used.items() if v} == {
                 k: v for k, v in used.items() if v
             }
             fresh = ttkit.from_numpy(

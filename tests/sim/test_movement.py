@@ -39,9 +39,8 @@ def test_values_stay_wherever_they_go(place, dtype, layout):
         again = ttnn.to_device(host, mesh)
         assert again.tensor_topology() == t.tensor_topology() and again.layout is t.layout
         turned = ttnn.to_layout(t, layout)
-        assert turned.layout is layout and turned.dtype is (
-            ttnn.bfloat16 if t.dtype is BLOCK and layout is ROWS else t.dtype
-        )
+        assert turned.layout is layout
+        assert turned.dtype is (ttnn.bfloat16 if t.dtype is BLOCK and layout is ROWS else t.dtype)
         for same in (again, turned, ttnn.clone(t), ttnn.to_memory_config(t, ttnn.L1_MEMORY_CONFIG)):
             compare(same, lambda x: x, t)
         # a negative number has no place in an unsigned type
@@ -66,10 +65,8 @@ def test_a_reallocated_tensor_leaves_its_buffer():
         used = ttkit.memory(mesh).used
         moved = ttnn.reallocate(t)
         assert not t.is_allocated() and moved.memory_config() == ttnn.DRAM_MEMORY_CONFIG
-        assert (
-            ttkit.memory(mesh).used == used
-            and ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
-        )
+        assert ttkit.memory(mesh).used == used
+        assert ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
         assert ttnn.assign(moved, dtype=ttnn.float32).dtype is ttnn.float32
 
 

@@ -157,10 +157,8 @@ def test_hints_change_no_value_and_a_memory_config_is_kept():
             x, x, compute_kernel_config=kernel, queue_id=0, memory_config=ttnn.L1_MEMORY_CONFIG
         )
         np.testing.assert_array_equal(ttkit.to_numpy(ttnn.get_device_tensors(made)[1]), np.eye(32))
-        assert (
-            made.memory_config() == ttnn.L1_MEMORY_CONFIG
-            and ttnn.matmul(x, x).memory_config() == ttnn.DRAM_MEMORY_CONFIG
-        )
+        assert made.memory_config() == ttnn.L1_MEMORY_CONFIG
+        assert ttnn.matmul(x, x).memory_config() == ttnn.DRAM_MEMORY_CONFIG
         assert inspect.signature(ttnn.matmul).parameters["core_grid"].default is None
         with pytest.raises(TypeError, match="core_grit"):
             ttnn.matmul(x, x, core_grit=(8, 8))

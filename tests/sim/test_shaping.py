@@ -4,19 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import (
-    ROWS,
-    T3000,
-    TILE,
-    compare,
-    laid,
-    many,
-    numbers,
-    opened,
-    places,
-    put,
-    refused,
-)
+from places import ROWS, T3000, TILE, compare, laid, many, numbers, opened, places, put, refused
 
 import ttkit
 from ttkit import ttnn

@@ -31,9 +31,8 @@ def test_shards_of_an_even_cut_cover_the_shape_exactly(batch, rows, columns, x, 
     assert config.buffer_type is ttnn.BufferType.L1 and spec.orientation is way
     assert spec.num_cores() == x * y and math.prod(spec.shape) * x * y == total
     full = (math.prod(batch) * height, width)
-    assert (spec.shape[0] == full[0] or strategy is not ttnn.ShardStrategy.WIDTH) and (
-        spec.shape[1] == full[1] or strategy is not ttnn.ShardStrategy.HEIGHT
-    )
+    assert spec.shape[0] == full[0] or strategy is not ttnn.ShardStrategy.WIDTH
+    assert spec.shape[1] == full[1] or strategy is not ttnn.ShardStrategy.HEIGHT
     if x * y > 1 and strategy is not ttnn.ShardStrategy.BLOCK:
         uneven = [height + 1, width + 1]  # one more than a multiple of the cores
         with pytest.raises(ttkit.TTKitError, match="Invalid sharding core_grid"):

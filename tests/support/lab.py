@@ -83,13 +83,7 @@ def started(folder):
     with contextlib.ExitStack() as end:
         end.callback(none_left, folder)
         with log.open("w") as said:
-            server = subprocess.Popen(
-                words,
-                env=env,
-                cwd=folder,
-                stdout=said,
-                stderr=said,
-            )
+            server = subprocess.Popen(words, env=env, cwd=folder, stdout=said, stderr=said)
         end.callback(server.wait, STOP_S)
         end.callback(server.terminate)  # it ends its kernels, and their engines end with them
         options = webdriver.ChromeOptions()

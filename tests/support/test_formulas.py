@@ -77,11 +77,7 @@ LAYERS = {
         lambda x, w, b: F.layer_norm(x, (7,), w, b),
         *[(3, 7), (7,), (7,)],
     ),
-    "rms_norm": (
-        formulas.rms_norm,
-        lambda x, w: F.rms_norm(x, (7,), w, 1e-5),
-        *[(3, 7), (7,)],
-    ),
+    "rms_norm": (formulas.rms_norm, lambda x, w: F.rms_norm(x, (7,), w, 1e-5), *[(3, 7), (7,)]),
     "linear": (formulas.linear, F.linear, (2, 5), (3, 5), (3,)),
     "gelu_tanh": (formulas.gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), (3, 7)),
     "attention of groups": (

@@ -70,21 +70,17 @@ def test_what_was_saved_comes_back(tensors, word):
         found, reported = load(save(folder, 3, tensors, meta))
     assert reported == meta and found.keys() == tensors.keys()
     for name, array in tensors.items():
-        assert (
-            found[name].dtype == array.dtype
-            and found[name].shape == array.shape
-            and found[name].tobytes() == array.tobytes()
-        )
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes()
         assert found[name].flags.writeable
 
 
 def test_the_newest_stay(tmp_path):
     for step in range(0, 100_000_101, 20_000_020):
         save(tmp_path, step, TENSORS, {}, keep=2)
-    assert (
-        names(tmp_path) == ["step_100000100.safetensors", "step_80000080.safetensors"]
-        and latest(tmp_path).stem == "step_100000100"
-    )
+    assert names(tmp_path) == ["step_100000100.safetensors", "step_80000080.safetensors"]
+    assert latest(tmp_path).stem == "step_100000100"
     # a run that was set back: what it writes is never what goes
     save(tmp_path, 7, TENSORS, {}, keep=2)
     assert names(tmp_path) == ["step_00000007.safetensors", "step_100000100.safetensors"]

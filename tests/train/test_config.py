@@ -69,10 +69,8 @@ def test_multihost_in_a_file_of_its_own(put):
     settings = read_settings(
         put("training_config: {learning_rate: 3e-4}\nmultihost_config: multihost_configs/pp.yaml\n")
     )
-    assert (
-        settings.multihost_config.num_workers == 5
-        and settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
-    )
+    assert settings.multihost_config.num_workers == 5
+    assert settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
     assert settings.training_config == TrainingConfig()
     (finding,) = lint_path(put("training_config: {}\nmultihost_config: nowhere.yaml\n"))
     assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
@@ -217,12 +215,8 @@ def test_the_guides_flagship_has_exactly_its_keys():
         "device_config": {"enable_tp", "enable_ddp", "mesh_shape"},
     }
     settings = read_settings(path)
-    assert (
-        settings.training_config.project_name == "tt_train_llama8b_tp_dp"
-        and settings.training_config.batch_size == 4
-    )
+    assert settings.training_config.project_name == "tt_train_llama8b_tp_dp"
+    assert settings.training_config.batch_size == 4
     assert settings.device_config == DeviceConfig((4, 8), None, True, True)
-    assert (
-        settings.transformer_config.embedding_dim == 4096
-        and settings.transformer_config.rope_scaling.scaling_factor == 8
-    )
+    assert settings.transformer_config.embedding_dim == 4096
+    assert settings.transformer_config.rope_scaling.scaling_factor == 8

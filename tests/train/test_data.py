@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError
-from ttkit.train.run.data import (
-    Batches,
-    TokenDataset,
-    builtin_corpus,
-    shuffled,
-)
+from ttkit.train.run.data import Batches, TokenDataset, builtin_corpus, shuffled
 
 
 def test_the_same_corpus_on_every_machine():
@@ -71,11 +66,9 @@ def test_shuffled_works_place_by_place(count, places, seed):
     places = [place % count for place in places]
     together = shuffled(places, count, str(seed))
     assert together.tolist() == [int(shuffled([place], count, str(seed))[0]) for place in places]
-    assert (
-        0 <= together.min()
-        and together.max() < count
-        and len(set(together.tolist())) == len(set(places))
-    )
+    assert 0 <= together.min()
+    assert together.max() < count
+    assert len(set(together.tolist())) == len(set(places))
 
 
 def test_the_same_batches_on_every_machine():

@@ -96,11 +96,7 @@ PAIRS = {
     "all_gather for copies": (lambda t, a: all_gather(t, 3, a, COPIES), joined, sliced),
     "ring_shift": (ring_shift, lambda x, a: np.roll(x, 1, a), lambda g, a: np.roll(g, -1, a)),
     "scatter of rows": (lambda t, a: scatter(t, 2, a), of_rows(sliced), of_rows(joined)),
-    "all_gather of rows": (
-        lambda t, a: all_gather(t, 2, a),
-        of_rows(joined),
-        of_rows(sliced_sum),
-    ),
+    "all_gather of rows": (lambda t, a: all_gather(t, 2, a), of_rows(joined), of_rows(sliced_sum)),
 }
 
 

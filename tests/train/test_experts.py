@@ -17,11 +17,7 @@ from ttkit import TTKitError, ttnn
 from ttkit.train import Trainer
 from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import (
-    DeviceConfig,
-    LayoutConfig,
-    MultihostConfig,
-)
+from ttkit.train.config.settings import DeviceConfig, LayoutConfig, MultihostConfig
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
 from ttkit.train.run import optimizers

@@ -127,11 +127,9 @@ def test_the_flagship():
     assert (plan.parameters, str(plan.layout)) == (8_030_261_248, "DP4 TP8 recompute")
     assert {traffic.plan.axis for traffic in plan.traffic if traffic.what.startswith("TP")} == {1}
     text = repr(plan)
-    assert (
-        "on a 4x8 mesh of galaxy" in text
-        and "4x8 is opened as the transpose of the 8x4" in text
-        and "8,030,261,248" in text
-    )
+    assert "on a 4x8 mesh of galaxy" in text
+    assert "4x8 is opened as the transpose of the 8x4" in text
+    assert "8,030,261,248" in text
     assert all(
         word in plan._repr_html_()
         for word in ("DDP gradients", "TP forward", "TP backward", "of DRAM", "note: 4x8")

@@ -35,11 +35,9 @@ def test_bytes_and_pairs_take_any_text(text):
 def test_characters_take_their_own(text):
     tokenizer = CharTokenizer(text)
     ids = tokenizer.encode(text)
-    assert (
-        ids.dtype == np.uint32
-        and tokenizer.decode(ids) == text
-        and tokenizer.vocab_size == len(set(text))
-    )
+    assert ids.dtype == np.uint32
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.vocab_size == len(set(text))
     assert list(tokenizer.characters) == sorted(set(text))
 
 

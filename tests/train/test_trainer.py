@@ -140,9 +140,8 @@ def test_the_log_has_each_step_once(tmp_path):
     with trainer(**options) as run:
         run.fit(4, show=False)
     first = logged(tmp_path)
-    assert [line["step"] for line in first] == [1, 2, 3, 4] and [
-        "validation_loss" in line for line in first
-    ] == [False, True, False, True]
+    assert [line["step"] for line in first] == [1, 2, 3, 4]
+    assert ["validation_loss" in line for line in first] == [False, True, False, True]
     # as after kill -9 between two checkpoints: the log is ahead of them
     checkpoint.latest(tmp_path).unlink()
     with open(tmp_path / "log.jsonl", "a") as file:

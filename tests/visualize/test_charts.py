@@ -10,14 +10,7 @@ from matplotlib.figure import Figure
 from visualize.test_chart import svg_of
 from visualize.test_look import contrast
 
-from ttkit.visualize.charts import (
-    COLOURS,
-    LINES,
-    Curves,
-    MemoryBars,
-    MemoryReport,
-    Stacks,
-)
+from ttkit.visualize.charts import COLOURS, LINES, Curves, MemoryBars, MemoryReport, Stacks
 from ttkit.visualize.charts.plans import loss_curves
 from ttkit.visualize.drawing import DARK, LIGHT
 

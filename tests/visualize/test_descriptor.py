@@ -43,10 +43,8 @@ def test_one_mesh_over_two_hosts():
         f"({r}, {c})" for r in range(4) for c in range(4)
     ]
     svg = drawing._repr_html_()
-    assert (
-        svg.count(f'fill="{tone(0)}"') == svg.count(f'fill="{tone(1)}"') == 8
-        and svg.count("stroke-dasharray") == 2
-    )
+    assert svg.count(f'fill="{tone(0)}"') == svg.count(f'fill="{tone(1)}"') == 8
+    assert svg.count("stroke-dasharray") == 2
 
 
 def test_wires_are_the_descriptors_links():
@@ -81,7 +79,6 @@ def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):
     assert descriptor._repr_html_().count("<svg") == 1
     ttkit.visualize_descriptor(descriptor_path(8, "older"))
     out = capsys.readouterr().out
-    assert out.strip() == described(descriptor) and re.findall(r"device (\d)", out) == list(
-        "45102673"
-    )
+    assert out.strip() == described(descriptor)
+    assert re.findall(r"device (\d)", out) == list("45102673")
     assert "mesh 3 - mesh 0: 4 links, RELAXED" in described(FOUR)

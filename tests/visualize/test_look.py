@@ -141,8 +141,7 @@ def test_meshes(name, shape):
 
 @pytest.mark.parametrize("name, shape", MESHES)
 @pytest.mark.parametrize(
-    "tensor_shape, dims",
-    [((1, 1, 1024, 2048), (2, 3)), ((32, 2, 1, 1, 3, 65536), (0, 5))],
+    "tensor_shape, dims", [((1, 1, 1024, 2048), (2, 3)), ((32, 2, 1, 1, 3, 65536), (0, 5))]
 )
 def test_tensors(name, shape, tensor_shape, dims):
     ttkit.use_system(name)
@@ -207,9 +206,8 @@ def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
 def test_words_in_the_bars_of_all_chunks_can_be_read():
     for chunks in (1, 2, 3, 4, 8):
         shades = [[shade(kind, chunk, chunks) for chunk in range(chunks)] for kind in LOOKS]
-        assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row) and all(
-            len(set(row)) == chunks for row in shades
-        )
+        assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row)
+        assert all(len(set(row)) == chunks for row in shades)
     fills = [look.fill for look in LOOKS.values()]
     assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(fills, 2)) > 0.06
 
@@ -221,9 +219,8 @@ def test_folding_never_moves_two_chips_to_one_spot(name):
     with ttnn.open_mesh_device(ttnn.MeshShape(1, system.num_devices)) as mesh:
         picture = mesh_grid(mesh)
         spots = [picture.spot(i) for i in range(system.num_devices)]
-        assert len(set(spots)) == len(spots) and all(
-            0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots
-        )
+        assert len(set(spots)) == len(spots)
+        assert all(0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots)
         for (r1, c1), (r2, c2) in itertools.pairwise(spots):
             assert abs(r1 - r2) + abs(c1 - c2) == 1
         assert picture.labels[-1] == f"(0, {system.num_devices - 1})"
@@ -265,14 +262,10 @@ def test_neighbours_are_apart_in_grey_and_without_green(apart):
 def test_words_can_be_read_in_both_themes(theme):
     colours = dict(re.findall(r"--(\w+):(#\w{6})", theme))
     for ground in ("page", "chip", "empty"):
-        assert (
-            contrast(colours["ink"], colours[ground]) > 7
-            and contrast(colours["soft"], colours[ground]) > 4.5
-        )
-    assert (
-        contrast(colours["link"], colours["chip"]) > 4.5
-        and contrast(colours["curve"], colours["chip"]) > 4.5
-    )
+        assert contrast(colours["ink"], colours[ground]) > 7
+        assert contrast(colours["soft"], colours[ground]) > 4.5
+    assert contrast(colours["link"], colours["chip"]) > 4.5
+    assert contrast(colours["curve"], colours["chip"]) > 4.5
 
 
 def test_figures_do_not_interfere(mesh):
@@ -280,9 +273,8 @@ def test_figures_do_not_interfere(mesh):
     assert not re.search(r'\bid="', html)
     style = re.search(r"<style>(.*?)</style>", html)[1]
     rules = re.findall(r"[^{}]+(?=\{)", style.replace("@media(prefers-color-scheme:dark)", ""))
-    assert rules and all(
-        f".{CLASS}" in part for rule in rules if rule.strip() for part in rule.split(",")
-    )
+    assert rules
+    assert all(f".{CLASS}" in part for rule in rules if rule.strip() for part in rule.split(","))
 
 
 def test_a_file_of_its_own_is_a_whole_picture():

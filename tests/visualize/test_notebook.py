@@ -37,12 +37,10 @@ def test_figures_in_a_notebook(shown, capsys, mesh):
         for bundle in shown
     )
     firsts = [bundle["text/plain"].strip().splitlines()[0].strip() for bundle in shown]
-    assert firsts[0] == "MeshDevice(rows=2, cols=4)" and firsts[1].startswith(
-        "SystemMesh Global Shape"
-    )
-    assert "Placement Configuration" in firsts[2] and firsts[3].startswith(
-        "DRAM in use on MeshDevice(2x4"
-    )
+    assert firsts[0] == "MeshDevice(rows=2, cols=4)"
+    assert firsts[1].startswith("SystemMesh Global Shape")
+    assert "Placement Configuration" in firsts[2]
+    assert firsts[3].startswith("DRAM in use on MeshDevice(2x4")
     assert capsys.readouterr().out == ""
 
 

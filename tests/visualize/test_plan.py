@@ -83,9 +83,9 @@ def arrows_drawn(*drawings):
 @given(plans(), st.data())
 def test_what_is_drawn_is_what_the_plan_does(plan, data):
     pictures = step_pictures(plan)
-    assert (
-        len(pictures) == len(plan.steps) + 1 and not pictures[0].arrows and not pictures[0].problem
-    )
+    assert len(pictures) == len(plan.steps) + 1
+    assert not pictures[0].arrows
+    assert not pictures[0].problem
     for number, (picture, state) in enumerate(zip(pictures, plan.states(), strict=True)):
         assert picture.number == number
         assert picture.after == state
@@ -166,11 +166,9 @@ def test_a_ring_goes_around_on_curves():
 def test_sums_fill_up_and_keep_their_colour():
     pictures = step_pictures(reduce_scatter(T3000, 8 * 512, axis=1))
     shares = [{now.parts(0, chunk) for chunk in now.after[0]} for now in pictures]
-    assert (
-        shares[0] == {1}
-        and max(shares[1]) == 2
-        and max(shares[-1]) == 4 == whole_of(pictures[0].plan)
-    )
+    assert shares[0] == {1}
+    assert max(shares[1]) == 2
+    assert max(shares[-1]) == 4 == whole_of(pictures[0].plan)
     assert ">4/4<" in StepCells(pictures[-1]).svg() and ">4/4<" not in StepCells(pictures[1]).svg()
 
 
@@ -268,12 +266,10 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
-    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"].startswith(
-        "Run this cell"
-    )
-    assert plan._repr_html_() in fallback["text/html"] and fallback["text/plain"] == repr(
-        draw_plan(plan)
-    )
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert widget["text/plain"].startswith("Run this cell")
+    assert plan._repr_html_() in fallback["text/html"]
+    assert fallback["text/plain"] == repr(draw_plan(plan))
 
 
 def test_plans_side_by_side_share_one_slider():

@@ -16,7 +16,7 @@ from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
 from ttkit.visualize.lanes.schedule import schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
-    "chunks": lambda p, m: interleaved(p, p * m, 3),
+    "chunks": lambda p, m: interleaved(p, p * m, 3)
 }
 DEADLOCK = Schedule("mine", 4, 8, one_f_one_b(4, 8).actions[::-1])
 
@@ -60,9 +60,8 @@ def test_every_bar_is_an_action_and_none_hides_another(name, p, m):
     picture = schedule_picture(schedule)
     for stage, row in enumerate(picture.modelled.slots):
         assert tuple(slot.action for slot in row) == schedule.actions[stage]
-        assert all(slot.start_s < slot.end_s for slot in row) and all(
-            a.end_s <= b.start_s for a, b in itertools.pairwise(row)
-        )
+        assert all(slot.start_s < slot.end_s for slot in row)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(row))
     wanted = [
         (stage, str(action), pytest.approx(start, abs=0.01), pytest.approx(end, abs=0.01))
         for stage, row in enumerate(picture.modelled.slots)

@@ -27,10 +27,8 @@ def cells(text):
 def test_mesh_and_machine(mesh):
     assert cells(as_text(mesh_table(mesh)))[1][3] == ["Dev. ID: 7", "(1, 3)"]
     lines = as_text(system_table()).splitlines()
-    assert (
-        lines[1] == "SystemMesh Global Shape: MeshShape([2, 4])"
-        and "Global Shape: (2, 4) | Local Shape: (2, 4)" in lines[5]
-    )
+    assert lines[1] == "SystemMesh Global Shape: MeshShape([2, 4])"
+    assert "Global Shape: (2, 4) | Local Shape: (2, 4)" in lines[5]
     assert [cell[0] for row in cells("\n".join(lines)) for cell in row] == [
         f"Dev. ID: {d}" for d in (4, 0, 2, 6, 5, 1, 3, 7)
     ]
@@ -47,9 +45,8 @@ def test_a_table_fits_the_terminal(monkeypatch, capsys, mesh, width):
         )
     )
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= width and max(
-        len(line) for line in lines if line.startswith("┌")
-    ) == min(width, 125)
+    assert max(map(len, lines)) <= width
+    assert max(len(line) for line in lines if line.startswith("┌")) == min(width, 125)
 
 
 @pytest.mark.parametrize("room", [ttkit, ttnn], ids=["ttkit", "ttnn"])
@@ -68,10 +65,8 @@ def test_a_report_escapes_and_keeps_words_whole():
         ("all & sundry", "2"),
     )
     text, html = repr(report), report._repr_html_()
-    assert (
-        "x" * 40 in text
-        and "[bold]1" in text
-        and "[red]modelled[/red]" in text
-        and "all & sundry" in text
-    )
+    assert "x" * 40 in text
+    assert "[bold]1" in text
+    assert "[red]modelled[/red]" in text
+    assert "all & sundry" in text
     assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4

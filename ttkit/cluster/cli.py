@@ -13,12 +13,7 @@ from typing import Any
 
 from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import plain_ranks
-from ttkit.cluster.files.hosts import (
-    hosts_text,
-    placement,
-    rankfile_of,
-    read_hosts,
-)
+from ttkit.cluster.files.hosts import hosts_text, placement, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
 from ttkit.files import find_file

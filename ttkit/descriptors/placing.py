@@ -14,13 +14,7 @@ from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
 from ttkit.hardware.chips import BLACKHOLE
-from ttkit.hardware.systems import (
-    SYSTEMS,
-    Place,
-    System,
-    grid_ids,
-    grid_links,
-)
+from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 
 Ids = tuple[tuple[int, ...], ...]
 

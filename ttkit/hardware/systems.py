@@ -210,9 +210,6 @@ def narrow(system: System, visible: str) -> System:
     if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     height, width = system.shape
-    wraps = (
-        system.wraps[0] and len(rows) == height,
-        system.wraps[1] and len(columns) == width,
-    )
+    wraps = (system.wraps[0] and len(rows) == height, system.wraps[1] and len(columns) == width)
     renumbered = tuple(tuple(new_id[device] for device in chips) for chips in cards)
     return replace(system, ids=ids, wraps=wraps, cards=renumbered)

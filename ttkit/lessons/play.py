@@ -16,11 +16,7 @@ Values = Sequence | Mapping[str, Any] | bool
 
 
 def play(
-    draw: Callable,
-    *,
-    start: Mapping[str, Any] | None = None,
-    still=None,
-    **controls: Values,
+    draw: Callable, *, start: Mapping[str, Any] | None = None, still=None, **controls: Values
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
 

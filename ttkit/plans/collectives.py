@@ -176,12 +176,7 @@ def broadcast(
 
 
 def point_to_point(
-    topology: Topology,
-    shard_bytes: int,
-    source: int,
-    destination: int,
-    *,
-    links: int | None = None,
+    topology: Topology, shard_bytes: int, source: int, destination: int, *, links: int | None = None
 ) -> Plan:
     """Plan a transfer of one chip's shard to another chip, along a shortest route.
 

@@ -111,11 +111,7 @@ class Tape:
 
     mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
 
-    def __init__(
-        self,
-        keeps: Container[str] = (),
-        before: Callable[[Event], None] | None = None,
-    ):
+    def __init__(self, keeps: Container[str] = (), before: Callable[[Event], None] | None = None):
         self.events: list[Event] = []
         self.part, self.keeps, self.before = "", keeps, before
 

@@ -31,11 +31,7 @@ from ttkit.words import Tables, short
 MASTER_BYTES = 4  # A master weight is a float32 copy.
 # What makes a run smaller, one after the other: in words, and the section and keys of its settings.
 SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (
-        "runner_type: memory_efficient",
-        "transformer_config",
-        {"runner_type": "memory_efficient"},
-    ),
+    ("runner_type: memory_efficient", "transformer_config", {"runner_type": "memory_efficient"}),
     ("precision: bfloat16", "training_config", {"precision": "bfloat16"}),
     (
         "optimizer: {type: AdamW, master_weights: false}",

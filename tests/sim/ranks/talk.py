@@ -68,15 +68,11 @@ def two():
     refused(lambda: ttnn.open_mesh_device(ttnn.MeshShape(2, 4)), "is_multi_mesh")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    assert mesh.get_device_ids() == [4, 0, 2, 6, 5, 1, 3, 7] and mesh.get_view().is_local(
-        ttnn.MeshCoordinate(1, 3)
-    )
+    assert mesh.get_device_ids() == [4, 0, 2, 6, 5, 1, 3, 7]
+    assert mesh.get_view().is_local(ttnn.MeshCoordinate(1, 3))
     every = [((r, c), (r, c)) for r in range(2) for c in range(4)]
     for number, ends in enumerate(
-        [
-            {"sender_rank": 0, "receiver_rank": 1},
-            {"sender_rank": 1, "receiver_rank": 0},
-        ]
+        [{"sender_rank": 0, "receiver_rank": 1}, {"sender_rank": 1, "receiver_rank": 0}]
     ):
         socket = ttnn.MeshSocket(mesh, joined(every, **ends))
         sends = RANK == (1 if number == 1 else 0)
@@ -90,11 +86,9 @@ def two():
                 continue
             into = ttnn.zeros(list(wanted.shape), ttnn.float32, ttnn.TILE_LAYOUT, mesh)
             (got,) = ttnn.experimental.recv_async(into, socket)
-            assert (
-                got is into
-                and np.array_equal(got.full_array(), wanted.full_array())
-                and got.array.shape == wanted.array.shape
-            )
+            assert got is into
+            assert np.array_equal(got.full_array(), wanted.full_array())
+            assert got.array.shape == wanted.array.shape
         wrong = ttnn.experimental.recv_async if sends else ttnn.experimental.send_async
         refused(lambda wrong=wrong, given=given, socket=socket: wrong(given[0], socket), "socket")
     some = ttnn.MeshSocket(
@@ -107,11 +101,9 @@ def two():
         into = ttnn.zeros([32, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh)
         ttnn.experimental.recv_async(into, some)
         have, sent = into.full_array(), tensor(mesh, 8).full_array()
-        assert (
-            np.array_equal(have[1, 3], sent[0, 0])
-            and np.array_equal(have[0, 2], sent[1, 1])
-            and not have[0, 0].any()
-        )
+        assert np.array_equal(have[1, 3], sent[0, 0])
+        assert np.array_equal(have[0, 2], sent[1, 1])
+        assert not have[0, 0].any()
         refused(
             lambda: ttnn.experimental.recv_async(
                 ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh), some

@@ -385,18 +385,16 @@ def seen():
 
     shared, whole = meshes()
     local, away = shared.grid.size, SHAPE[0] * SHAPE[1] - shared.grid.size
-    assert shared.get_num_devices() == local + away and sorted(
-        shared.get_device_ids()
-    ) == ttnn.get_device_ids() == list(range(local))
+    assert shared.get_num_devices() == local + away
+    assert sorted(shared.get_device_ids()) == ttnn.get_device_ids() == list(range(local))
     view, places = shared.get_view(), list(ttnn.MeshCoordinateRange(shared.shape))
     assert [tuple(c) for c in places if view.is_local(c)] == list(shared.grid.coords)
     for c in places:
         try:
             assert shared.get_device_id(c) in shared.get_device_ids() and view.is_local(c)
         except ttkit.TTKitError as error:
-            assert "Cannot get device for remote device at coordinate" in str(
-                error
-            ) and not view.is_local(c)
+            assert "Cannot get device for remote device at coordinate" in str(error)
+            assert not view.is_local(c)
     t = put(shared, [4, 4], (0, 1))
     host = t.cpu()
     for table, unknown in [
@@ -416,15 +414,12 @@ def seen():
         away,
         local + away,
     )
-    assert (
-        "Dashed chips" in shared._repr_html_()
-        and "remote" in t._repr_html_()
-        and host._repr_html_()
-    )
+    assert "Dashed chips" in shared._repr_html_()
+    assert "remote" in t._repr_html_()
+    assert host._repr_html_()
     shards = ttnn.get_device_tensors(t)
-    assert len(shards) == local + away and all(
-        tuple(s.shape) == (4, 4) and s.is_allocated() for s in shards
-    )
+    assert len(shards) == local + away
+    assert all(tuple(s.shape) == (4, 4) and s.is_allocated() for s in shards)
     assert ttnn.gelu(shards[0]).shape == shards[0].shape and repr(t).count("device_id") == local
     assert set(ttkit.memory(shared).used) == set(shared.get_device_ids())
     ttnn.all_gather(t, 0, cluster_axis=int(SHAPE[1] > 1))

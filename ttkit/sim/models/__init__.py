@@ -272,13 +272,7 @@ def _cached(
     return on
 
 
-def _attended(
-    on: Operands,
-    at: Array,
-    window: int | None,
-    scale: float | None,
-    rule: str,
-) -> Array:
+def _attended(on: Operands, at: Array, window: int | None, scale: float | None, rule: str) -> Array:
     """Return the attention of queries [users, heads, s, size] to keys up to their positions.
 
     Args:

@@ -13,14 +13,7 @@ import numpy as np
 from ttkit.sim.arguments import check
 from ttkit.sim.collectives import places, reduced
 from ttkit.sim.collectives.async_forms import here, joined
-from ttkit.sim.collectives.ccl import (
-    COLLECTIVES,
-    Call,
-    Collective,
-    all_gather,
-    fabric_is_on,
-    run,
-)
+from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
 from ttkit.sim.models.cache import shaped

@@ -89,11 +89,7 @@ OPERATIONS: dict[str, Operation] = {}
 
 
 def operation(
-    name: str,
-    kind: Kind = "compute",
-    *,
-    flops: Flops | None = None,
-    moves: Moves = "all",
+    name: str, kind: Kind = "compute", *, flops: Flops | None = None, moves: Moves = "all"
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 

@@ -425,10 +425,7 @@ def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
 
 # ---------------------------------------------------------------- methods of a tensor
 def _to(
-    tensor: Tensor,
-    target: MeshDevice | Layout,
-    mem_config: MemoryConfig | None = None,
-    cq_id=None,
+    tensor: Tensor, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id=None
 ) -> Tensor:
     """Return the tensor on a mesh, or in another layout."""
     if isinstance(target, Layout):

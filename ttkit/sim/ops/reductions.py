@@ -12,15 +12,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import check, refuse
-from ttkit.sim.ops import (
-    Operands,
-    each_element,
-    in_whole_tiles,
-    on_mesh,
-    operation,
-    result,
-    spread,
-)
+from ttkit.sim.ops import Operands, each_element, in_whole_tiles, on_mesh, operation, result, spread
 from ttkit.sim.ops.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS, convert

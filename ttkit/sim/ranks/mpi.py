@@ -130,12 +130,7 @@ class World:
             fail(str(asked), rule, "restart all ranks", CollectiveMismatch)
 
     def wait(
-        self,
-        requests: list,
-        ranks: Sequence[int],
-        asked: object,
-        more: Sequence = (),
-        buffers=None,
+        self, requests: list, ranks: Sequence[int], asked: object, more: Sequence = (), buffers=None
     ) -> None:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 

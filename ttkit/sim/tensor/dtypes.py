@@ -20,10 +20,7 @@ from ttkit.sim.tensor.absent import Absent, absent
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
 # These are the bits of magnitude of an element, the leading one included.
-BLOCK_FLOATS = {
-    DataType.BFLOAT8_B: 7,
-    DataType.BFLOAT4_B: 3,
-}
+BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}
 NUMPY = {
     DataType.UINT32: np.uint32,
     DataType.INT32: np.int32,
@@ -121,11 +118,7 @@ def _integers(array: np.ndarray, dtype: DataType, target) -> np.ndarray:
     return narrow.astype(target)
 
 
-def convert(
-    array: np.ndarray,
-    dtype: DataType,
-    owned: bool = False,
-) -> np.ndarray:
+def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
     Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.

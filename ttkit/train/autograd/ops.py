@@ -66,11 +66,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _elementwise(
-    name: str,
-    x: Tensor,
-    forward: Callable[..., Value],
-    back: Callable[..., list[Value]],
-    **how,
+    name: str, x: Tensor, forward: Callable[..., Value], back: Callable[..., list[Value]], **how
 ) -> Tensor:
     value = x.get_value()
     return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
