@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+from pathlib import Path
 
 import numpy as np
 
@@ -17,93 +18,20 @@ from ttkit.errors import fail
 from ttkit.train.config.layout import check_divisible
 from ttkit.train.config.settings import TrainingConfig
 
-# Each animal of the stories always likes the same things and lives in the same place: facts that a
-# model can learn.
-ANIMALS = (
-    ("fox", "apples", "hill"),
-    ("owl", "books", "oak"),
-    ("bear", "berries", "cave"),
-    ("hare", "carrots", "field"),
-    ("mouse", "nuts", "mill"),
-    ("crow", "rings", "tower"),
-    ("frog", "shells", "pond"),
-    ("goat", "bells", "barn"),
-)
-PLACES = ("river", "bridge", "old wall", "garden", "gate", "well", "market", "forest")
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-WEATHER = ("sunny", "windy", "rainy", "foggy", "cold", "warm")
-STORIES, SCENES = 500, 5
-
-
-class _Dice:
-    """A linear congruential generator with Knuth's MMIX constants: the same numbers everywhere."""
-
-    def __init__(self, seed: int):
-        self.state = seed
-
-    def roll(self, sides: int) -> int:
-        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (self.state >> 33) % sides  # The low bits of such a generator repeat soon.
-
-    def pick(self, things: tuple[str, ...]) -> str:
-        return things[self.roll(len(things))]
-
-
-def _story(dice: _Dice) -> str:
-    first = dice.roll(len(ANIMALS))
-    # The second animal differs from the first.
-    second = (first + 1 + dice.roll(len(ANIMALS) - 1)) % len(ANIMALS)
-    (hero, things, home), (friend, gifts, there) = ANIMALS[first], ANIMALS[second]
-    today = dice.roll(7)
-    lines = [
-        f"The {hero} and the {friend}",
-        "",
-        f"The {hero} lives by the {home}. The {hero} likes {things}.",
-        f"On {DAYS[today]} it is {dice.pick(WEATHER)}. The {hero} walks from the {home} to the "
-        f"{dice.pick(PLACES)}.",
-    ]
-    kind = dice.roll(SCENES)
-    for _ in range(1 + dice.roll(3)):
-        have, more = 3 + dice.roll(8), 2 + dice.roll(8)
-        fewer = 1 + dice.roll(have - 2)  # At least 2 are left, since the text is "are left".
-        place, where = dice.pick(PLACES), dice.pick(("under", "behind", "beside"))
-        numbers = ", ".join(str(number) for number in range(fewer, fewer + 4))
-        scenes = (
-            f"The {hero} has {have} {things}. The {friend} brings {more} more. "
-            f"Now the {hero} has {have + more} {things}: {have} + {more} = {have + more}.",
-            f"The {hero} has {have} {things} and gives {fewer} to the {friend}. "
-            f"Then {have - fewer} are left: {have} - {fewer} = {have - fewer}.",
-            f'"Where are my {gifts}?" asks the {friend}. "They are {where} the {place}," says the '
-            f"{hero}.\nThe {friend} looks {where} the {place} and finds {more} {gifts}.",
-            f'"Where do you live?" asks the {hero}. "I live by the {there}," says the {friend}, '
-            f'"and I like {gifts}."',
-            f'The {hero} counts: {numbers}. "Well done," says the {friend}.',
-        )
-        lines.append(scenes[kind])
-        kind = (kind + 1 + dice.roll(2)) % SCENES  # A story has no kind of scene twice.
-    ends = (
-        f"On {DAYS[(today + 1) % 7]} the {friend} comes to the {home}, and the two are friends.",
-        f'"Thank you," says the {hero}, and goes home to the {home}.',
-        f"The sun goes down. The {hero} sleeps by the {home}, and the {friend} sleeps by the "
-        f"{there}.",
-    )
-    return "\n".join([*lines, dice.pick(ends), "", ""])
-
 
 @functools.cache
 def builtin_corpus() -> str:
-    """Generate about 190 KB of small stories in plain ASCII, the same on every machine.
+    """Return about 190 KB of small stories in plain ASCII.
 
     Each animal always likes the same things and lives in the same place, additions are correct and
     days follow each other: a small model learns letters first, then words, then the animals'
-    likings.
+    likings. They were generated for ttkit from sentences of our own.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
         ['The goat and the fox', '', 'The goat lives by the barn. The goat likes bells.']
     """
-    dice = _Dice(2026)
-    return "".join(_story(dice) for _ in range(STORIES))
+    return files.read_text(Path(__file__).with_name("stories.txt"), "text")
 
 
 def training_text(data_path: str | None) -> str:
