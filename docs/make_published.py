@@ -21,14 +21,13 @@ sys.path.insert(0, str(DOCS.parent))
 from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, Fact, Rate  # noqa: E402
 from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, operation_s  # noqa: E402
 from ttkit.hardware.systems import SYSTEMS, System, grid_ids  # noqa: E402
-from ttkit.layouts.costs import HOP_S  # noqa: E402
 from ttkit.layouts.dry_run import Job  # noqa: E402
 from ttkit.layouts.inference import LAYER_S, InferencePlan, plan_inference  # noqa: E402
 from ttkit.layouts.places import Machine, Place  # noqa: E402
 from ttkit.layouts.report import Candidate  # noqa: E402
 from ttkit.layouts.search import evaluate  # noqa: E402
 from ttkit.plans import all_gather, cost, reduce_scatter, topology  # noqa: E402
-from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
+from ttkit.plans.cost import HOP_S, rate_gb_per_s  # noqa: E402
 from ttkit.train.config.layout import Layout  # noqa: E402
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig  # noqa: E402
 

@@ -4,7 +4,14 @@ import pytest
 
 from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
-from ttkit.hardware.roofline import default_fidelity, operation_s, roofline
+from ttkit.hardware.roofline import (
+    DRAM_SHARE,
+    LAUNCH,
+    MATMUL_SHARE,
+    bound_by,
+    default_fidelity,
+    operation_s,
+)
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
 from ttkit.sim.ops import OPERATIONS, no_flops
 
@@ -51,12 +58,13 @@ def test_peaks_are_the_published_ones():
     assert SYSTEMS["n300"].chip.peak_flops("HiFi4") * 2 == pytest.approx(131e12, rel=0.01)
 
 
-def test_the_roof_has_two_sides():
-    ridge = WORMHOLE.peak_flops("LoFi") / 288e9  # flops for each byte
-    assert roofline(WORMHOLE, 1.01 * ridge * 1e6, 1e6, "LoFi").bound == "compute"
-    assert roofline(WORMHOLE, 0.99 * ridge * 1e6, 1e6, "LoFi").bound == "memory"
-    assert roofline(WORMHOLE, 0, 288e9, "HiFi4") == (1.0, "memory")
-    assert roofline(BLACKHOLE, 0, 0, "LoFi").time_s == 0
+def test_what_the_time_is_spent_on():
+    peak, rate = WORMHOLE.peak_flops("LoFi") * MATMUL_SHARE.value, 288e9 * DRAM_SHARE.value
+    ridge = peak / rate  # flops for each byte
+    assert bound_by(WORMHOLE, 1.01 * ridge * 1e9, 1e9, "LoFi") == "compute"
+    assert bound_by(WORMHOLE, 0.99 * ridge * 1e9, 1e9, "LoFi") == "memory"
+    assert bound_by(BLACKHOLE, 0, 0, "LoFi") == "launch"
+    assert operation_s(WORMHOLE, 0, rate, "HiFi4") == pytest.approx(1 + LAUNCH.value)
 
 
 @pytest.mark.parametrize("n, tflops", [(512, 13.45), (4096, 68.4)])

@@ -9,9 +9,10 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, memory, plan_of, plan_s, price, traffic
+from ttkit.layouts.costs import LARGE, memory, plan_of, price, traffic
 from ttkit.layouts.dry_run import Job, Stage, pass_of
 from ttkit.plans import topology
+from ttkit.plans.cost import busy_s
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train import PipelineTrainer, Trainer, no_grad
@@ -216,4 +217,4 @@ def test_the_price_of_a_large_collective_is_its_plans():
             plan = plan_of(name, there, axis, nbytes)
             sent, time_s = price(name, there, axis, nbytes)
             assert sent == max(plan.bytes_sent.values())
-            assert time_s == pytest.approx(plan_s(plan))
+            assert time_s == pytest.approx(busy_s(plan))

@@ -1,15 +1,14 @@
 """The modelled time of an operation on one chip: its launch, and then the longer of computing and
 moving.
 
-The planner, `training_plan` and inference have their times of a chip from here. The three constants
-are published or follow from published figures; none is fitted to what the model is then compared
-with. (Inference adds a fitted time of a layer.) `roofline` alone is the bound that no card passes.
+The planner, `training_plan`, the profile and inference have their times of a chip from here. The
+three constants are published or follow from published figures; none is fitted to what the model is
+then compared with. (Inference adds a fitted time of a layer.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,30 +24,6 @@ DRAM_SHARE = Fact(
     "tenstorrent/tt-metal, tech_reports/Saturating_DRAM_bandwidth: "
     "239 to 260 of 288 GB/s in the products of Llama 3 70B's decode, on a Wormhole",
 )
-
-
-class Price(NamedTuple):
-    """A modelled time, and what it is spent on: "compute" or "memory"."""
-
-    time_s: float
-    bound: str
-
-
-def roofline(chip: Chip, flops: float, nbytes: float, fidelity: str) -> Price:
-    """Return the modelled time of work on one chip: the longer of computing and moving.
-
-    Args:
-        flops: floating-point operations on this chip.
-        nbytes: bytes read from and written to its DRAM.
-        fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4".
-
-    Example:
-        >>> from ttkit.hardware.chips import WORMHOLE
-        >>> roofline(WORMHOLE, flops=2 * 4096**3, nbytes=3 * 4096**2 * 2, fidelity="HiFi2")
-        Price(time_s=0.001048576, bound='compute')
-    """
-    compute, memory = flops / chip.peak_flops(fidelity), nbytes / (chip.dram_bandwidth.value * 1e9)
-    return Price(compute, "compute") if compute > memory else Price(memory, "memory")
 
 
 def compute_s(chip: Chip, flops, fidelity: str):
@@ -78,6 +53,25 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
     """
     working = np.maximum(compute_s(chip, flops, fidelity), moving_s(chip, nbytes))
     return LAUNCH.value + working
+
+
+def bound_by(chip: Chip, flops: float, nbytes: float, fidelity: str) -> str:
+    """Return what most of an operation's time is spent on: "compute", "memory" or "launch".
+
+    Args:
+        flops, nbytes, fidelity: as those of `operation_s`.
+
+    Example:
+        >>> from ttkit.hardware.chips import WORMHOLE
+        >>> [bound_by(WORMHOLE, 2 * n**3, 6 * n**2, "HiFi2") for n in (32, 4096)]
+        ['launch', 'compute']
+    """
+    spent = {
+        "compute": compute_s(chip, flops, fidelity),
+        "memory": moving_s(chip, nbytes),
+        "launch": LAUNCH.value,
+    }
+    return max(spent, key=lambda name: spent[name])
 
 
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ttkit.hardware.chips import Chip, Fact
+from ttkit.hardware.chips import Chip
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
 from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
-from ttkit.plans import Plan, Topology, collectives, cost
-from ttkit.plans.cost import busy_traffic
+from ttkit.plans import Plan, Topology, collectives
+from ttkit.plans.cost import busy_s
 from ttkit.plans.pipelines import schedule_of
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig, split_blocks
@@ -39,13 +39,6 @@ CHIPS, HOSTS = "chip links", "between hosts"
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
-# The chips' own time for each chip after the first, which the links' model leaves out.
-_SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
-HOP_S = {
-    "all_gather": Fact(5e-6, "s", _SMALL),
-    "reduce_scatter": Fact(12e-6, "s", _SMALL),
-    "all_reduce": Fact(17e-6, "s", f"{_SMALL}, of a reduce-scatter and an all-gather"),
-}
 
 
 class Kind(NamedTuple):
@@ -101,15 +94,6 @@ def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
 
 
-def plan_s(plan: Plan) -> float:
-    """Return the modelled seconds of a collective while all chips send: the time of its links, and
-    the chips' own time for each hop.
-    """
-    links = cost(plan, busy_traffic(plan.topology.link)).time_s
-    hop = HOP_S.get(plan.collective)
-    return links + (plan.group_size - 1) * hop.value if hop else links
-
-
 @functools.lru_cache(maxsize=65536)
 def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[int, float]:
     """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective,
@@ -118,7 +102,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
-        return max(plan.bytes_sent.values()), plan_s(plan)
+        return max(plan.bytes_sent.values()), busy_s(plan)
     sent, time_s = price(collective, topology, axis, LARGE // 2)
     _, time2_s = price(collective, topology, axis, LARGE)
     more = (nbytes - LARGE) / (LARGE // 2)

@@ -4,8 +4,8 @@ beside it.
 The model is alpha-beta, link by link. The first packet of a message needs a hop's latency, which
 grows with the packet as measured; the rest streams behind it at the link's measured rate. Messages
 that share a link share its rate. A step lasts as long as its slowest pair of chips, and the steps
-follow each other. What it leaves out: the chips' own work (additions, copies), and that links were
-measured slower where every chip forwards for others at once; `traffic="ring"` shows that."""
+follow each other. `cost` leaves out the chips' own work (additions, copies), and that links were
+measured slower where every chip forwards for others at once; `busy_s` has both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import Link
-from ttkit.hardware.chips import Latency
+from ttkit.hardware.chips import Fact, Latency
 from ttkit.plans.plan import Plan, Step
 from ttkit.words import counted
 
@@ -111,6 +111,13 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # All chips send at once. The first of these patterns that was measured on the link gives its rate.
 BUSY = ("ring multicast", "line")
+# The chips' own time for each chip after the first, which the links' model leaves out.
+_SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
+HOP_S = {
+    "all_gather": Fact(5e-6, "s", _SMALL),
+    "reduce_scatter": Fact(12e-6, "s", _SMALL),
+    "all_reduce": Fact(17e-6, "s", f"{_SMALL}, of a reduce-scatter and an all-gather"),
+}
 
 
 def busy_traffic(link: Link) -> str:
@@ -171,6 +178,21 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
         f"both published: {link.source}",  # A line of its own wraps on no page.
     )
     return Cost(plan, times, inputs, sum(times))
+
+
+def busy_s(plan: Plan) -> float:
+    """Return the modelled seconds of a collective while all chips send: the time of its links, and
+    the chips' own time for each hop. The planner and the profile count so.
+
+    Example:
+        >>> from ttkit.plans import all_gather, cost, topology
+        >>> plan = all_gather(topology("t3000"), 1 << 20, axis=1)
+        >>> round(cost(plan).time_s * 1e6), round(busy_s(plan) * 1e6)
+        (137, 291)
+    """
+    links = cost(plan, busy_traffic(plan.topology.link)).time_s
+    hop = HOP_S.get(plan.collective)
+    return links + (plan.group_size - 1) * hop.value if hop else links
 
 
 def _step_time(plan: Plan, step: Step, traffic: str) -> float:

@@ -170,7 +170,7 @@ class Profile:
     def _title(self, what: str) -> str:
         time = short(self.time_s, "s")  # This reads the records, which fills `meshes` below.
         chips = [mesh.system.chip.name for mesh in self._reader.meshes]
-        chip = f", {chips[-1]}s at their published peaks" if chips else ""
+        chip = f", {chips[-1]}s" if chips else ""
         return f"{what}: {time} modelled end to end{self._model}{chip}"
 
     def timeline(self, *, join: bool = False) -> Timeline:
@@ -235,9 +235,10 @@ class Profile:
 def profile() -> Iterator[Profile]:
     """Record every operation and collective of the block, with flops, bytes and a modelled time.
 
-    An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM
-    bandwidth), see `ttkit.hardware.roofline`; a collective, what its plan costs on the links;
-    transfers between host and chips are listed, but not timed. What a call does inside is part
+    An operation takes its launch and then the longer of computing whole tiles and moving bytes, see
+    `ttkit.hardware.roofline`; a collective, what its plan costs while all chips send, see
+    `ttkit.plans.cost.busy_s`; so the planner counts, too. Transfers between host and chips are
+    listed, but not timed. What a call does inside is part
     of it. Operations of a trace are recorded when it is captured, and again at each replay.
 
     A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type,
@@ -253,7 +254,7 @@ def profile() -> Iterator[Profile]:
         ...     with profile() as prof:
         ...         b = ttnn.matmul(a, a, transpose_b=True)
         >>> prof.records[0].flops == 2 * 64 * 96 * 64, prof.records[0].bound
-        (True, 'memory')
+        (True, 'launch')
     """
     if not backend.is_simulated():
         rule = "times are modelled on the simulator only, and a card's are measured"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ttkit.hardware.roofline import default_fidelity, roofline
-from ttkit.plans import cost
+from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
 from ttkit.plans.collectives import plan_of
+from ttkit.plans.cost import busy_s
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
@@ -47,7 +47,7 @@ class Record:
         bytes_read, bytes_written: the traffic of each chip's DRAM.
         bytes_on_links: the bytes over all cables, counted once for each hop.
         time_s: the modelled time.
-        bound: what limits the time: "compute", "memory", "links", or "" where there is none.
+        bound: what most of the time is for: "compute", "memory", "launch", "links", or "".
         after: the calls that it waits for, by number, the profile's first call being 1.
     """
 
@@ -102,13 +102,14 @@ class Reader:
             configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
             dtypes = [t.dtype.name for t in operands]
             fidelity = default_fidelity(chip, dtypes, configured=configured)
-        work, on_links, time_s, bound_by = work_of(event, operation), 0, 0.0, ""
+        work, on_links, time_s, bound = work_of(event, operation), 0, 0.0, ""
         if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
             plans = [plan_of(collective) for collective in event.sent]
             on_links = sum(plan.total_bytes for plan in plans)
-            time_s, bound_by = sum(cost(plan).time_s for plan in plans), "links"
+            time_s, bound = sum(map(busy_s, plans)), "links"
         elif work and kind == COMPUTE:
-            time_s, bound_by = roofline(chip, work.flops_of_tiles, work.moved, fidelity)
+            spent = (chip, work.flops_of_tiles, work.moved, fidelity)
+            time_s, bound = float(operation_s(*spent)), bound_by(*spent)
         if like.mesh not in self.meshes:
             self.meshes.append(like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
@@ -133,7 +134,7 @@ class Reader:
                 bytes_written=work.written if work else 0,
                 bytes_on_links=on_links,
                 time_s=time_s,
-                bound=bound_by,
+                bound=bound,
                 after=self._waits(reads, writes),
             )
         )
