@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "train.cli",
     "plan": "layouts.cli",
     "python": "program",
+    "report": "program",
     "lab": "lessons.cli",
     "lessons": "lessons.cli",
 }

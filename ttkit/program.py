@@ -17,7 +17,7 @@ import numpy as np
 from ttkit import backend, errors
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
-from ttkit.profiling import Profile
+from ttkit.profiling import Profile, traffic
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Event, Tape, tape
 from ttkit.sim.tensor import PlacementShard
@@ -76,10 +76,14 @@ def python(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("ttkit python", description=about)
     parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
     parser.add_argument("--strict", action="store_true", help="accept what ttnn 0.81.1 accepts")
-    parser.add_argument("--report", action="store_true", help="at the end, print what ran")
+    parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
+                        help="print what ran; the file is for ttkit report")  # fmt: skip
     parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
+    if asked.report and not asked.report.endswith(".json"):  # It is the program.
+        asked.program.insert(0, asked.report)
+        asked.report = ""
     if not asked.program:
         parser.error("PROGRAM is missing")
     if asked.system:
@@ -91,7 +95,7 @@ def python(words: Sequence[str]) -> int:
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     run: Any = runpy.run_module if asked.m else runpy.run_path
     try:
-        with tape() if asked.report else nullcontext() as calls:
+        with tape(before=note_line) if asked.report is not None else nullcontext() as calls:
             run(sys.argv[0], run_name="__main__")
     except Exception as error:
         shown = traceback.TracebackException.from_exception(error)
@@ -99,26 +103,54 @@ def python(words: Sequence[str]) -> int:
         print(*shown.format(), sep="", end="", file=sys.stderr)
         return 1
     finally:
-        if calls:
-            print(report(calls), file=sys.stderr)
+        if calls and Profile(calls).records:
+            print(report_of(calls), file=sys.stderr)
+            if asked.report:
+                traffic.write(traffic.sent_by(calls.events)[0], asked.report)
     return 0
 
 
-def report(calls: Tape) -> str:
-    """Return what ran: chips, memory, shards that are not whole tiles, and a profile."""
+def report(words: Sequence[str]) -> int:
+    """`ttkit report`: show where the collectives of two runs part."""
+    about = "Show where two runs part: their collectives, from `ttkit python --report FILE.json`."
+    parser = argparse.ArgumentParser("ttkit report", description=about)
+    parser.add_argument("one", metavar="A.json")
+    parser.add_argument("other", metavar="B.json")
+    asked = parser.parse_args(words)
+    print(traffic.compare(traffic.read(asked.one), traffic.read(asked.other)))
+    return 0
+
+
+def note_line(event: Event) -> None:
+    """Write down the line of the program that made a call."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    path = os.path.relpath(frame.f_code.co_filename)
+    if path.startswith(".."):
+        path = frame.f_code.co_filename
+    event.where = f"{path}:{frame.f_lineno}"
+
+
+def report_of(calls: Tape) -> str:
+    """Return what ran: chips, memory, what looks wrong, each collective, and a profile."""
     profile, system = Profile(calls), current_system()
     chips = sorted({chip for record in profile.records for chip in record.chips})
     most = max((event.in_use for event in calls.events), default=0)
-    found = dict.fromkeys(text for event in calls.events for text in partial_tiles(event))
-    warnings = [f"warning: {text}\n" for text in found]
+    placed = filter(traffic.is_placed, calls.events)
+    found = dict.fromkeys(text for event in placed for text in partial_tiles(event))
+    sent, wrong = traffic.sent_by(calls.events)
+    warnings = [f"warning: {text}\n" for text in (*wrong, *found)]
+    sends = any(line.along for line in sent)
+    tables = [f"{traffic.table(sent)!r}\n"] if sends else []
     return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}
 {len(chips)} chips used: {", ".join(map(str, chips))}
 memory: at most {short(most, "B")} of a chip's {system.chip.dram.value:g} GB
-{"".join(warnings)}{profile.summary()!r}"""
+{"".join([*warnings, *tables])}{profile.summary()!r}"""
 
 
 def partial_tiles(event: Event) -> Iterator[str]:
-    """Yield a warning for each sharded dimension of a result that does not divide into tiles."""
+    """Yield a warning for each sharded dimension that does not divide into tiles."""
     for tensor in event.results:
         shape, stored = tensor.shard_shape, tensor.padded
         for placement in tensor.topology.placements():

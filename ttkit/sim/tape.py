@@ -35,6 +35,8 @@ class Held(NamedTuple):
     Attributes:
         tensor, array: weak references, by which a reader knows the same one again in other
             events; nothing is kept alive.
+        lead: the lengths of the array's axes over the chips; along an axis of length 1 all chips
+            have the same values.
     """
 
     shard_shape: tuple[int, ...]
@@ -47,13 +49,15 @@ class Held(NamedTuple):
     tensor: ref[Any]
     memory: ref[Any] | None
     array: ref[Any] | None
+    lead: tuple[int, ...]
 
     @classmethod
     def of(cls, tensor: Tensor) -> Held:
         """Describe a tensor."""
         kept = (tensor, tensor._allocation, tensor._array)
         refs = (None if each is None else ref(each) for each in kept)
-        return cls(*(getattr(tensor, field) for field in cls._fields[:7]), *refs)
+        lead = () if tensor._array is None else tensor._array.shape[: len(tensor.grid.shape)]
+        return cls(*(getattr(tensor, field) for field in cls._fields[:7]), *(*refs, lead))
 
 
 class HostArray(NamedTuple):
@@ -75,6 +79,7 @@ class Event:
         returned: the call has not failed.
         sent: the collectives that the call ran, in order.
         in_use: bytes in use when it returned, of the chip that holds most.
+        where: the file and line of the program that made the call, if `Tape.before` writes it.
     """
 
     name: str
@@ -85,6 +90,7 @@ class Event:
     returned: bool = False
     sent: list[Record] = field(default_factory=list)
     in_use: int = 0
+    where: str = ""
 
     @property
     def operands(self) -> list:

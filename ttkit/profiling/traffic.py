@@ -1,0 +1,271 @@
+"""What a program sent, and whether it sent what it had to: one line for each collective at its line
+of the program, what two runs do differently, and sums that were not finished."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ttkit.errors import fail
+from ttkit.files import read_text, write_whole
+from ttkit.plans import Plan
+from ttkit.plans.collectives import Record, plan_of
+from ttkit.plans.cost import busy_s
+from ttkit.profiling.records import last_name
+from ttkit.sim.ops import OPERATIONS
+from ttkit.sim.tape import Event, Held
+from ttkit.sim.tensor import PlacementShard
+from ttkit.visualize.tables import Report
+from ttkit.words import counted, short
+
+Parts = dict[int, str]  # By mesh axis, where the parts of a sum were made.
+COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on links", "time")
+
+
+class Line(NamedTuple):
+    """Equal calls at one line of the program: of a collective, or of what the host places.
+
+    Attributes:
+        where: file and line.
+        along: the mesh axis and its length; "" where nothing is sent.
+        operand, result: a chip's shard, its type, and how it lies along each mesh axis: R
+            (replicated), S1 (sharded along dim 1) or P (the part of a sum).
+        calls: how often.
+        nbytes, time_s: bytes over all cables, and modelled seconds, of all calls.
+    """
+
+    where: str
+    name: str
+    along: str
+    operand: str
+    result: str
+    calls: int
+    nbytes: int
+    time_s: float
+
+    @property
+    def what(self) -> str:
+        """What two runs of a program are compared by: all but lines, bytes and times."""
+        how = f" along {self.along}: {self.operand} ->" if self.along else ":"
+        return f"{self.name}{how} {self.result}, {counted(self.calls, 'call')}"
+
+
+def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
+    """Return the lines of a run in the order of their first calls, and what looks wrong.
+
+    Equal warnings are one, with their number.
+    """
+    calls: Counter[tuple] = Counter()
+    plans: dict[tuple, list[Plan]] = {}
+    sums = Sums()
+    for event in events:
+        operands = [_shard(held, sums.parts(held)) for held in event.operands[:1]]
+        sums.see(event)
+        if event.returned and event.results and (event.sent or is_placed(event)):
+            along = _along(event.sent[0]) if event.sent else ""
+            shown = " ".join(operands), _shard(event.results[0], sums.parts(event.results[0]))
+            key = event.where, last_name(event.name), along, *shown
+            calls[key] += 1
+            plans.setdefault(key, []).extend(map(plan_of, event.sent))
+    found = []
+    for key, number in calls.items():
+        sent = plans[key]
+        nbytes, time_s = sum(plan.total_bytes for plan in sent), sum(map(busy_s, sent))
+        found.append(Line(*key, number, nbytes, time_s))
+    wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
+    return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
+
+
+def is_placed(event: Event) -> bool:
+    """Return whether the host places a tensor."""
+    return event.name in OPERATIONS and OPERATIONS[event.name].kind == "write"
+
+
+def table(found: Sequence[Line]) -> Report:
+    """Return the collectives as a table."""
+    rows = [
+        (*line[:5], str(line.calls), short(line.nbytes, "B"), short(line.time_s, "s"))
+        for line in found
+        if line.along
+    ]
+    return Report("collectives: R replicated, S1 sharded along dim 1, P parts", COLUMNS, rows)
+
+
+def _along(sent: Record) -> str:
+    shape = tuple(sent.mesh.shape)
+    if sent.collective == "point_to_point":
+        return " to ".join(map(str, sent.ends))
+    if sent.axis is None:
+        return f"all {counted(sent.mesh.get_num_devices(), 'chip')}"
+    return f"axis {sent.axis} of {counted(shape[sent.axis], 'chip')}"
+
+
+def _shard(held: Held, parts: Parts) -> str:
+    """Return a chip's shard, its type, and how it lies along each mesh axis."""
+    placed = []
+    for axis, length in enumerate(held.lead):
+        dim = _label(held, axis)
+        # All chips have the same values where the simulator keeps one copy, whatever the label.
+        kind = "R" if length == 1 else "P" if axis in parts or dim is None else f"S{dim}"
+        placed.append(kind)
+    shape = ",".join(map(str, held.shard_shape))
+    return f"[{shape}] {held.dtype.name.lower()} {' '.join(placed)}"
+
+
+def _label(held: Held, axis: int) -> int | None:
+    """Return the dimension that a tensor's label shards along a mesh axis; None for none."""
+    placements = held.topology.placements()
+    if len(placements) < len(held.lead):  # The shards lie in a line over all chips.
+        placements = placements * len(held.lead)
+    each = placements[axis]
+    return each.dim % len(held.shard_shape) if isinstance(each, PlacementShard) else None
+
+
+# ---------------------------------------------------------------- files
+def write(found: Sequence[Line], path: str | os.PathLike[str]) -> Path:
+    """Write lines as JSON, for `ttkit report`."""
+    text = json.dumps([line._asdict() for line in found], indent=1)
+    return write_whole(path, text, f"write the report {path}")
+
+
+def read(path: str | os.PathLike[str]) -> list[Line]:
+    """Read what `write` wrote.
+
+    Raises:
+        TTKitError: the file cannot be read, or is no report.
+    """
+    try:
+        return [Line(**line) for line in json.loads(read_text(path, "report"))]
+    except (TypeError, ValueError) as error:
+        rule, cure = f"it is no report: {error}", "ttkit python --report FILE.json PROGRAM"
+        fail(f"read {path}", rule, cure)
+
+
+def compare(one: Sequence[Line], other: Sequence[Line]) -> str:
+    """Return where two runs part: what only the first has after "-", only the second after "+"."""
+    places = {line.what: line.where for line in (*one, *other)}
+    rows = []
+    for row in difflib.ndiff([line.what for line in one], [line.what for line in other]):
+        if not row.startswith("?"):
+            rows.append(row if row.startswith(" ") else f"{row}    at {places[row[2:]]}")
+    same = all(row.startswith(" ") for row in rows)
+    return "\n".join([*rows, "Both send the same." if same else "They part at the marked lines."])
+
+
+# ---------------------------------------------------------------- what is wrong
+# Linear operations: of the parts of a sum they make the parts of a sum.
+ADDS = {"add", "add_", "subtract", "subtract_", "rsub"}
+MULTIPLIES = {"multiply", "multiply_", "divide", "divide_"}
+LINEAR = MULTIPLIES | {"neg", "sum", "mean", "experimental.fast_reduce_nc"}
+
+
+class Sums:
+    """Follows sums whose parts lie on several chips, from the matmul that makes the parts on.
+
+    A matmul by a weight that the host sharded along its contracted dimension gives every chip a
+    part of the sum. Whatever is not linear must wait for an all-reduce or a reduce-scatter along
+    that axis.
+    """
+
+    def __init__(self) -> None:
+        self.warnings = Counter[str]()
+        self._placed: set[int] = set()  # The host placed these tensors.
+        self._parts: dict[int, Parts] = {}
+
+    def parts(self, held: Held) -> Parts:
+        """Return along which mesh axes a tensor is the part of a sum, and where that was made."""
+        return self._parts.get(id(held.tensor), {})
+
+    def see(self, event: Event) -> None:
+        """Follow one call."""
+        operation = OPERATIONS.get(event.name)
+        if not event.returned or operation is None:
+            return
+        operands, results = event.operands, event.results
+        given = list(map(self.parts, operands))
+        made: Parts = {axis: where for parts in given for axis, where in parts.items()}
+        if event.sent:
+            made = self._reduced(event, given[0] if given else {})
+        elif operation.kind == "product":
+            made = self._multiplied(event, given)
+        elif event.name in ADDS:
+            self._check_terms(event, operands, made)
+        elif event.name in MULTIPLIES and sum(map(bool, given)) > 1:
+            made = self._used(event, made)
+        elif operation.kind not in ("store", "arrange") and event.name not in LINEAR:
+            made = self._used(event, made)
+        placed = is_placed(event) or (
+            operation.kind == "store" and id(operands[0].tensor) in self._placed
+        )
+        for result in results:
+            self._parts[id(result.tensor)] = made
+            if placed:
+                self._placed.add(id(result.tensor))
+
+    def _warn(self, event: Event, text: str) -> None:
+        self.warnings[f"{event.where}: {last_name(event.name)} {text}"] += 1
+
+    def _used(self, event: Event, made: Parts) -> Parts:
+        """Warn of parts that are used as if they were the sum; they are then followed no longer."""
+        for axis, where in made.items():
+            self._warn(
+                event,
+                f"takes the parts of a sum for the sum: the matmul at {where} leaves a part on "
+                f"each chip of axis {axis}, and no all_reduce or reduce_scatter has added them",
+            )
+        return {}
+
+    def _multiplied(self, event: Event, given: Sequence[Parts]) -> Parts:
+        """A product is linear in its first operand; a bias and an activation wait for the sum."""
+        weight, made = event.operands[1], dict(given[0])
+        contracted = len(weight.shard_shape) - (1 if event.kwargs.get("transpose_b") else 2)
+        for axis, length in enumerate(weight.lead):
+            placed = length > 1 and id(weight.tensor) in self._placed
+            if placed and _label(weight, axis) == contracted:
+                made[axis] = event.where
+        self._check_terms(event, event.operands[2:], made)
+        return self._used(event, made) if event.kwargs.get("activation") else made
+
+    def _check_terms(self, event: Event, terms: Sequence[Held], made: Parts) -> None:
+        """Warn of a term that is the same on all chips, where the others are parts of a sum."""
+        for axis, where in made.items():
+            if any(held.lead[axis : axis + 1] == (1,) for held in terms):
+                self._warn(
+                    event,
+                    f"adds the same term on each chip of axis {axis} to the parts of a sum, from "
+                    f"the matmul at {where}: their sum has it once for each chip",
+                )
+
+    def _reduced(self, event: Event, parts: Parts) -> Parts:
+        """A collective adds the parts along its axis, or brings them together."""
+        left = dict(parts)
+        for sent in event.sent:
+            lead = event.operands[0].lead
+            axes = list(range(len(lead))) if sent.axis is None else [sent.axis]
+            copies = bool(lead) and all(lead[axis] == 1 for axis in axes)
+            along, others = _along(sent), [axis for axis in left if axis not in axes]
+            if copies and sent.collective in ("all_reduce", "reduce_scatter", "all_gather"):
+                does = "gathers" if sent.collective == "all_gather" else "adds up"
+                self._warn(event, f"{does} equal values: its operand is replicated along {along}")
+            elif others and "reduce" in sent.collective and len(others) == len(left):
+                self._warn(
+                    event,
+                    f"adds along {along}, and the matmul at {left[others[0]]} has left the parts "
+                    f"of a sum along axis {others[0]}",
+                )
+            left = {axis: left[axis] for axis in others}
+        return left
+
+
+def _alike(events: Sequence[Event]) -> list[str]:
+    """Return a warning where several chips have computed the same."""
+    made = [held for event in events for held in event.results if held.mesh is not None]
+    chips = max((held.mesh.get_num_devices() for held in made), default=1)
+    if chips == 1 or any(length > 1 for held in made for length in held.lead):
+        return []
+    return [f"{chips} chips computed the same values and sent nothing: no tensor is sharded"]
