@@ -109,6 +109,12 @@ RUNS = {
     "CP, TP and SP": run(
         ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
     ),
+    "ZeRO-3 over CP": run(
+        ["cp", "tp"], (2, 2), 4, {"zero": 3}, PARTS, max_sequence_length=256, **LLAMA
+    ),
+    "ZeRO-2 over CP alone, clipped": run(
+        ["cp"], (1, 4), 4, {"zero": 2}, {"use_clip_grad_norm": True}, max_sequence_length=256
+    ),
     "positions that ZeRO-3 cuts": run(
         ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
     ),

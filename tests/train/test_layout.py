@@ -34,7 +34,7 @@ MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_expert
         (Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
         (Layout(dp=2, ep=2), "ep 2 for a model without experts"),
         (Layout(dp=4, ep=2), "ep 2 is neither 1 nor dp 4"),
-        (Layout(zero=1), "zero 1 needs dp above 1"),
+        (Layout(zero=1), "zero 1 needs dp or cp above 1"),
     ],
 )
 def test_refused(layout, rule):
@@ -77,8 +77,8 @@ def test_to_a_configuration_and_back(layout, shape):
 @pytest.mark.parametrize(
     "device, layout, rule",
     [
-        (DeviceConfig((1, 4), enable_tp=True), {"zero": 1}, "enable_ddp is off"),
-        (DeviceConfig((1, 4), enable_ddp=True), {"sequence_parallel": True}, "enable_tp is off"),
+        (DeviceConfig((1, 4), enable_tp=True), {"zero": 1}, "enable_ddp or enable_cp is on"),
+        (DeviceConfig((1, 4), enable_ddp=True), {"sequence_parallel": True}, "enable_tp is on"),
     ],
 )
 def test_what_has_nothing_to_share_with_is_refused(device, layout, rule):

@@ -140,6 +140,8 @@ RUNS = {
     "CP2xTP2": DeviceConfig((2, 2), enable_cp=True, enable_tp=True),
 }
 
+ZERO = {"CP4": 3, "DP2xCP2": 2, "CP2xTP2": 1}  # Over CP where there is no DP.
+
 
 @pytest.mark.parametrize("kind", ["llama"])
 def test_training_is_that_of_one_chip(tmp_path, kind):
@@ -147,7 +149,10 @@ def test_training_is_that_of_one_chip(tmp_path, kind):
     model, found = {"max_sequence_length": 256, "model_type": kind}, {}
     for index, (name, devices) in enumerate(RUNS.items()):
         how = {"model": model, "eval_every": 2, "max_steps": 4}
+        how |= {"zero": ZERO.get(name, 0), "use_clip_grad_norm": True}
         with trainer(devices, **how) as run:
+            sharded = [p for p in run.parameters.values() if p.zero_dim is not None]
+            assert bool(sharded) == (name in ZERO)
             records = run.fit(show=False)
             found[name] = [(r.loss, r.validation_loss or 0) for r in records]
             said = run.sample("The", 8, temperature=0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from ttkit.train import Trainer, builtin_corpus
 from ttkit.train.config.settings import (
     DeviceConfig,
+    LayoutConfig,
     SchedulerConfig,
     Settings,
     TrainingConfig,
@@ -38,7 +39,7 @@ DEVICES = {
 }
 
 
-def tiny(form="one", *, model=None, scheduler=None, **training):
+def tiny(form="one", *, model=None, scheduler=None, zero=0, **training):
     """Settings of a run: a name of DEVICES, fields of the model that differ, fields of the
     training that differ.
     """
@@ -48,6 +49,7 @@ def tiny(form="one", *, model=None, scheduler=None, **training):
         transformer_config=replace(MODEL, **(model or {})),
         device_config=devices,
         scheduler_config=scheduler or SchedulerConfig(),
+        layout=LayoutConfig(zero=zero),
     )
 
 

@@ -31,7 +31,7 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# On the data-parallel axis each kind of collective sends one thing, whatever the phase.
+# Between replicas each kind of collective sends one thing, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
@@ -111,7 +111,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
 
 def _what(axis: str, part: str, collective: str) -> str:
     phase = PHASES.get(part, part)
-    if axis == "dp":
+    if axis != "tp":
         phase = SHARDED.get(collective, phase)
     return f"{NAMES[axis]} {phase}"
 
@@ -264,6 +264,7 @@ def memory(job: Job, layout: Layout) -> Memory:
 
 # ---------------------------------------------------------------- time
 FORWARD = ("start", "block")
+ONCE = ("gradients", "optimizer", "norm")  # This is sent after the last micro-batch.
 
 
 class Times(NamedTuple):
@@ -355,12 +356,11 @@ def times_of(
     hidden = 0.0
     if overlap:
         gathering = compute if layout.zero == 3 else forward
-        room = {"DDP gradients": backward, "DDP weights": gathering}
-        for what, most in room.items():
-            hidden += min(sum(each.time_s for each in talk if each.what == what), most)
+        for name, room in (("gradients", backward), ("weights", gathering)):
+            for what in (f"DDP {name}", f"CP {name}"):
+                hidden += min(sum(each.time_s for each in talk if each.what == what), room)
         hidden = min(hidden, compute)
-    once = ("DDP gradients", "DDP optimizer", "DDP norm", "hosts gradients")
-    waits = sum(each.time_s for each in talk if each.what not in once) + compute
+    waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE)
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
     bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
     return Times(compute, sent - hidden, hidden, bubble, optimizer_s(memory, chip))

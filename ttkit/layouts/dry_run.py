@@ -421,7 +421,8 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     """Return what follows the last backward of a step; buckets need all blocks."""
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     few: dict[str, Any] = {"sequence_parallel": False, "recompute": False, "micro_batches": 1}
-    layout = replace(layout, dp=dp, pp=1, cp=min(layout.cp, 2), **few)
+    cp = layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2)
+    layout = replace(layout, dp=dp, pp=1, cp=cp, **few)
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)

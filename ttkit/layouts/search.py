@@ -124,7 +124,8 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     """Yield the ways in which chips can share more, and compute again; those that hold least
     first.
     """
-    stages = range(3, -1, -1) if layout.dp // replicas > 1 else [0]
+    shares = layout.dp // replicas > 1 or layout.cp > 1
+    stages = range(3, -1, -1) if shares else [0]
     shared = [True, False] if layout.tp > 1 else [False]
     experts = bool(job.config.num_experts) and layout.dp > 1
     for ep in (layout.dp, 1) if experts else (1,):

@@ -254,7 +254,7 @@ class TrainingPlan(Tables):
     def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
         """Yield the same run with less memory, first with what changes its results least."""
         settings, before = self.settings, ""
-        for stage in range(self.layout.zero + 1, 4) if self.model.layout.dp > 1 else ():
+        for stage in range(self.layout.zero + 1, 4) if self.model.layout.zero_shards > 1 else ():
             shared = replace(settings.layout, zero=stage)  # type: ignore[arg-type]
             yield (
                 f"layout: {{zero: {stage}}}",

@@ -31,9 +31,9 @@ from ttkit.train.config.settings import (
 TIED = "both ends of a pipeline would train the token table of tied embeddings"
 TILE = 32
 SHARED_ALONG = {
-    "zero": "enable_ddp",
-    "expert_parallel": "enable_ddp",
-    "sequence_parallel": "enable_tp",
+    "zero": ("enable_ddp", "enable_cp"),  # Both have the same weights on all chips.
+    "expert_parallel": ("enable_ddp",),
+    "sequence_parallel": ("enable_tp",),
 }
 
 
@@ -87,7 +87,8 @@ class Layout:
         pp: pipeline parallel: stages that share the blocks, each on a mesh of its own.
         cp: context parallel: chips that share each sequence.
         ep: expert parallel: chips of the data-parallel axis that share the experts; 1 or `dp`.
-        zero: what data parallel shards: 1 the optimizer's state, 2 gradients too, 3 weights too.
+        zero: what data-parallel chips shard, or without them context-parallel ones: 1 the
+            optimizer's state, 2 gradients too, 3 weights too.
         sequence_parallel: between the tensor-parallel matmuls, the sequence is sharded over `tp`
             chips.
         recompute: a block keeps only its input, and backward computes the rest again.
@@ -137,13 +138,13 @@ class Layout:
         device, shared = settings.device_config, settings.layout
         multihost, on = settings.multihost_config, enabled(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
-        for key, strategy in SHARED_ALONG.items():
+        for key, strategies in SHARED_ALONG.items():
             asked = getattr(shared, key)
-            if asked and not getattr(device, strategy):
+            if asked and not any(getattr(device, strategy) for strategy in strategies):
                 fail(
                     f"layout: {{{key}: {str(asked).lower()}}}",
-                    f"{strategy} is off, so there are no chips to share with",
-                    f"{strategy}: true",
+                    f"only where {' or '.join(strategies)} is on are there chips to share with",
+                    f"{strategies[0]}: true",
                 )
         training, model = settings.training_config, settings.transformer_config
         found = cls(
@@ -231,6 +232,16 @@ class Layout:
         return self._axis("cp")
 
     @property
+    def zero_axis(self) -> int | None:
+        """The mesh axis over which ZeRO shards: that of DP, else that of CP."""
+        return self.cp_axis if self.dp_axis is None else self.dp_axis
+
+    @property
+    def zero_shards(self) -> int:
+        """How many chips share what ZeRO shards."""
+        return self.cp if self.dp == 1 else self.dp
+
+    @property
     def replica_axes(self) -> list[int]:
         """The mesh axes along which chips have the same weights and other tokens."""
         return [axis for axis in (self.dp_axis, self.cp_axis) if axis is not None]
@@ -312,9 +323,9 @@ class Layout:
             (2, 3)
             >>> layout.zero_dim((1, 1, 1, 64))
         """
-        if not self.zero or self.dp == 1:
+        if not self.zero or self.zero_shards == 1:
             return None
-        step = TILE * self.dp
+        step = TILE * self.zero_shards
         return next((dim for dim in (2, 3) if shape[dim] % step == 0), None)
 
     def split(self, n: int, what: str) -> int:
@@ -370,7 +381,7 @@ class Layout:
             (self.sequence_parallel and tp == 1, "sequence_parallel needs tp above 1"),
             (self.sequence_parallel and tokens % (tp * TILE), f"sequence_parallel: tp {tp} does "
              f"not cut {tokens} tokens into whole tiles of {TILE}"),
-            (self.zero and self.dp == 1, f"zero {self.zero} needs dp above 1"),
+            (self.zero and self.zero_shards == 1, f"zero {self.zero} needs dp or cp above 1"),
             (self.ep not in (1, self.dp), f"ep {self.ep} is neither 1 nor dp {self.dp}"),
             (self.ep > 1 and not experts, f"ep {self.ep} for a model without experts"),
             (experts and experts % self.ep, f"ep {self.ep} does not divide {experts} experts"),
@@ -379,12 +390,11 @@ class Layout:
         return next((rule for broken, rule in rules if broken), "")
 
     def check(self, model: TransformerConfig, batch: int, sequence: int) -> None:
-        """Raise unless the layout cuts this model and batch evenly.
+        """Raise unless the layout cuts a model and a batch of so many sequences evenly.
 
         Args:
-            model: its sizes.
-            batch: sequences of a step, of all replicas together.
-            sequence: tokens of a sequence.
+            batch: of all replicas together.
+            sequence: tokens of each.
 
         Raises:
             TTKitError: with the rule that it breaks and its numbers.

@@ -130,7 +130,7 @@ class DeviceConfig(Section):
 class LayoutConfig(Section):
     """What else is sharded along the strategies' axes; ttml has no such section."""
 
-    zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the data-parallel axis.
+    zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the axis of DDP, else of CP.
     sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
     expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
     bucket_mb: Rate = 0.0  # A bucket of gradients has at most so many MB; 0 sends each alone.

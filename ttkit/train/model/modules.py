@@ -69,7 +69,7 @@ class Parameter(Tensor):
         local_shape: the shape of the weight that a chip computes with.
         shard_shape: the shape of the shard that a chip's optimizer updates.
         shard_dim: the dimension sharded over the tensor-parallel axis, or None.
-        zero_dim: the dimension that ZeRO shards over the data-parallel axis, or None.
+        zero_dim: the dimension that ZeRO shards over `layout.zero_axis`, or None.
         is_sharded: whether each chip holds a shard of the weight, gathered when it is used: ZeRO 3.
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
@@ -100,7 +100,7 @@ class Parameter(Tensor):
         self.is_sharded = self.zero_dim is not None and layout.zero == 3
         shard = local.copy()
         if self.zero_dim is not None:
-            shard[self.zero_dim] //= layout.dp
+            shard[self.zero_dim] //= layout.zero_shards
         self.local_shape, self.shard_shape = tuple(local), tuple(shard)
         self.has_sharded_grad = False
         self.name = ""
@@ -150,13 +150,13 @@ class Parameter(Tensor):
         """Return each chip's ZeRO shard of a tensor that all replicas hold in full."""
         if self.zero_dim is None:
             return value
-        return local_slice(value, self.zero_dim, self.layout.dp_axis)
+        return local_slice(value, self.zero_dim, self.layout.zero_axis)
 
     def _gathered(self, value: Value) -> Value:
         """Return the all-gather of the replicas' ZeRO shards."""
         if self.zero_dim is None:
             return value
-        return ttnn.all_gather(value, self.zero_dim, cluster_axis=self.layout.dp_axis)
+        return ttnn.all_gather(value, self.zero_dim, cluster_axis=self.layout.zero_axis)
 
     # ------------------------------------------------------------ gradients
     def set_grad(self, grad: Value | None) -> None:
@@ -175,7 +175,7 @@ class Parameter(Tensor):
         replicas, of which each chip gets its shard.
         """
         if self.zero_dim is not None and self.layout.zero >= 2:
-            grad = reduce_scatter_mean(grad, self.zero_dim, self.layout.dp_axis)
+            grad = reduce_scatter_mean(grad, self.zero_dim, self.layout.zero_axis)
         super().add_grad(grad)
 
     def gather_grad(self) -> np.ndarray:

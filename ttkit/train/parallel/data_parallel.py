@@ -1,6 +1,7 @@
 """Data parallelism: the mean of the replicas' gradients, in buckets; and ZeRO (Rajbhandari 2020,
 "ZeRO: memory optimizations toward training trillion parameter models"), which shards over n
-data-parallel ranks what each of them would hold in full.
+data-parallel ranks what each of them would hold in full. Without data parallelism, the chips that
+share a sequence share it: they have the same weights, too.
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two each chip has its shard of the
 mean gradient, so it can update its shard of the weights with its shard of the optimizer's state.
@@ -70,13 +71,14 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
 def _average(parameter: Parameter, grad: Value) -> None:
     """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
     layout = parameter.layout
+    axes = layout.replica_axes
     if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
-        grad = grad * (1 / layout.dp)
-    elif parameter.zero_dim is None:
-        grad = averaged(grad, layout.dp_axis)
-    elif not parameter.has_sharded_grad:
-        grad = reduce_scatter_mean(grad, parameter.zero_dim, layout.dp_axis)
-    parameter.set_shard_grad(averaged(grad, layout.cp_axis))
+        grad, axes = grad * (1 / layout.dp), []
+    elif parameter.zero_dim is not None:
+        if not parameter.has_sharded_grad:
+            grad = reduce_scatter_mean(grad, parameter.zero_dim, layout.zero_axis)
+        axes = [axis for axis in axes if axis != layout.zero_axis]
+    parameter.set_shard_grad(averaged(grad, *axes))
 
 
 def _buckets(parameters: list[Parameter], bucket_bytes: float) -> Iterator[list[Parameter]]:

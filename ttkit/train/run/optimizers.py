@@ -212,7 +212,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         if parameter.expert or parameter.has_sharded_grad:
-            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.dp_axis)
+            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.zero_axis)
         square += float(one_copy(part).ravel()[0])
     return square
 
