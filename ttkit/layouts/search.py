@@ -141,8 +141,13 @@ def _leaner(layout: Layout, than: Layout) -> bool:
 
 
 def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Candidate]:
-    """Yield a candidate for each layout, with the micro-batches that are fastest and fit."""
-    for sizes, hosts in sizes_of(machine):
+    """Yield a candidate for each layout, with the micro-batches that are fastest and fit.
+
+    Chips that share sequences send more than those that share the batch, so a layout is left out
+    where one with less context parallelism on as many chips fits.
+    """
+    fitting: set[Layout] = set()
+    for sizes, hosts in sorted(sizes_of(machine), key=lambda each: each[0].cp):
         sizes = replace(sizes, precision=precision)
         place = place_of(machine.system, sizes, hosts)
         rule = sizes.why_not(job.config, job.batch, job.sequence)
@@ -157,6 +162,11 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
         for layout in _variants(sizes, hosts[0], job):
             if rule := layout.why_not(job.config, job.batch, job.sequence):
                 yield Candidate(layout, refused=rule)
+                continue
+            alike = replace(layout, dp=layout.dp * layout.cp, cp=1)
+            if layout.cp > 1 and alike in fitting:
+                rule = "dp in place of cp fits, and sends less"
+                yield Candidate(layout, place, refused=rule)
                 continue
             layout = replace(layout, micro_batches=counts[-1])
             if less := next((each for each in large if _leaner(each.layout, layout)), None):
@@ -173,6 +183,8 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 best = found
             if best.refused:
                 large.append(best)
+            else:
+                fitting.add(alike)
             yield best
 
 
