@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,19 +140,19 @@ def from_numpy(
         >>> from_numpy(np.float32([[1, 2]])).shape
         Shape([1, 2])
     """
-    ttnn = load()
-    options = {
-        "dtype": dtype,
-        "layout": layout,
-        "device": device,
-        "mesh_mapper": mesh_mapper,
-        "memory_config": memory_config,
-    }
-    if is_simulated():
-        return ttnn.from_torch(np.asanyarray(array), **options)
-    import torch
+    values: Any = np.asanyarray(array)
+    if not is_simulated():
+        import torch
 
-    return ttnn.from_torch(torch.from_numpy(np.ascontiguousarray(array)), **options)
+        values = torch.from_numpy(np.ascontiguousarray(array))
+    return load().from_torch(
+        values,
+        dtype=dtype,
+        layout=layout,
+        device=device,
+        mesh_mapper=mesh_mapper,
+        memory_config=memory_config,
+    )
 
 
 def constant(shape: Sequence[int], make: Callable[[], np.ndarray], device) -> np.ndarray:
@@ -183,12 +183,11 @@ def to_numpy(tensor, *, mesh_composer=None) -> np.ndarray:
     return values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
 
 
-def _plain(values) -> np.ndarray:
+def plain_values(values) -> np.ndarray:
+    """Return an array, a torch tensor or a ttnn tensor of one shard as an array."""
     if hasattr(values, "detach"):
-        values = values.detach().float().cpu().numpy()
-    elif hasattr(values, "tensor_topology"):
-        values = to_numpy(values)
-    return np.asarray(values, dtype=np.float64)
+        return np.asarray(values.detach().float().cpu().numpy())
+    return to_numpy(values) if hasattr(values, "tensor_topology") else np.asarray(values)
 
 
 def pcc(expected, actual) -> float:
@@ -201,7 +200,7 @@ def pcc(expected, actual) -> float:
         >>> pcc(np.arange(4.0), np.arange(4.0))
         1.0
     """
-    a, b = _plain(expected), _plain(actual)
+    a, b = (plain_values(each).astype(np.float64) for each in (expected, actual))
     if a.shape != b.shape:
         fail(
             "pcc",
@@ -209,10 +208,10 @@ def pcc(expected, actual) -> float:
             "compose the shards, or squeeze",
         )
     a, b = a.ravel(), b.ravel()
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return 1.0 if np.array_equal(a, b, equal_nan=True) else 0.0
-    if np.array_equal(a, b):
+    if np.array_equal(a, b, equal_nan=True):
         return 1.0
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return 0.0
     a, b = a - a.mean(), b - b.mean()
     scale = np.sqrt((a @ a) * (b @ b))
     return float(a @ b / scale) if scale else 0.0
@@ -226,7 +225,7 @@ def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     """
     found = globals()["pcc"](expected, actual)
     if found < pcc:
-        worst = float(np.abs(_plain(expected) - _plain(actual)).max())
+        worst = float(np.abs(plain_values(expected) - plain_values(actual)).max())
         raise AssertionError(
             f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}"
         )

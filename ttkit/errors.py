@@ -10,59 +10,32 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
-from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
-def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
-    """Return the lines of the notebook or script that an error went through, outermost first.
-
-    Each is (place, text).
-
-    Example:
-        >>> try:
-        ...     1 / 0
-        ... except ZeroDivisionError as error:
-        ...     learners_lines(error.__traceback__)  # no line of a notebook
-        []
+class Plain:
+    """A part of an exception: Jupyter shows its message, and the lines of the notebook or script
+    that it went through, without the kit's frames.
     """
-    import linecache  # It is imported late, so that `import ttkit` stays light.
-    import traceback
 
-    lines = []
-    for frame, number in traceback.walk_tb(trace):
-        if frame.f_globals.get("__name__") == "__main__":
-            name = frame.f_code.co_filename
-            place = (
-                f"line {number} of "
-                f"{os.path.basename(name) if os.path.exists(name) else 'your cell'}"
-            )
-            text = linecache.getline(name, number).strip()
-            if not text.startswith("get_ipython().run_"):  # IPython turns a magic into such lines.
-                lines.append((place, text))
-    return lines
+    def _render_traceback_(self: Any) -> list[str]:
+        import linecache  # It is imported late, so that `import ttkit` stays light.
+        import traceback
 
-
-def shown_plainly(error: BaseException) -> list[str]:
-    """Return the message of an error and the learner's own lines, without the kit's frames."""
-    shown = [f"{type(error).__name__}: {error}"]
-    for place, text in learners_lines(error.__traceback__):
-        shown.append(f"  in {place}" + (f": {text}" if text else ""))
-    return shown
+        shown = [f"{type(self).__name__}: {self}"]
+        for frame, number in traceback.walk_tb(self.__traceback__):
+            if frame.f_globals.get("__name__") == "__main__":
+                name = frame.f_code.co_filename
+                file = os.path.basename(name) if os.path.exists(name) else "your cell"
+                text = linecache.getline(name, number).strip()
+                # IPython turns a magic into such lines.
+                if not text.startswith("get_ipython().run_"):
+                    shown.append(f"  in line {number} of {file}" + (f": {text}" if text else ""))
+        return shown
 
 
-class Plain(Exception):
-    """An exception that Jupyter shows as its message and the learner's own lines."""
-
-    def _render_traceback_(self) -> list[str]:
-        return shown_plainly(self)
-
-
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Plain, KeyboardInterrupt):
     """The notebook's stop button. Jupyter shows one sentence and the learner's own line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return shown_plainly(self)
 
 
 Interrupted.__name__ = "KeyboardInterrupt"
@@ -138,7 +111,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     import difflib  # It is imported late, so that `import ttkit` stays light.
 
-    return next(iter(difflib.get_close_matches(str(name)[:60], list(known), 1)), "")
+    return next(iter(difflib.get_close_matches(str(name), list(known), 1)), "")
 
 
 _state = {"strict": os.environ.get("TTKIT_STRICT", "") not in ("", "0")}

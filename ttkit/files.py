@@ -56,7 +56,7 @@ class Finding:
 class Document:
     """A YAML file as plain Python values, with the line and column of each key and item.
 
-    `at("rank_bindings", 1, "rank")` is the line of that key, or of the nearest value around it.
+    `place("rank_bindings", 1, "rank")` is the place of that key, or of the nearest value around it.
     `twice` holds the places of keys that a mapping has more than once.
     """
 
@@ -71,9 +71,6 @@ class Document:
         while where and where not in self.places:
             where = where[:-1]
         return self.places.get(where, (1, 1))
-
-    def at(self, *where: str | int) -> int:
-        return self.place(*where)[0]
 
     def finding(self, where: Where, rule: str, cure: str, severity: str = "error") -> Finding:
         line, column = self.place(*where)

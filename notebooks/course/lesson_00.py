@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
-exercise(
+Exercise(
     "00.double",
     asks="double(mesh, x)",
     reference=lambda mesh, x: split(mesh, 2 * x, 1),
@@ -29,7 +29,7 @@ exercise(
     ],
 )
 
-exercise(
+Exercise(
     "00.share",
     asks="the number of elements",
     reference=lambda: 384,

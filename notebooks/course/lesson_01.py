@@ -11,7 +11,7 @@ from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import OnMeshes
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import BAD, Figure, tone
@@ -130,7 +130,7 @@ def _opened(row, mesh) -> str:
 
 SHAPES = OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: [])
 
-exercise(
+Exercise(
     "01.second_row",
     asks="second_row(mesh)",
     reference=lambda mesh: _part(_ids(mesh)[1:2]),
@@ -153,7 +153,7 @@ exercise(
     ],
 )
 
-exercise(
+Exercise(
     "01.pairs",
     asks="pairs(mesh)",
     reference=lambda mesh: _pairs(mesh, 2, 1),
@@ -200,7 +200,7 @@ MACHINES = [
     SYSTEMS["galaxy_torus"],
 ]
 
-exercise(
+Exercise(
     "01.neighbours",
     asks="neighbours(system, device)",
     reference=lambda system, device: _cabled(system, device, system.wraps),

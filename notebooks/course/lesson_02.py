@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit import backend
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 
@@ -22,7 +22,7 @@ def _as_asked(tensor, mesh, x: np.ndarray) -> str:
     return ""
 
 
-exercise(
+Exercise(
     "02.columns",
     asks="columns(mesh, x)",
     reference=lambda mesh, x: np.split(x, mesh.shape[1], 1) * mesh.shape[0],
@@ -61,7 +61,7 @@ def _swapped(mesh, x: np.ndarray) -> np.ndarray:
     return np.vstack([np.hstack(column) for column in zip(*blocks)])
 
 
-exercise(
+Exercise(
     "02.round_trip",
     asks="round_trip(mesh, x)",
     reference=lambda mesh, x: x,
@@ -121,7 +121,7 @@ def _one_of_two(last: int, shape: Shape, devices: int, dim: int) -> int:
     return 2 * math.prod(shard)
 
 
-exercise(
+Exercise(
     "02.bytes",
     asks="bytes_per_chip(shape, devices, dim)",
     reference=_bytes,

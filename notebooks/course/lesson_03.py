@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 # A matmul whose inner dimension is sharded leaves a partial sum on each device.
@@ -30,7 +30,7 @@ def _two_layers(rows: int, columns: int) -> list:
     return [(x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape)]
 
 
-exercise(
+Exercise(
     "03.data_parallel",
     asks="data_parallel(mesh, x, w1, w2)",
     reference=_by_rows(lambda x, w1, w2: relu(x @ w1) @ w2),
@@ -68,7 +68,7 @@ def _with_bias(rows: int, columns: int) -> list:
     return [(x, x.shape), (w, (8 * n, 32)), (b, (1, 32))]
 
 
-exercise(
+Exercise(
     "03.column_parallel",
     asks="column_parallel(mesh, x, w, b)",
     reference=lambda mesh, x, w, b: split(mesh, x @ w + b, 1),
@@ -102,7 +102,7 @@ def _inner(rows: int, columns: int) -> list:
     return [(numbers(8 * n, 32 * n), (8 * n, 32)), (numbers(32 * n, 16 * n), (32, 16 * n))]
 
 
-exercise(
+Exercise(
     "03.row_parallel",
     asks="row_parallel(mesh, x, w)",
     reference=lambda mesh, x, w: replicas(mesh, x @ w),

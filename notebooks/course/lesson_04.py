@@ -14,7 +14,7 @@ import numpy as np
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.lessons.predicting import as_number
 from ttkit.words import counted
@@ -86,11 +86,11 @@ def _sums(row: plans.Topology, shard_bytes: int) -> np.ndarray:
     return np.sum(_shards(row, shard_bytes), axis=0)
 
 
-exercise(
+Exercise(
     "04.broadcast",
     asks="my_broadcast(row, shard_bytes)",
     reference=lambda row, size: [_shards(row, size)[1]] * 4,
-    cases=zip(ROWS, SIZES),
+    cases=[*zip(ROWS, SIZES)],
     reads=_ends,
     mistakes={
         f"that is what the {name} chip had; the second chip sends: root=1": (
@@ -108,11 +108,11 @@ exercise(
     ],
 )
 
-exercise(
+Exercise(
     "04.reduce_scatter",
     asks="my_reduce_scatter(row, shard_bytes)",
     reference=lambda row, size: np.split(_sums(row, size), 4),
-    cases=zip(ROWS, SIZES),
+    cases=[*zip(ROWS, SIZES)],
     reads=_ends,
     mistakes={
         "each chip has the whole sum, as after an all_reduce; a quarter is asked for": (
@@ -161,7 +161,7 @@ def _off(answer) -> str:
     return f"{_times(size)}: the cross-over is {'higher' if size < want else 'lower'}"
 
 
-exercise(
+Exercise(
     "04.crossover",
     asks="the number of bytes",
     rules=_off,
@@ -208,7 +208,7 @@ def _plans() -> list[plans.Plan]:
 
 SLOWEST = "a step ends with its slowest pair, the one with the largest transfer"
 
-exercise(
+Exercise(
     "04.price",
     asks="my_price(plan, latency_s, bytes_per_s)",
     reference=_price,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from course.ranks import OnRanks, RankBudget
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
 
 Arrays = list[np.ndarray]
@@ -20,7 +20,7 @@ def _rows(n: int) -> Arrays:
     return list(numbers(n, n, 5))
 
 
-exercise(
+Exercise(
     "05.shift",
     asks="shift(comm, x)",
     reference=lambda values: _from(values, 1),
@@ -54,7 +54,7 @@ def _chunks(x, n: int) -> int:
     return int(2 * (n - 1) * x.nbytes // n)
 
 
-exercise(
+Exercise(
     "05.all_reduce",
     asks="all_reduce(comm, x)",
     reference=_sum,

@@ -19,7 +19,7 @@ from ttkit.cluster.files.lint import lint_path
 from ttkit.cluster.launch.command import rank_environment
 from ttkit.hardware import System, current_system
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.visualize.charts import Stacks
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
@@ -168,7 +168,7 @@ def _misplaced(ranks: list[Given]) -> str:
     return ""
 
 
-exercise(
+Exercise(
     "05b.bindings",
     asks="the text",
     reads=lambda text: _given("bindings", {BINDINGS: text}),
@@ -193,7 +193,7 @@ def _mixed_up(ranks: list[Given]) -> str:
     return ""
 
 
-exercise(
+Exercise(
     "05b.mistakes",
     asks="the texts",
     reads=lambda texts: _given("mistakes", texts),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from course.ranks import OneAllreduce, OnRanks, RankBudget
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 
@@ -43,7 +43,7 @@ def _samples(rows: int, columns: int) -> list:
     return [(x, (own, 32)), (w, w.shape), (y, (own, 64))]
 
 
-exercise(
+Exercise(
     "06.gradient",
     asks="mean_gradient(mesh, x, w, y)",
     reference=_times(lambda n: 1),
@@ -82,7 +82,7 @@ def _added(gradients: list, samples: list[int]):
     return sum(n * gradient for n, gradient in zip(samples, gradients))
 
 
-exercise(
+Exercise(
     "06.unequal",
     asks="joined(gradients, samples)",
     reference=lambda gradients, samples: _added(gradients, samples) / sum(samples),
@@ -129,7 +129,7 @@ def _of_ranks(n: int) -> Gradients:
     return [[numbers(n, *shape)[rank] for shape in shapes] for rank in range(n)]
 
 
-exercise(
+Exercise(
     "06.bucket",
     asks="average(comm, gradients)",
     reference=_means,
@@ -157,7 +157,7 @@ exercise(
 
 
 # ---------------------------------------------------------------- 06.step
-exercise(
+Exercise(
     "06.step",
     asks="faster(n, computing, sending)",
     reference=lambda n, computing, sending: n * computing / (computing + sending),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from course.lesson_03 import PARTIAL
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 from ttkit.visualize.charts import GREY, Chart, entitle
 from ttkit.words import counted
@@ -98,7 +98,7 @@ def _three_matrices(rows: int, columns: int) -> list:
 
 _swiglu = _mlp(lambda a, b: _silu(a) * b)
 
-exercise(
+Exercise(
     "07.swiglu",
     asks="swiglu(mesh, x, gate, up, down)",
     reference=_swiglu,
@@ -134,7 +134,7 @@ def _columns(rows: int, columns: int) -> list:
     return [(numbers(64 * n, 32 * n), (64 * n, 32)), (numbers(96 * n, 32 * n), (96 * n, 32))]
 
 
-exercise(
+Exercise(
     "07.backward",
     asks="backward(mesh, dy, w)",
     reference=lambda mesh, dy, w: replicas(mesh, dy @ w.T),

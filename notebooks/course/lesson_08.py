@@ -10,7 +10,7 @@ import numpy as np
 
 from course.common import small_gpt
 from ttkit.errors import TTKitError
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
 from ttkit.train import training_plan
 from ttkit.train.config.settings import DeviceConfig, Settings
@@ -56,7 +56,7 @@ def _sizes(groups: int, parts: int) -> list:
 
 _right = _times(lambda mesh: 1)
 
-exercise(
+Exercise(
     "08.gradient",
     asks="hybrid_gradient(mesh, x, w, y)",
     reference=_right,
@@ -165,10 +165,10 @@ def _unfit(answer, settings: Settings, shapes: Sequence[Shape], system: str) -> 
     return ""
 
 
-exercise(
+Exercise(
     "08.choose",
     asks="choose(settings, shapes, system)",
-    cases=_cases(),
+    cases=[*_cases()],
     rules=_unfit,
     praise=f"each fits with headroom, and none that does is more than {ERROR:.0%} faster",
     hints=[

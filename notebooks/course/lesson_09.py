@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.train import PipelineTrainer
 
@@ -76,7 +76,7 @@ def _of_the_work(*case: int) -> float:
     return _waits(*case) / (1 - _waits(*case))
 
 
-exercise(
+Exercise(
     "09.bubble",
     asks="bubble(stages, micro_batches, chunks)",
     reference=_waits,
@@ -142,7 +142,7 @@ def _schedule(answer) -> Schedule:
     return found
 
 
-exercise(
+Exercise(
     "09.budget",
     asks="the schedule",
     reads=_schedule,
@@ -173,7 +173,7 @@ def _worse(schedule: Schedule) -> str:
     return _over(schedule, good.peak_activations(), good.timeline().bubble_fraction)
 
 
-exercise(
+Exercise(
     "09.repair",
     asks="the pair",
     reads=_repaired,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 
 
 def _role(rank: int, world: int, num_workers: int) -> str:
@@ -10,7 +10,7 @@ def _role(rank: int, world: int, num_workers: int) -> str:
     return "worker" if rank < num_workers else left[rank - num_workers]
 
 
-exercise(
+Exercise(
     "10.roles",
     asks="role(rank, world, num_workers)",
     reference=_role,
@@ -36,7 +36,7 @@ exercise(
         "with two, the first is the 'aggregator', the second the 'optimizer'.",
     ],
 )
-exercise(
+Exercise(
     "10.bytes",
     asks="aggregator_bytes(num_workers, gradients, weights)",
     reference=lambda n, gradients, weights: (n * gradients + weights, gradients + n * weights),

@@ -17,7 +17,7 @@ from ttkit import backend
 from ttkit.backend import to_numpy
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Run, exercise
+from ttkit.lessons.exercises import Exercise, Run
 from ttkit.lessons.folder import course
 from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
 from ttkit.train.config.settings import Settings
@@ -80,7 +80,7 @@ def _figures(found: Settings, given: Settings) -> str:
     return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
 
 
-exercise(
+Exercise(
     "12.budget",
     asks="smaller(settings)",
     cases=[(GIVEN,)],
@@ -174,7 +174,7 @@ def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
     return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
 
 
-exercise(
+Exercise(
     "12.loop",
     asks="step(model, optimizer, x, y)",
     reference=_on_one(),

@@ -17,7 +17,7 @@ import numpy as np
 
 from course.common import place
 from ttkit.errors import fail
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 RECORD = Path(__file__).with_name("torch_cells.json")
@@ -60,7 +60,7 @@ def _wrong(placement, a: str, b: str) -> str:
     return "" if placement == right else f"it is {right}, not {placement!r}: {_why(a, b)}"
 
 
-exercise(
+Exercise(
     "13.product",
     asks="product(a, b)",
     cases=[(a, b) for a in PLACEMENTS for b in PLACEMENTS],
@@ -123,7 +123,7 @@ def _own(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray
     return [split(mesh, addend, DIMS[target])[i] for i, addend in enumerate(addends)]
 
 
-exercise(
+Exercise(
     "13.redistribute",
     asks="redistribute(x, source, target)",
     reference=_moved,

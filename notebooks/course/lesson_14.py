@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 
 
 # ---------------------------------------------------------------- 14.fuse
@@ -29,7 +29,7 @@ def _as_wide_as_the_first(arrays: list[np.ndarray], chips: int) -> np.ndarray:
 
 OTHER_ORDER = "each chip has its parts in another order than the list's"
 
-exercise(
+Exercise(
     "14.fuse",
     asks="fused(arrays, chips)",
     reference=_fused,
@@ -74,7 +74,7 @@ def _largest(*model: int, without: str = "") -> int:
     return 1
 
 
-exercise(
+Exercise(
     "14.largest",
     asks="largest(width, heads, kv_heads, inner, chips)",
     reference=_largest,

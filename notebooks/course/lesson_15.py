@@ -9,7 +9,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.backend import from_numpy
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
 
 # ---------------------------------------------------------------- 15.step
@@ -75,7 +75,7 @@ def _along(mesh) -> int:
     return int(mesh.shape[_axis(mesh)])
 
 
-exercise(
+Exercise(
     "15.step",
     asks="zero1_step(w, grad, axis, update)",
     reference=_taken(lambda mesh: 1),
@@ -127,7 +127,7 @@ def _smallest(*case) -> int | None:
     return min(_stages(*case), default=None)
 
 
-exercise(
+Exercise(
     "15.smallest",
     asks="smallest(parameters, groups, parts, precision, room)",
     reference=_smallest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.train.config.layout import zigzag
 from ttkit.visualize.charts import Chart, entitle
@@ -81,7 +81,7 @@ def _uneven(order, length: int, chips: int) -> str:
     )
 
 
-exercise(
+Exercise(
     "16.balanced",
     asks="balanced(length, chips)",
     cases=[(16, 2), (64, 4), (48, 3), (96, 8), (20, 1)],
@@ -137,7 +137,7 @@ def _finite(found, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
     return out, top, total
 
 
-exercise(
+Exercise(
     "16.merge",
     asks="merge(out1, max1, sum1, out2, max2, sum2)",
     reference=_merged,

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Topology, topology
 
 
@@ -19,7 +19,7 @@ def _positions(tokens: list[int], capacity: int) -> list[int]:
 
 _DRAWN = np.random.default_rng(17).integers(0, 5, (3, 40)).tolist()
 
-exercise(
+Exercise(
     "17.positions",
     asks="positions(experts_of_tokens, capacity)",
     reference=_positions,
@@ -135,7 +135,7 @@ def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
 
 _ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]
 
-exercise(
+Exercise(
     "17.place",
     asks="deal(traffic, chips)",
     cases=[(uneven_traffic(chips, seed), chips) for chips, seed in _ON],

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ttkit.layouts.search import plan_layouts
-from ttkit.lessons.exercises import exercise
+from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.folder import course
 from ttkit.visualize.charts import Stacks
 
@@ -39,7 +39,7 @@ def _batch(*run, times: float = 1) -> int:
     return max(1, math.ceil(_exact(*run) * times))
 
 
-exercise(
+Exercise(
     "18.batch",
     asks="break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)",
     reference=_batch,
@@ -151,7 +151,7 @@ def _praised(found: tuple[Any, str, str]) -> str:
     )
 
 
-exercise(
+Exercise(
     "18.layout",
     asks="layout, what is cut between the hosts, what binds",
     reads=_read,

@@ -208,8 +208,9 @@ def test_the_status_of_idle_ranks(four):
 def test_the_status_knows_what_busy_ranks_hold(four):
     def held():
         cards = four.status().cards
-        at = {str(card.report.line).partition(": ")[2] for card in cards}
-        return [card.report.meshes for card in cards], {card.state for card in cards}, at
+        reports = [four.report(rank) for rank in range(4)]
+        at = {str(report.line).partition(": ")[2] for report in reports}
+        return [report.meshes for report in reports], {card.state for card in cards}, at
 
     wanted = [((1, 2),)] * 4, {"busy"}, {"time.sleep(600)"}
     answer = four.client[:].apply_async(hold_a_mesh)
@@ -219,7 +220,7 @@ def test_the_status_knows_what_busy_ranks_hold(four):
         while held() != wanted and time.monotonic() < until:
             time.sleep(0.05)
         assert held() == wanted
-        reports = [card.report for card in four.status().cards]
+        reports = [four.report(rank) for rank in range(4)]
         assert {report.host for report in reports} == {socket.gethostname()}
         assert all(report.process_bytes > 10_000_000 for report in reports)
         assert "of hold_a_mesh: time.sleep(600)" in str(reports[0].line)

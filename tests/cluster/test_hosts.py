@@ -1,6 +1,7 @@
 """hosts.txt, hosts.json and rankfiles: read, refused with the line, converted into each other."""
 
 import json
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -9,10 +10,7 @@ from hypothesis import strategies as st
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.cluster.files.hosts import (
-    Host,
-    RankSlot,
     host_of_each_slot,
-    hosts_of_rankfile,
     hosts_text,
     rankfile_of,
     read_hosts,
@@ -26,10 +24,6 @@ FIVE = (
     "slots=1\nmetal-wh-06 slots=1\n"
 )
 THREE = "10.85.100.220 slots=1\n10.85.100.221 slots=1\n10.85.100.222 slots=1\n"
-
-
-def pairs(hosts):
-    return [(host.name, host.slots) for host in hosts]
 
 
 @pytest.fixture
@@ -52,12 +46,9 @@ def test_forms_of_a_hosts_txt(put):
         "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na "
         "slots=1\n[fe80::1] max-slots=2\n"
     )
-    assert pairs(read_hosts(put("hosts.txt", text))) == [
-        ("a", 3),
-        ("b", 1),
-        ("ttuser@c", 3),
-        ("[fe80::1]", 1),
-    ]
+    hosts = read_hosts(put("hosts.txt", text))
+    assert hosts == {"a": 3, "b": 1, "ttuser@c": 3, "[fe80::1]": 1}
+    assert list(hosts) == ["a", "b", "ttuser@c", "[fe80::1]"]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +82,8 @@ def test_both_forms_of_a_hosts_json(put):
         {"ssh": "b", "ips": []},
         {"ssh": "a", "ips": ["10.0.0.2"]},
     ]
-    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (Host("a", 2), Host("b"))
-    assert pairs(read_hosts(put("hosts.json", '["a", "b"]'))) == [("a", 1), ("b", 1)]
+    assert read_hosts(put("hosts.json", json.dumps(mlx))) == {"a": 2, "b": 1}
+    assert read_hosts(put("hosts.json", '["a", "b"]')) == {"a": 1, "b": 1}
 
 
 def test_rankfiles(put):
@@ -100,16 +91,11 @@ def test_rankfiles(put):
         "# rank 0=host1 slot=0, as the guide has it\nrank 1=host2 slot=0\nRANK 0 = host1 "
         "slots=0:1-3  # bound\n"
     )
-    assert read_rankfile(put("rf", text)) == (RankSlot(0, "host1", 3), RankSlot(1, "host2", 2))
+    assert read_rankfile(put("rf", text)) == {1: "host2", 0: "host1"}
 
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,10}", fullmatch=True)
-HOSTS = st.lists(
-    st.builds(Host, NAMES, st.integers(1, 5)),
-    min_size=1,
-    max_size=6,
-    unique_by=lambda host: host.name,
-)
+HOSTS = st.dictionaries(NAMES, st.integers(1, 5), min_size=1, max_size=6)
 
 
 @settings(max_examples=30)
@@ -118,9 +104,9 @@ def test_conversions_keep_hosts_and_slots(tmp_path_factory, hosts):
     folder = tmp_path_factory.mktemp("hosts", numbered=True)
     (folder / "hosts.txt").write_text(hosts_text(hosts))
     (folder / "rankfile").write_text(rankfile_of(hosts))
-    expected = pairs(hosts)
-    assert pairs(read_hosts(folder / "hosts.txt")) == expected
-    assert pairs(hosts_of_rankfile(read_rankfile(folder / "rankfile"))) == expected
+    assert list(read_hosts(folder / "hosts.txt").items()) == list(hosts.items())
+    ranks = host_of_each_slot(folder / "hosts.txt")
+    assert host_of_each_slot(folder / "rankfile") == ranks and Counter(ranks) == hosts
 
 
 def test_the_command(put, capsys):

@@ -15,7 +15,7 @@ def test_lines_are_cut_where_ranks_meet():
     assert stream.getvalue().decode() == (
         "[Rank 0/3] end of 0\n[Rank 2/3] end of 2\nmpirun's own\n[Rank 1/3] \n"
     )
-    assert [list(last) for last in output.last] == [["end of 0"], [""], ["end of 2"]]
+    assert [list(last) for last in output.last] == [["end of 0"], [], ["end of 2"]]
 
 
 SILENT = (

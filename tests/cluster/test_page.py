@@ -81,8 +81,10 @@ def test_the_status_of_a_cluster(monkeypatch):
     first, second = status_of(cluster).cards
     assert (first.facts, second.facts) == ((), doing)
     cluster.state, cluster.busy_ranks = "failed", ()
-    cards = status_of(cluster).cards
-    assert [(card.state, card.report) for card in cards] == [("failed", Report())] * 2
+    assert [(card.state, card.facts) for card in status_of(cluster).cards] == [
+        ("failed", ()),
+        ("failed", ("KeyError: 'x'",)),
+    ]
 
 
 def test_a_long_wait_shows_the_cards_until_it_ends(monkeypatch):

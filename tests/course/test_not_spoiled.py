@@ -127,7 +127,7 @@ def test_every_exercise_has_a_stub_hints_and_a_solution():
             assert f'lessons.hint("{exercise}")' in error["evalue"]
         else:  # a program to mend: it is refused
             assert any(out.get("ename") == "CheckFailed" for out in cell["outputs"]), exercise
-        hints = all_exercises()[exercise]
+        hints = all_exercises()[exercise].hints
         assert 2 <= len(hints) <= 4 and len(set(hints)) == len(hints), exercise
 
 

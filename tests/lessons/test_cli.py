@@ -77,7 +77,7 @@ def test_progress_of_every_lesson(monkeypatch, tmp_path, capsys):
     asked, exercises = cli.contents(cli.notebooks()[0])
     assert asked and "00.double" in exercises
     kept = {
-        "predictions": {asked[0]: {"guess": 16, "fact": 8}},
+        "predictions": {f"{asked[0]}.bytes": 16},
         "exercises": {"00.double": "passed", "00.share": "tried"},
     }
     file.write_text(json.dumps(kept))

@@ -24,11 +24,10 @@ def as_in_a_lesson():
 def declared(monkeypatch):
     """A declaration of an exercise of lesson 00, which is forgotten after the test."""
     monkeypatch.setattr(exercises, "_DECLARED", {})
-    monkeypatch.setattr(exercises, "_HINTS", {})
     monkeypatch.setattr(exercises, "_shown", {})
 
     def declare(**what):
-        exercises.exercise("00.mine", **{"hints": ["How many?", "2"], **what})
+        exercises.Exercise("00.mine", **{"hints": ["How many?", "2"], **what})
         return lambda answer: lessons.check("00.mine", answer)
 
     return declare

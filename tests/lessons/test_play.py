@@ -2,10 +2,10 @@
 
 import pytest
 
-import ttkit.lessons.play
 from ttkit import lessons
-from ttkit.lessons.play import panel, play
+from ttkit.lessons.play import play
 from ttkit.visualize.charts import Stacks
+from ttkit.visualize.widgets.play import panel
 
 
 def picture(tokens, kind="kept", whole=True):
@@ -40,7 +40,7 @@ def test_what_is_refused_is_said_in_red_and_the_next_value_has_its_picture():
 def test_in_a_notebook_the_picture_that_stays_is_hidden_while_the_widget_lives(monkeypatch):
     display = pytest.importorskip("IPython.display")
     outputs = []
-    monkeypatch.setattr(ttkit.lessons.play, "in_notebook", lambda: True)
+    monkeypatch.setattr("ttkit.visualize.widgets.play.in_notebook", lambda: True)
     monkeypatch.setattr(display, "display", lambda thing, **_: outputs.append(thing))
     play(picture, tokens=[1, 2, 3], start={"tokens": 2})
     widget, still = outputs

@@ -27,10 +27,10 @@ def engines(ranks):
 
 
 def all_exercises():
-    """The hints of every exercise of the course, by its name."""
+    """Every exercise of the course, by its name."""
     for path in sorted((NOTEBOOKS / "course").glob("lesson_*.py")):
         import_module(f"course.{path.stem}")
-    return exercises._HINTS
+    return exercises._DECLARED
 
 
 def numbered(answers):

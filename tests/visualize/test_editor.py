@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from ttkit.errors import TTKitError
 from ttkit.plans import one_f_one_b
 from ttkit.visualize.widgets.builder import ScheduleEditor
 
@@ -17,26 +16,20 @@ def names(row):
     return " ".join(map(str, row))
 
 
-def test_a_move_puts_an_action_in_another_place_and_says_what_it_changed():
+def test_a_move_puts_an_action_in_another_place():
     mine = editor().move(0, "F1", 2)
     assert names(mine.schedule.actions[0]) == "F0 B0 F1 F2 B1 B2"
     assert names(mine.schedule.actions[1]) == names(one_f_one_b(2, 3).actions[1])
-    assert mine.bubble == pytest.approx(mine.schedule.timeline().bubble_fraction)
-    assert mine.message == (
-        "F1 of stage 0 moved from place 1 to 2: bubble 25.0% before, bubble 40.0% now."
-    )
-    assert mine.move(0, mine.schedule.actions[0][2], 1).bubble == pytest.approx(0.25)
-    assert mine.schedule.name == "1F1B" and mine.problem == ""
+    mine.move(0, mine.schedule.actions[0][2], 1)
+    assert mine.schedule == one_f_one_b(2, 3) and mine.problem == ""
 
 
 def test_a_deadlock_is_named_and_can_be_repaired():
     mine = editor().move(1, "B0", 2).move(0, "F1", 2)
-    assert mine.bubble is None and "stage 1 at F1 waits for the activations" in mine.problem
+    assert "stage 1 at F1 waits for the activations" in mine.problem
     page = mine.figure()._repr_html_()
     assert "ttkit-alarm" in page and "stroke-dasharray" in page
-    assert "waits at F1" in repr(mine) and mine.message.endswith("it does not run now.")
-    assert mine.move(0, "F1", 1).bubble is not None
-    assert mine.message.startswith("F1 of stage 0 moved from place 2 to 1: it does not run before")
+    assert "waits at F1" in repr(mine) and mine.move(0, "F1", 1).problem == ""
 
 
 def test_what_a_stage_holds_is_compared_with_its_room():
@@ -61,28 +54,10 @@ def test_what_a_reader_does_on_the_page(text, stage, row):
     mine = editor()
     page = mine.act(text)
     assert names(mine.schedule.actions[stage]) == row
-    if ">1" in text:
-        assert "drag it onto a box of its own stage" in page
     wanted = {f"{s} {action}" for s, line in enumerate(mine.schedule.actions) for action in line}
     assert set(re.findall(r'data-drag="([^"]*)"', page)) == wanted
     assert set(re.findall(r'data-drop="([^"]*)"', page)) == wanted
     assert page.count('tabindex="0"') == page.count('role="button"') == len(wanted)
-
-
-@pytest.mark.parametrize(
-    ("move", "phrase"),
-    [
-        ((0, "F7", 0), "stage 0 does F0, F1, B0"),
-        ((0, "F0", 6), "the places of stage 0 are 0 to 5"),
-        ((0, "F0", -1), "the places of stage 0 are 0 to 5"),
-        ((0, "x", 0), "the action 'x'"),
-    ],
-)
-def test_a_move_that_cannot_be(move, phrase):
-    mine = editor()
-    with pytest.raises(TTKitError, match=phrase):
-        mine.move(*move)
-    assert mine.schedule == one_f_one_b(2, 3)
 
 
 def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, capsys):

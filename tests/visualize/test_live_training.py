@@ -1,5 +1,5 @@
-"""What shows a run: lines in a log, and on a notebook's page figures and a
-curve as they come, a button that interrupts, and the chart that stays.
+"""What shows a run: lines in a log, and on a notebook's page figures and a curve as they come, and
+the chart that stays.
 """
 
 import signal
@@ -10,7 +10,6 @@ from visualize.test_plans import record, run
 
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.run.checkpoint import Record
-from ttkit.visualize import widgets
 from ttkit.visualize.widgets import live_training
 
 
@@ -44,8 +43,9 @@ def test_ranks_report_the_figures_of_the_run_that_goes_on(monkeypatch, capsys):
     assert isinstance(view, live_training.Lines) and live_training.Lines.now == ""
     trainer.history = [record(1), Record(2, 3.0, 1e-3, 1.5, 2000.0)]
     view.update(trainer.history[-1])
-    # (0.5 x 12345.6 + 1.5 x 2000) / 2; 98 steps more as slow as these two
-    assert live_training.Lines.now == "step 2 of 100 · 147 s left · 4,586 tokens/s · loss 3.000"
+    # 98 steps more as slow as these two
+    now = "step 2/100: loss 3.0000, 2,000 tokens/s, 147 s left"
+    assert live_training.Lines.now == now
     view.close()
     assert live_training.Lines.now == "" == capsys.readouterr().out
     quiet = live_training.progress(run(world=2, rank=1), 100)
@@ -69,7 +69,6 @@ def shown(monkeypatch):
     import IPython
 
     monkeypatch.setenv("TTKIT_PROGRESS", "1")
-    monkeypatch.setattr(live_training, "buttons", lambda *_, **__: {"w": 1})
     found, count = [], iter(range(9))
 
     def display(data, raw=False, display_id=False):
@@ -77,32 +76,26 @@ def shown(monkeypatch):
         found.append((which, data))
         return SimpleNamespace(update=lambda data, raw=False: found.append((which, data)))
 
-    def show_widget(widget, words):
-        return display({**widget, "text/plain": words}, raw=True)
-
     monkeypatch.setattr(IPython.display, "display", display)
-    monkeypatch.setattr(live_training, "show_widget", show_widget)
     return found
 
 
 def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
     trainer = run()
     view = live_training.Page(trainer, 3)
-    assert shown[0] == (0, {"w": 1, "text/plain": "Stop after this step"})
-    assert shown[1][1]["text/plain"] == "nothing yet"
+    assert shown[0][1]["text/plain"] == "nothing yet"
     trainer.history.append(record(1, 2.5))
     view.update(record(1))
-    assert len(shown) == 2  # too soon after the first
+    assert len(shown) == 1  # too soon after the first
     view.drawn -= live_training.EVERY_S
-    view.update(record(1))
+    view.update(record(1, 2.5))
     which, data = shown[-1]
-    assert which == 1 and data["text/plain"].startswith("step 1 of 3 · ")
-    assert data["text/plain"].endswith(" · 12,346 tokens/s · loss 6.000 · validation 2.500")
-    assert 'aria-valuenow="1"' in data["text/html"] and "width:33.3%" in data["text/html"]
+    figures = "step 1/3: loss 6.0000, validation 2.5000, 12,346 tokens/s, "
+    assert which == 0 and data["text/plain"].startswith(figures)
+    assert "step 1/3" in data["text/html"] and "<img" in data["text/html"]
     view.close()
-    assert shown[-2] == (0, {"text/plain": ""})  # no button stays
     chart = "stories: 1 step\n  training loss: 6 at step 1\n  validation loss: 2.5 at step 1"
-    assert shown[-1][0] == 1 and repr(shown[-1][1]) == chart
+    assert shown[-1][0] == 0 and repr(shown[-1][1]) == chart
 
 
 def test_where_outputs_are_compared_only_the_chart_is_shown(shown, monkeypatch):
@@ -121,12 +114,12 @@ def test_an_update_stays_small_however_long_the_run_is(shown):
     view = live_training.Page(trainer, 40_000)
     view.drawn = 0
     view.update(trainer.history[-1])
-    assert len(shown) == 3 and len(shown[-1][1]["text/html"]) < 60_000
+    assert len(shown) == 2 and len(shown[-1][1]["text/html"]) < 60_000
 
 
-def test_an_interrupt_ends_the_cell_as_the_button_does(shown, monkeypatch, tmp_path, capsys):
-    """The button interrupts the kernel; the run is saved, the chart stays, no later line of the
-    cell runs, and in another cell the same call goes on.
+def test_an_interrupt_ends_the_cell(shown, monkeypatch, tmp_path, capsys):
+    """The notebook's stop button interrupts the kernel; the run is saved, the chart stays, no later
+    line of the cell runs, and in another cell the same call goes on.
     """
     import IPython
 
@@ -156,26 +149,3 @@ def test_an_interrupt_ends_the_cell_as_the_button_does(shown, monkeypatch, tmp_p
         assert trainer.steps == 2 and saved.exists() and not capsys.readouterr().out
         assert repr(shown[-1][1]).startswith("tt_train_nano_gpt: 2 steps")
         assert [each.step for each in trainer.fit(3)] == [3, 4, 5]
-
-
-# ---------------------------------------------------------------- its buttons
-def made(monkeypatch, act, **how):
-    import ipykernel.connect
-
-    monkeypatch.setattr(ipykernel.connect, "get_connection_file", lambda: "/run/kernel-ab-12.json")
-    return widgets.buttons({"stop": "Stop"}, act, **how)
-
-
-def test_the_page_knows_the_kernel_and_the_labels(monkeypatch):
-    widget = made(monkeypatch, str, once=True)
-    assert (widget.kernel, widget.labels, widget.once) == ("ab-12", {"stop": "Stop"}, True)
-    script = widget._esm
-    assert 'api/kernels/${model.get("kernel")}/interrupt' in str(script)
-
-
-def test_a_click_acts_and_shows_the_answer(monkeypatch):
-    asked = []
-    widget = made(monkeypatch, lambda name: asked.append(name) or "done")
-    (receive,) = widget._msg_callbacks.callbacks
-    receive(widget, {"act": "stop"}, SimpleNamespace())
-    assert asked == ["stop"] and widget.message == "done"

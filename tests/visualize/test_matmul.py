@@ -58,10 +58,9 @@ def test_partial_sums_are_sheets_until_they_are_added():
 
 
 def test_adding_blocks_that_are_no_partial_sums_is_refused():
-    with pytest.raises(ttkit.TTKitError, match="different blocks of the result, not partial sums"):
-        draw_matmul(cut="columns", reduced=True)
-    with pytest.raises(ttkit.TTKitError, match="4 copies of one result"):
-        draw_matmul(cut="nothing", reduced=True)
+    for cut in ("columns", "nothing"):
+        with pytest.raises(ttkit.TTKitError, match="the chips hold no partial sums"):
+            draw_matmul(cut=cut, reduced=True)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from ttkit.visualize.plan import (
     step_pictures,
     whole_of,
 )
-from ttkit.visualize.widgets import stepper
+from ttkit.visualize.widgets import play
 
 SVG = "{http://www.w3.org/2000/svg}"
 T3000, TORUS = topology("t3000"), topology("galaxy_torus")
@@ -261,30 +261,35 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     display = pytest.importorskip("IPython.display")
     pytest.importorskip("ipywidgets")
     shown = []
-    monkeypatch.setattr(ttkit.visualize, "in_notebook", lambda: True)
+    monkeypatch.setattr(play, "in_notebook", lambda: True)
     monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
     assert "application/vnd.jupyter.widget-view+json" in widget
-    assert widget["text/plain"].startswith("Run this cell")
+    assert widget["text/plain"] == "Run this cell to step through the plan."
     assert plan._repr_html_() in fallback["text/html"]
     assert fallback["text/plain"] == repr(draw_plan(plan))
 
 
-def test_plans_side_by_side_share_one_slider():
+def test_plans_side_by_side_share_one_slider(monkeypatch):
     pytest.importorskip("ipywidgets")
+    shown = []
+    monkeypatch.setattr(play, "in_notebook", lambda: True)
+    monkeypatch.setattr(play, "live", lambda widget, *_: shown.append(widget))
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
     tree = all_reduce(T3000, 1 << 20, algorithm="tree")
-    controls, figure = stepper(*plans, tree).children
+    ttkit.step_through(*plans, tree)
+    controls, figure = shown[0].children
     (slider,) = controls.children
-    assert slider.max == len(tree.steps) == 6
+    assert slider.options[-1] == len(tree.steps) == 6
     for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
         slider.value = step
         page, at = figure.value, 0
         for plan, number in zip((*plans, tree), (others, others, step)):
-            shown = draw_step(plan, number)._repr_html_()
-            assert page.index(shown) >= at
-            at = page.index(shown) + len(shown)
+            shown_step = StepCells(step_pictures(plan)[number]).svg()
+            drawn = shown_step.partition(">")[2]
+            assert page.index(drawn) >= at
+            at = page.index(drawn) + len(drawn)
         assert f"Sent so far: {sent} of 56 MiB." in page
     assert "Sent so far: 10 MiB of 14 MiB." in figure.value

@@ -15,7 +15,7 @@ from ttkit.lazy import attach
 _NAMES = {
     "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
     "cluster.files": "Config find_config",
-    "cluster.files.hosts": "Host RankSlot read_hosts read_rankfile",
+    "cluster.files.hosts": "read_hosts read_rankfile",
     "cluster.files.lint": "lint_path",
     "cluster.launch.command": "mpirun_command rank_environment",
     "cluster.launch.doctor": "examine",

@@ -120,7 +120,7 @@ def sync(words: Sequence[str]) -> int:
         "without --apply, only show what differs. Exit code 1 where a host failed."
     )
     asked = _parser("sync", about, SYNC).parse_args(words)
-    names = [host.name for host in _config(asked).named_hosts()]
+    names = list(_config(asked).named_hosts())
     done = []
     for text, failed in synced(names, asked.apply, asked.delete, asked.install):
         done.append(failed)
@@ -141,7 +141,7 @@ def doctor(words: Sequence[str]) -> int:
         "and say what to do. Exit code 1 where one cannot."
     )
     asked = _parser("doctor", about, HOSTS).parse_args(words)
-    names = [host.name for host in _config(asked).named_hosts()]
+    names = list(_config(asked).named_hosts())
     found = examine(names)
     print(doctors_table(found, max(1, len(names))))
     return int(any(line.state == "red" for line in found))

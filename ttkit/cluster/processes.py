@@ -86,11 +86,11 @@ class Supervised:
     def shared_memory(self, ranks: int) -> Path:
         """Return where the ranks put the memory that they share.
 
-        In RAM where there is room for it, or more than in the folder: a container may have 64 MB of
-        it, and writing more than there is ends a process with SIGBUS.
+        In RAM where there is room for it: a container may have 64 MB of it, and writing more than
+        there is ends a process with SIGBUS.
         """
         free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
-        if free < min(ranks * SHARED_BYTES, shutil.disk_usage(self.folder).free):
+        if free < ranks * SHARED_BYTES:
             return self.folder
         ram = SHARED_MEMORY / self.folder.name
         ram.mkdir(mode=0o700)

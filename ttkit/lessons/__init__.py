@@ -8,18 +8,30 @@ from __future__ import annotations
 import sys
 
 from ttkit import backend
-from ttkit.lessons.comparing import CheckFailed as CheckFailed
-from ttkit.lessons.comparing import device_difference as device_difference
-from ttkit.lessons.comparing import difference as difference
-from ttkit.lessons.comparing import same as same
-from ttkit.lessons.comparing import values_mean_something as values_mean_something
-from ttkit.lessons.exercises import NotDone as NotDone
-from ttkit.lessons.exercises import check as check
-from ttkit.lessons.exercises import hint as hint
-from ttkit.lessons.exercises import solution as solution
-from ttkit.lessons.exercises import todo as todo
-from ttkit.lessons.predicting import Prediction as Prediction
-from ttkit.lessons.predicting import predict as predict
+from ttkit.lessons.comparing import (
+    CheckFailed,
+    device_difference,
+    difference,
+    same,
+    values_mean_something,
+)
+from ttkit.lessons.exercises import NotDone, check, hint, solution, todo
+from ttkit.lessons.predicting import predict
+
+__all__ = [
+    "CheckFailed",
+    "NotDone",
+    "check",
+    "device_difference",
+    "difference",
+    "hint",
+    "predict",
+    "same",
+    "solution",
+    "tidy",
+    "todo",
+    "values_mean_something",
+]
 
 
 def tidy() -> None:

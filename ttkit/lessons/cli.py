@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ttkit.lessons import progress
 from ttkit.lessons.folder import copy_course, course
 
 SETTINGS = Path(__file__).with_name("jupyter")
-CHECK = re.compile(r'lessons\.check\(\s*"([^"]+)"')
+PREDICT, CHECK = (re.compile(rf'lessons\.{call}\(\s*"([^"]+)"') for call in ("predict", "check"))
 
 
 def lab(words: Sequence[str]) -> int:
@@ -58,12 +57,12 @@ def options(folder: Path) -> list[str]:
 
         text = (SETTINGS / "course.jupyterlab-workspace").read_text(encoding="utf-8")
         WorkspacesManager(str(windows)).save("default", text)
-    given = [
+    return [
         f"--ServerApp.root_dir={folder / 'notebooks'}",
         "--LabApp.default_url=/lab/tree/00_start_here.ipynb",
         f"--LabApp.workspaces_dir={windows}",
+        "--allow-root",  # It changes nothing for other users.
     ]
-    return given + ["--allow-root"] * (hasattr(os, "geteuid") and os.geteuid() == 0)
 
 
 def trust(folder: Path) -> None:
@@ -84,7 +83,8 @@ def lessons(words: Sequence[str]) -> int:
     )
     parser.parse_args(words)
     kept = progress.kept()
-    guessed, results = kept["predictions"], kept["exercises"]
+    guessed = {question.rpartition(".")[0] for question in kept["predictions"]}
+    results = kept["exercises"]
     width = max(len(path.stem) for path in notebooks())
     print(f"{'lesson':{width}}  predicted  exercises")
     for path in notebooks():
@@ -101,25 +101,10 @@ def notebooks() -> list[Path]:
     return sorted((course() / "notebooks").glob("[0-9]*.ipynb"))
 
 
-def contents(path: Path) -> tuple[list[str], list[str]]:
-    """Return the names of a lesson's predictions, one a question, and of its exercises."""
+def contents(path: Path) -> list[list[str]]:
+    """Return the names of a lesson's predictions, and those of its exercises."""
     import nbformat
 
-    asked: list[str] = []
-    exercises: list[str] = []
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code":
-            exercises += CHECK.findall(cell.source)
-            asked += _questions(cell.source)
-    return asked, list(dict.fromkeys(exercises))
-
-
-def _questions(source: str) -> Iterator[str]:
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # A cell with magics is no Python.
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lessons.predict":
-            name = ast.literal_eval(node.args[0])
-            yield from (f"{name}.{keyword.arg}" for keyword in node.keywords)
+    cells = nbformat.read(path, as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    return [list(dict.fromkeys(call.findall(code))) for call in (PREDICT, CHECK)]

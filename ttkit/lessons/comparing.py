@@ -8,7 +8,7 @@ from textwrap import fill
 import numpy as np
 
 from ttkit import backend
-from ttkit.backend import to_numpy
+from ttkit.backend import plain_values
 from ttkit.lessons.predicting import as_number, brief, shown
 
 LINE = 100  # Jupyter breaks longer lines at its page's edge, even inside words.
@@ -27,12 +27,6 @@ def in_lines(text: str) -> str:
     return "\n".join(fill(line, LINE, break_long_words=False) for line in text.split("\n"))
 
 
-def _values(result) -> np.ndarray:
-    if hasattr(result, "detach"):
-        return np.asarray(result.detach().float().cpu().numpy())
-    return to_numpy(result) if hasattr(result, "tensor_topology") else np.asarray(result)
-
-
 def values_mean_something() -> bool:
     """Return False on the real library's mock cluster, where no kernel runs: only shapes count."""
     return backend.is_simulated() or not os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
@@ -45,9 +39,7 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
         >>> difference(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
         'element [1] should be 2, is 3 (1 of 2 elements differ)'
     """
-    want, have = _values(expected), _values(actual)
-    if have.dtype.kind not in "biuf" and have.dtype.name != "bfloat16":
-        return f"real numbers are asked for, these are of type {have.dtype}"
+    want, have = plain_values(expected), plain_values(actual)
     if want.shape != have.shape:
         return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
     if not values_mean_something():

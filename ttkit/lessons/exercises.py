@@ -6,8 +6,8 @@ The declarations are beside the notebooks, in `course.lesson_NN`. `check` import
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -61,19 +61,13 @@ class Run:
         return ""
 
 
-class Cases:
-    """Calls of an answer, one for each tuple of arguments."""
-
-    def __init__(self, cases: Iterable[tuple]):
-        self.cases = tuple(cases)
-
-    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
-        """Yield each call, with copies of its arguments: an answer may write into them."""
-        name = asks.partition("(")[0]
-        for arguments in self.cases:
-            result = answer(*copy.deepcopy(arguments))
-            where = one_line(f"{name}({', '.join(map(in_call, arguments))})")
-            yield Run(arguments, result, where, dict(zip(parameters(asks), arguments)))
+def calls(answer, asks: str, cases: Sequence[tuple]) -> Iterator[Run]:
+    """Yield a call for each tuple of arguments, with copies: an answer may write into them."""
+    name = asks.partition("(")[0]
+    for arguments in cases:
+        result = answer(*copy.deepcopy(arguments))
+        where = one_line(f"{name}({', '.join(map(in_call, arguments))})")
+        yield Run(arguments, result, where, dict(zip(parameters(asks), arguments)))
 
 
 def in_call(argument) -> str:
@@ -103,18 +97,44 @@ def parameters(asks: str) -> list[str]:
 # ---------------------------------------------------------------- the declaration
 @dataclass(frozen=True)
 class Exercise:
-    """What `exercise` declares."""
+    """The declaration of an exercise, which `check` and `hint` then know by its name.
+
+    Args:
+        name: the lesson and the exercise, as "07.swiglu".
+        asks: how the learner's function is called, as "swiglu(mesh, x, gate, up, down)"; without
+            brackets the answer is a value, and this is its name: "the number of elements".
+        hints: what `hint` gives, one after the other: first a question, last nearly the answer.
+        reference: what the answer should give, computed on one device: it takes the same arguments.
+            On a mesh a list has an array for each device.
+        cases: a list of tuples of arguments, or `OnMeshes`.
+        mistakes: {sentence: a function from the same arguments to the result of a usual mistake; it
+            returns None where the mistake gives the right result}. A sentence may name arguments in
+            braces.
+        budget: what a run may use, besides being right.
+        reads: a function from the answer's result and the arguments to the value that is compared;
+            it may raise `CheckFailed`.
+        rules: a function from the answer's result and the arguments to the rule that is broken; ""
+            for none. A puzzle with many right answers has rules and no reference.
+        rtol: how far a number may be from the reference's, as a fraction of the largest.
+        praise: what is said of a right answer; it may name arguments in braces. Or a function, of
+            what the answer gave and the arguments of the last case.
+    """
 
     name: str
+    _: KW_ONLY
     asks: str
-    reference: Callable | None
-    cases: Any
-    mistakes: Mapping[str, Callable]
-    budget: Any
-    reads: Callable | None
-    rules: Callable[..., str] | None
-    rtol: float
-    praise: str | Callable[..., str]
+    hints: Sequence[str]
+    reference: Callable | None = None
+    cases: Any = ()
+    mistakes: Mapping[str, Callable] = field(default_factory=dict)
+    budget: Any = None
+    reads: Callable | None = None
+    rules: Callable[..., str] | None = None
+    rtol: float = 1e-5
+    praise: str | Callable[..., str] = "it is right"
+
+    def __post_init__(self):
+        _DECLARED[self.name] = self
 
     def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
@@ -123,8 +143,11 @@ class Exercise:
         if not callable(answer):
             rule = f"the function {self.asks} is asked for, without brackets after its name"
             raise CheckFailed(f"{rule}; what you gave is a {type(answer).__name__}")
-        said = ""
-        for run in self.cases.runs(answer, self.asks, mesh):
+        if hasattr(self.cases, "runs"):
+            runs = self.cases.runs(answer, self.asks, mesh)
+        else:
+            runs = calls(answer, self.asks, self.cases)
+        for run in runs:
             given = run.result
             if self.reads and given is not None:
                 try:
@@ -134,10 +157,6 @@ class Exercise:
             wrong = self._wrong(run) or self._broken(given, run) or run.over(self.budget)
             if wrong:
                 raise CheckFailed(f"{run.where}{wrong}")
-            said = self._praise(given, run)
-        return said
-
-    def _praise(self, given, run: Run) -> str:
         if callable(self.praise):
             return self.praise(given, *run.arguments)
         figures = run.used(self.budget)
@@ -175,51 +194,7 @@ class Exercise:
 
 
 _DECLARED: dict[str, Exercise] = {}
-_HINTS: dict[str, tuple[str, ...]] = {}
 _shown: dict[str, int] = {}  # It counts the hints given for each exercise.
-
-
-def exercise(
-    name: str,
-    *,
-    asks: str,
-    hints: Sequence[str],
-    reference: Callable | None = None,
-    cases=(),
-    mistakes: Mapping[str, Callable] | None = None,
-    budget=None,
-    reads: Callable | None = None,
-    rules: Callable[..., str] | None = None,
-    rtol: float = 1e-5,
-    praise: str | Callable[..., str] = "it is right",
-) -> None:
-    """Declare an exercise.
-
-    Args:
-        name: the lesson and the exercise, as "07.swiglu".
-        asks: how the learner's function is called, as "swiglu(mesh, x, gate, up, down)"; without
-            brackets the answer is a value, and this is its name: "the number of elements".
-        hints: what `hint` gives, one after the other: first a question, last nearly the answer.
-        reference: what the answer should give, computed on one device: it takes the same arguments.
-            On a mesh a list has an array for each device.
-        cases: tuples of arguments, or `OnMeshes`.
-        mistakes: {sentence: a function from the same arguments to the result of a usual mistake; it
-            returns None where the mistake gives the right result}. A sentence may name arguments in
-            braces.
-        budget: what a run may use, besides being right.
-        reads: a function from the answer's result and the arguments to the value that is compared;
-            it may raise `CheckFailed`.
-        rules: a function from the answer's result and the arguments to the rule that is broken; ""
-            for none. A puzzle with many right answers has rules and no reference.
-        rtol: how far a number may be from the reference's, as a fraction of the largest.
-        praise: what is said of a right answer; it may name arguments in braces. Or a function, of
-            what the answer gave and the arguments of the last case.
-    """
-    tries = cases if hasattr(cases, "runs") else Cases(cases)
-    declared = Exercise(
-        name, asks, reference, tries, mistakes or {}, budget, reads, rules, rtol, praise
-    )
-    _DECLARED[name], _HINTS[name] = declared, tuple(hints)
 
 
 def _known(name: str) -> Exercise:
@@ -245,8 +220,7 @@ def hint(name: str) -> None:
     Raises:
         TTKitError: there is no such exercise.
     """
-    _known(name)
-    hints, given = _HINTS[name], _shown.get(name, 0)
+    hints, given = _known(name).hints, _shown.get(name, 0)
     if given < len(hints):
         print(in_lines(f"hint {given + 1} of {len(hints)}: {hints[given]}"))
         _shown[name] = given + 1

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-from ttkit.errors import fail
 from ttkit.lessons import progress
 from ttkit.visualize.widgets import show_widget
 from ttkit.words import in_notebook
@@ -121,10 +120,10 @@ class Prediction:
 
     Args:
         name: the lesson and the prediction, as "04.steps".
-        questions: for each name the question, or (question, choices).
+        questions: for each name the question, and after it its choices.
     """
 
-    def __init__(self, name: str, questions: dict[str, tuple[str, tuple[str, ...]]]):
+    def __init__(self, name: str, questions: dict[str, list[str]]):
         self.name, self.questions = name, questions
         self.guesses: dict[str, Guess | None] = dict.fromkeys(questions)
         self._boxes: dict[str, Any] = {}
@@ -133,21 +132,10 @@ class Prediction:
         return f"Prediction {self.name}: {', '.join(self.questions)}"
 
     def guess(self, **guesses) -> Prediction:
-        """Write guesses down, as the boxes do in a notebook.
-
-        Raises:
-            TTKitError: there is no such question.
-        """
+        """Write guesses down, as the boxes do in a notebook."""
         for name, value in guesses.items():
-            self._known(name, "guess")
             self.guesses[name] = read_guess(value) if isinstance(value, str) else as_number(value)
         return self
-
-    def _known(self, name: str, call: str) -> str:
-        if name not in self.questions:
-            rule = f"the questions of {self.name} are {', '.join(self.questions)}"
-            fail(f"{call}({name}=...)", rule, f"one of these names, or predict({name}=...)")
-        return self.questions[name][0]
 
     def verdict(self, name: str, fact) -> str:
         """Return guess and fact of a question, in words."""
@@ -157,13 +145,9 @@ class Prediction:
         return f"{said}, it is {shown(fact)}{judged}"
 
     def reveal(self, **facts) -> None:
-        """Show a button for each fact that reveals it beside the guess; print both elsewhere.
-
-        Raises:
-            TTKitError: there is no such question.
-        """
+        """Show a button for each fact that reveals it beside the guess; print both elsewhere."""
         for name, fact in facts.items():
-            question = self._known(name, "reveal")
+            question = self.questions[name][0]
             if not in_notebook():
                 print(f"{question} {self.verdict(name, fact)}")
                 continue
@@ -181,9 +165,7 @@ class Prediction:
         def press(_) -> None:
             said.value = self.verdict(name, fact)
             if (guess := self.guesses[name]) is not None:
-                number = as_number(fact)
-                full = {"guess": guess, "fact": str(fact) if number is None else number}
-                progress.keep("predictions", f"{self.name}.{name}", full)
+                progress.keep("predictions", f"{self.name}.{name}", guess)
 
         button.on_click(press)
         return widgets.HBox([self._box(name), button, said], layout={"flex_flow": "row wrap"})
@@ -194,7 +176,7 @@ class Prediction:
 
         if name in self._boxes:
             return self._boxes[name]
-        question, choices = self.questions[name]
+        question, *choices = self.questions[name]
         how: dict[str, Any] = {"description": question, "style": {"description_width": "initial"}}
         how["layout"] = {"width": "auto", "max_width": "100%"}
         if choices:
@@ -208,7 +190,7 @@ class Prediction:
 
     def _ask(self) -> None:
         """Show the boxes, each with its question."""
-        for name, (question, choices) in self.questions.items():
+        for name, (question, *choices) in self.questions.items():
             options = f" ({', '.join(choices)})" if choices else ""
             show_widget(
                 self._box(name), f"{question}{options} Run this cell to write down a guess."
@@ -234,8 +216,7 @@ def predict(name: str, **questions: str | Sequence[str]) -> Prediction:
         Which? you said Rows, it is rows: right
     """
     asked = {
-        key: (text, ()) if isinstance(text, str) else (text[0], tuple(text[1:]))
-        for key, text in questions.items()
+        key: [text] if isinstance(text, str) else list(text) for key, text in questions.items()
     }
     prediction = Prediction(name, asked)
     if in_notebook():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -26,16 +27,11 @@ def place() -> Path | None:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """Return what is kept: {"predictions": {name: {guess, fact}}, "exercises": {name: word}}."""
+    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word}}."""
     found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}}
-    path = place()
-    try:
-        text = path.read_text(encoding="utf-8") if path else "{}"
-        for kind, held in json.loads(text).items():
-            if kind in found and isinstance(held, dict):
-                found[kind].update(held)
-    except (OSError, ValueError, AttributeError):  # The file is not there yet, or is not ours.
-        return found
+    if path := place():
+        with contextlib.suppress(OSError, ValueError):  # The file is not there yet, or is damaged.
+            found |= json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

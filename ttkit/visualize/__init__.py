@@ -7,27 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ttkit import backend
-from ttkit.visualize.cells import Grid
-from ttkit.visualize.charts import MemoryReport, memory
+from ttkit.visualize.charts import memory
+from ttkit.visualize.drawing import Figure, size_text
 from ttkit.visualize.mesh import draw_chips, draw_mesh, grid_of, system_grid
+from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
-
-__all__ = [
-    "MemoryReport",
-    "memory",
-    "on_one_axis",
-    "step_through",
-    "visualize_descriptor",
-    "visualize_matmul",
-    "visualize_memory",
-    "visualize_mesh_device",
-    "visualize_plan",
-    "visualize_ranks",
-    "visualize_schedule",
-    "visualize_system_mesh",
-    "visualize_tensor",
-]
 
 
 def _show(picture, text: str = "") -> None:
@@ -40,53 +25,43 @@ def _show(picture, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _table(make: Callable, *args) -> str:
-    """Return a table's text; nothing where ttnn has no table, as for a mesh of three axes."""
-    from ttkit.visualize.tables import as_text
-
+def _as_ttnn(ttnns: Callable, table: Callable, draw: Callable, *of) -> None:
+    """Show a picture, with ttnn's table as its text; on a terminal, call ttnn's own function."""
+    if not in_notebook():
+        ttnns(*of)
+        return
     try:
-        return as_text(make(*args))
-    except Exception:
-        return ""
+        text = as_text(table(*of))
+    except Exception:  # ttnn has no table of this, as of a mesh of three axes.
+        text = ""
+    _show(draw(*of), text)
 
 
 def visualize_mesh_device(mesh_device) -> None:
     """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
-    if not in_notebook():
-        return backend.load().visualize_mesh_device(mesh_device)
-    from ttkit.visualize.tables import mesh_table
-
-    return _show(draw_mesh(mesh_device), _table(mesh_table, mesh_device))
+    _as_ttnn(backend.load().visualize_mesh_device, mesh_table, draw_mesh, mesh_device)
 
 
 def visualize_system_mesh() -> None:
     """Show the whole machine; on a terminal as ttnn prints it."""
-    if not in_notebook():
-        return backend.load().visualize_system_mesh()
-    from ttkit.visualize.tables import system_table
-
-    return _show(draw_chips(_machine()), _table(system_table))
+    _as_ttnn(backend.load().visualize_system_mesh, system_table, _draw_machine)
 
 
-def _machine() -> Grid:
+def _draw_machine() -> Figure:
     if backend.is_simulated():
         from ttkit.hardware import current_system
 
-        return system_grid(current_system())
+        return draw_chips(system_grid(current_system()))
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     ids = tuple(system.get_device_id(c) for c in ttnn.MeshCoordinateRange(system.shape()))
     shape = tuple(system.shape())
-    return grid_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids)
+    return draw_chips(grid_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids))
 
 
 def visualize_tensor(tensor) -> None:
     """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
-    if not in_notebook():
-        return backend.load().visualize_tensor(tensor)
-    from ttkit.visualize.tables import tensor_table
-
-    return _show(draw_tensor(tensor), _table(tensor_table, tensor))
+    _as_ttnn(backend.load().visualize_tensor, tensor_table, draw_tensor, tensor)
 
 
 def visualize_descriptor(descriptor) -> None:
@@ -201,16 +176,25 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         others: more plans, shown beside it: one slider moves all of them.
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
     """
-    from ttkit.visualize.plan import draw_plan
-    from ttkit.visualize.widgets import live, stepper
+    from ttkit.visualize.plan import draw_plan, step_figure, step_pictures
+    from ttkit.visualize.widgets.play import play
 
     plans = (plan, *others)
-    if in_notebook():
-        words = f"Run this cell to step through the {'plans' if others else 'plan'}."
-        live(stepper(*plans, names=names), words, [draw_plan(one, names) for one in plans])
-    else:
-        for one in plans:
-            visualize_plan(one, names=names)
+    strips = [step_pictures(one, names) for one in plans]
+
+    def moment(step: int) -> list[Figure]:
+        """Draw each plan after this step; a plan of fewer steps stays at its last one."""
+        figures = []
+        for one, strip in zip(plans, strips):
+            figure = step_figure(strip[min(step, len(strip) - 1)])
+            sent = size_text(sum(one.bytes_per_step[:step]))
+            note = f"Sent so far: {sent} of {size_text(one.total_bytes)}."
+            figures.append(replace(figure, notes=[*figure.notes, note]))
+        return figures
+
+    still = [draw_plan(one, names) for one in plans]
+    purpose = f"step through the {'plans' if others else 'plan'}"
+    play(moment, still=still, purpose=purpose, step=range(max(map(len, strips))))
 
 
 def on_one_axis(pictures: Iterable) -> list:
@@ -236,11 +220,8 @@ def visualize_schedule(schedule, measured=None) -> None:
 
     Args:
         schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.
-        measured: a run to show on the same axis: (stage, action, start in s, end in s) of each
-            action; a schedule without times of its own then takes the medians of the run.
-
-    Raises:
-        TTKitError: a measured action that is none of the schedule's, or that ends before it starts.
+        measured: a run to show on the same axis, as a trainer's `timetable()` returns it; a
+            schedule without times of its own then takes the medians of the run.
 
     Example:
         >>> from ttkit.plans import gpipe

@@ -132,11 +132,9 @@ def draw_matmul(
         blocks.setdefault(part.block, []).append(part)
     partial = any(part.inner != (0, k) for part in parts)
     if x is None and reduced and not partial:
-        unlike = len(blocks) > 1
-        hold = "different blocks of the result" if unlike else f"{len(parts)} copies of one result"
         fail(
             f"visualize_matmul(cut={cut!r}, chips={chips})",
-            f"the chips hold {hold}, not partial sums: an all_reduce would give wrong numbers",
+            "the chips hold no partial sums: an all_reduce would give wrong numbers",
             "reduced=False; or cut='rows', which makes partial sums",
         )
     reduced = reduced or (partial and added(parts, result))

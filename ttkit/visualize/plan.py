@@ -192,11 +192,10 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
         chip: tuple(sorted({*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}))
         for chip in chips
     }
-    shared = plan, dict(zip(chips, names)), slots
-    pairs = enumerate(itertools.pairwise([states[0], *states]))
+    named, pairs = dict(zip(chips, names)), itertools.pairwise([states[0], *states])
     return [
-        StepPicture(shared[0], number, *shared[1:], before, after, problem, number == where)
-        for number, (before, after) in pairs
+        StepPicture(plan, number, named, slots, before, after, problem, number == where)
+        for number, (before, after) in enumerate(pairs)
     ]
 
 

@@ -109,7 +109,7 @@ def tensor_table(tensor) -> Table:
             head = "" if all(here.values()) else "Local\n" if here[at] else "Remote\n"
         text, background = f"{head}({at[0]}, {at[1]})\n", None
         # Of a chip of another rank, ttnn prints only where it is and its coordinate.
-        if place.ranges is not None and place.group is not None and ids.get(at, 0) is not None:
+        if place.ranges is not None and ids.get(at, 0) is not None:
             text += f"{slice_text(place.ranges, picture.whole)}\n{about}"
             background = colour(place.group, groups)
         cells.append((text, background))

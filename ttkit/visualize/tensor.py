@@ -34,13 +34,13 @@ class Place:
     Args:
         device: the device id; None on the host, and for a chip of another rank.
         ranges: its slice of the global tensor; None where there is no shard.
-        group: chips of one group hold the same slice; None where there is no shard.
+        group: chips of one group hold the same slice; -1 where there is no shard.
     """
 
     coordinate: Coordinate
     device: int | None = None
     ranges: Ranges | None = None
-    group: int | None = None
+    group: int = -1
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,13 @@ def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
     return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
 
 
-def mesh_shape_of(tensor) -> Coordinate:
-    """Return the shape of the mesh that a tensor lies on or, on the host, was cut for."""
-    mesh = tensor.device()
-    return tuple(mesh.shape if mesh is not None else tensor.host_buffer().shape())
-
-
-def shards_of(tensor) -> int:
-    """Return how many shards a tensor has on all ranks; the simulator need not gather them."""
-    if hasattr(tensor, "grid"):
-        return len(tensor.grid.covers)
-    return len(backend.load().get_device_tensors(tensor))
-
-
 def covered(tensor) -> list[Coordinate]:
     """Return the places that hold a shard, in order; the topology may name more."""
     if tensor.device() is not None:
         return [tuple(c) for c in tensor.device_coords()]
-    if hasattr(tensor, "grid"):
-        return list(tensor.grid.covers)
     buffer, coords = tensor.host_buffer(), list(tensor.tensor_topology().mesh_coords())
-    shards, axes = shards_of(tensor), len(tuple(buffer.shape()))
+    shards = len(backend.load().get_device_tensors(tensor))
+    axes = len(tuple(buffer.shape()))
     here = [c for c in coords if len(tuple(c)) == axes and buffer.is_local(c)]
     return [tuple(c) for c in (here if len(here) == shards else coords[:shards])]
 
@@ -107,7 +93,8 @@ def placed(tensor) -> Placed:
     Unlike the printed table this counts a negative dimension from the end, and follows offsets and
     any number of axes."""
     topology, mesh = tensor.tensor_topology(), tensor.device()
-    mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
+    mesh_shape = tuple(tensor.host_buffer().shape() if mesh is None else mesh.shape)
+    shape = tuple(tensor.shape)
     distribution = tuple(topology.distribution_shape())
     # Each dimension lists the axes of the distribution that shard it.
     axes: list[list[int]] = [[] for _ in shape]
@@ -134,7 +121,7 @@ def placed(tensor) -> Placed:
     cells = []
     for place in itertools.product(*map(range, mesh_shape)):
         held = ranges_at.get(place)
-        group = None if held is None else groups[held]
+        group = -1 if held is None else groups[held]
         cells.append(Place(place, ids.get(place), held, group))
     unequal = _unequal(tensor, [groups[ranges_at[place]] for place in places])
     return Placed(mesh_shape, whole, tuple(cells), unequal)
@@ -178,7 +165,7 @@ def draw_tensor(tensor) -> Figure:
         away = "" if mesh is None else "remote"
         name = away if place.device is None else f"device {place.device}"
         lines, fill, held = ["no shard"], "var(--empty)", Box()
-        if place.ranges is not None and place.group is not None:
+        if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
             lines = wrap(text, 11, max_lines=3, break_long_words=False)
             part, unequal = map_of(picture, place.ranges), place.group in picture.unequal
@@ -260,12 +247,10 @@ class Placement(Figure):
     Args:
         code: lines of Python; `x` is the array.
         nbytes: what each chip stores; 0 where the placement is refused.
-        padding: the fraction of these bytes that holds no value.
     """
 
     code: str = ""
     nbytes: int = 0
-    padding: float = 0.0
 
     def _repr_html_(self) -> str:
         code = on_page(f'<pre style="{PRE}">{escape(self.code)}</pre>')
@@ -351,22 +336,15 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     title += f": {nbytes:,} bytes on each chip"
     picture, chips = placed(tensor), len(mesh.chips)
     whole, tiled = picture.whole, tensor.layout.name == "TILE"
-    (*front, rows, columns), (*_, high, wide) = (
-        (1, 1, *each) for each in (tensor.shape, tensor.padded_shape)
-    )
-    matrices = math.prod(front)
-    stored, values = matrices * high * wide, matrices * rows * columns
-    padding = 1 - values / stored
-    one = f"{rows} x {columns}"
+    stored, values = math.prod(tensor.padded_shape), math.prod(tensor.shape)
+    one, in_memory = (" x ".join(map(str, each)) for each in (tensor.shape, tensor.padded_shape))
     if tiled:
         tiles = stored // TILE**2
-        how = f"a shard of {one} is stored as {high} x {wide}: "
+        how = f"a shard of {one} is stored as {in_memory}: "
         how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
-        how += f"{padding:.0%} is padding"
+        how += f"{1 - values / stored:.0%} is padding"
     else:
         how = f"a shard of {one} is stored row by row: {values:,} elements, no padding"
-    if matrices > 1:
-        how += f" ({matrices} such matrices on each chip)"
     times = chips * stored / math.prod(whole)
     notes = [
         f"{how[0].upper()}{how[1:]}. The simulator counted these {nbytes:,} bytes.",
@@ -383,12 +361,13 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
     text = "\n  ".join([title, *lines, how])
     (slices,) = draw_tensor(tensor).drawings
     slices.title = "which slice each chip holds"
-    drawings = [slices, _shard((rows, columns), (high, wide), tiled)]
-    return Placement(title, drawings, notes, text, code=code, nbytes=nbytes, padding=padding)
+    matrix, in_tiles = ((1, *each)[-2:] for each in (tensor.shape, tensor.padded_shape))
+    drawings = [slices, _shard(matrix, in_tiles, tiled)]
+    return Placement(title, drawings, notes, text, code=code, nbytes=nbytes)
 
 
 def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Drawing:
-    """Draw the matrix of one shard in its tiles: the values in colour, the padding hatched."""
+    """Draw a matrix of one shard in its tiles: the values in colour, the padding hatched."""
     (rows, columns), (high, wide) = matrix, stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
     w, h, right, below = (max(n * scale, 3) for n in (wide, high, columns, rows))

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import socket
 import sys
 import time
@@ -27,8 +26,6 @@ from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 
 START_S = 60.0
-# These lines are ipyparallel's own messages and never say why a process ended.
-NOISE = re.compile(rb"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
 
 
 class Cluster:
@@ -93,7 +90,7 @@ class Cluster:
         self._processes = processes = Supervised("cluster")
         try:
             commands, environment = start.start(
-                f"start {self.name}", processes, self.bindings, self._words, self.hosts, address
+                processes, self.bindings, self._words, self.hosts, address
             )
             processes.start(commands, environment, self._fail_pending)
             with progress(self, f"starting {self.n} engines") as self._show:
@@ -160,7 +157,7 @@ class Cluster:
     def why_failed(self) -> str:
         """Why it failed, in words; "" while all is well."""
         hosts = [host or socket.gethostname() for host in self.hosts] if self._words else ()
-        return why_ended(self.failure, self.n, hosts, NOISE) if self.failure else ""
+        return why_ended(self.failure, self.n, hosts) if self.failure else ""
 
     @property
     def client(self):

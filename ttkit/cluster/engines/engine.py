@@ -7,7 +7,6 @@ simulator: calling ttnn from a second thread would disturb the first.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import socket
@@ -74,20 +73,18 @@ def keep_reporting(kernel) -> None:
     """Report to the notebook while a line runs and when something has changed, to the end."""
     last = None
     while True:
-        # A mesh or a tensor may appear during the count, which is repeated half a second later.
-        with contextlib.suppress(RuntimeError):
-            now = Report.now()
-            if now != last or now.line:
-                text = pickle.dumps((kernel.engine_id, now))
-                kernel.session.send(kernel.iopub_socket, REPORT, ident=b"report", buffers=[text])
-                last = now
+        now = Report.now()
+        if now != last or now.line:
+            text = pickle.dumps((kernel.engine_id, now))
+            kernel.session.send(kernel.iopub_socket, REPORT, ident=b"report", buffers=[text])
+            last = now
         time.sleep(REPORT_EVERY_S)
 
 
-def first_report() -> tuple[int, Report]:
-    """Return this engine's process id and its report; print a line."""
+def process_id() -> int:
+    """Return this engine's process id; print a line."""
     print()
-    return os.getpid(), Report.now()
+    return os.getpid()
 
 
 def _own_folder(rank: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -36,7 +36,6 @@ class Card:
         owns: its cards and chips, in words.
         chips: the device ids of its cards; () if this machine does not have them, or for all.
         facts: what else is known, in words.
-        report: its last report.
     """
 
     rank: int
@@ -44,7 +43,6 @@ class Card:
     owns: str = "all cards"
     chips: tuple[int, ...] = ()
     facts: tuple[str, ...] = ()
-    report: Report = field(default_factory=Report)
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def status_of(cluster: Cluster) -> Status:
         owns = f"card{'s' if ',' in numbers else ''} {numbers}" if numbers else "all cards"
         owns += f": chips {', '.join(map(str, chips))}" if chips else ""
         facts = tuple(filter(None, _facts(cluster, rank, own, report)))
-        cards.append(Card(rank, own, owns, chips, facts, report))
+        cards.append(Card(rank, own, owns, chips, facts))
     title = f"{cluster.name}: {counted(len(cards), 'rank')}, {state}"
     note = NOTE if state == "running" else ""
     return Status(title, tuple(cards), cluster.why_failed, system, note)
@@ -141,7 +139,7 @@ def owned(system: System, cards: str) -> tuple[int, ...]:
         >>> owned(SYSTEMS["t3000"], "0,1"), owned(SYSTEMS["t3000"], "7")
         ((0, 4, 1, 5), ())
     """
-    numbers = [int(name) for name in cards.split(",") if name.strip().isdigit()]
+    numbers = [int(name) for name in cards.split(",") if name]
     if any(number >= len(system.cards) for number in numbers):
         return ()
     return tuple(chip for number in numbers for chip in system.cards[number])

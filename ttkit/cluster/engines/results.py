@@ -23,7 +23,7 @@ from IPython.core.display_functions import publish_display_data
 from IPython.core.getipython import get_ipython
 from IPython.core.magic import no_var_expand
 
-from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, first_report
+from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, process_id
 from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
@@ -116,14 +116,13 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
     """
     pids: dict[int, int] = {}
     while rest := [rank for rank in range(cluster.n) if rank not in pids]:
-        answers = ask(cluster, "start", lambda view: view.apply_async(first_report), rest)
+        answers = ask(cluster, "start", lambda view: view.apply_async(process_id), rest)
         again = time.monotonic() + 1.0
         while time.monotonic() < again and len(pids) < cluster.n:
             cluster.still_starting(until)
             for rank, answer in answers.items():
                 if rank not in pids and answer.wait(0.01) and answer.wait_for_output(0.01):
-                    pids[rank], report = answer.get()
-                    cluster.client.reports.setdefault(rank, report)
+                    pids[rank] = answer.get()
     return pids
 
 
@@ -162,18 +161,16 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     until = begin + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
     with progress(cluster, asked) as show:
-        while waiting := [answer for answer in answers.values() if not answer.done()]:
-            waiting[0].wait(0.05)
+        while True:
             done = [answer for answer in answers.values() if answer.done()]
-            if cluster.failure or any(map(_lost, done)):
+            if any(map(_lost, done)) or (cluster.failure and len(done) < len(answers)):
                 _await_failure(cluster, asked)
+            if len(done) == len(answers) or time.monotonic() > until:
+                return
             if not raised and any(answer.exception() for answer in done):
                 raised, until = True, min(until, time.monotonic() + PATIENCE_S)
-            if time.monotonic() > until:
-                return
             show(f"{len(done)} of {len(answers)} ranks are done")
-    if any(map(_lost, answers.values())):
-        _await_failure(cluster, asked)
+            next(answer for answer in answers.values() if answer not in done).wait(0.05)
 
 
 def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:

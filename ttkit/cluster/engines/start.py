@@ -24,7 +24,7 @@ from ttkit.cluster.launch.command import (
 )
 from ttkit.cluster.processes import Supervised, python_command
 from ttkit.errors import TTKitError, fail, is_strict
-from ttkit.hardware import SYSTEMS, current_system
+from ttkit.hardware import current_system
 from ttkit.hardware.systems import narrow
 
 # An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
@@ -111,7 +111,6 @@ def _share(cards: list[str], number: int) -> list[str]:
 
 
 def start(
-    asked: str,
     processes: Supervised,
     bindings: Bindings,
     words: Sequence[str],
@@ -124,14 +123,8 @@ def start(
         words: mpirun's, for hosts; none where all ranks are here.
         hosts: the host of each rank.
         address: of the controller.
-
-    Raises:
-        TTKitError: a system that the engines cannot look up.
     """
     folder, system = processes.folder, current_system()
-    if system.name not in SYSTEMS:
-        rule = f"the system {system.name!r} is one of your own, which the engines cannot look up"
-        fail(asked, rule, "use_system of a known name")
     if words:
         way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
     else:  # All ranks are here: messages need no network, and a kill leaves nothing behind.

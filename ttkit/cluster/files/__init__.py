@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
-from ttkit.cluster.files.hosts import Host, hosts_of_rankfile, read_hosts, read_rankfile
+from ttkit.cluster.files.hosts import read_hosts, read_rankfile
 from ttkit.errors import fail
 
 BINDINGS = "rank_bindings.yaml"
@@ -31,19 +32,19 @@ class Config:
         """Return the ranks of the bindings; without them, a plain rank for each slot of a host."""
         if self.bindings:
             return read_bindings(self.bindings)
-        return plain_ranks(sum(host.slots for host in self.named_hosts()))
+        return plain_ranks(self.named_hosts().total())
 
-    def named_hosts(self) -> tuple[Host, ...]:
-        """Return the hosts of the hosts file, else of the rankfile."""
+    def named_hosts(self) -> Counter[str]:
+        """Return {host: its slots} of the hosts file, else of the rankfile."""
         if self.hosts:
             return read_hosts(self.hosts)
-        return hosts_of_rankfile(read_rankfile(self.rankfile)) if self.rankfile else ()
+        return Counter(read_rankfile(self.rankfile).values() if self.rankfile else ())
 
     def mpi_words(self) -> list[str]:
         """Return the words that name the hosts for mpirun, and which rank runs where."""
         words: list[str] = []
         if self.hosts and self.hosts.suffix == ".json":
-            named = (f"{host.name}:{host.slots}" for host in read_hosts(self.hosts))
+            named = (f"{name}:{slots}" for name, slots in read_hosts(self.hosts).items())
             words = ["--host", ",".join(named)]
         elif self.hosts:
             words = ["--hostfile", os.path.relpath(self.hosts)]

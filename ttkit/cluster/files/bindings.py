@@ -80,8 +80,8 @@ class TTRunConfig(BaseModel):
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
 
-    def descriptor_of(self, binding: RankBinding) -> Path | None:
-        """Return the mesh graph descriptor of a rank."""
+    def descriptor_of(self, binding: RankBinding) -> Path:
+        """Return the mesh graph descriptor of a rank; None for plain ranks."""
         return binding.mesh_graph_desc_path or self.mesh_graph_desc_path
 
     def visible_devices(self, binding: RankBinding) -> str:
@@ -97,10 +97,10 @@ class TTRunConfig(BaseModel):
         cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
         for index, rank in enumerate(ranks):
             if (before := ranks.index(rank)) < index:
-                at = info.context["document"].at  # type: ignore[index]
-                lines = [str(at("rank_bindings", each, "rank")) for each in (before, index)]
-                rule = f"Duplicate ranks found in bindings: rank {rank} on lines "
-                rule += " and ".join(lines)
+                document: Document = info.context["document"]  # type: ignore[index]
+                places = (document.place("rank_bindings", i, "rank") for i in (before, index))
+                lines = " and ".join(f"{line}" for line, _ in places)
+                rule = f"Duplicate ranks found in bindings: rank {rank} on lines {lines}"
                 details = {"rule": rule, "cure": cure, "where": (index, "rank")}
                 raise PydanticCustomError("ranks", "{rule}", details)
         if sorted(ranks) != list(range(len(ranks))):

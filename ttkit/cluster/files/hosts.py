@@ -10,8 +10,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ttkit.errors import TTKitError, fail
@@ -31,28 +30,6 @@ JSON_CURE = 'a list: ["host1", "host2"] or [{"ssh": "host1", "ips": ["10.0.0.1"]
 RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slot=0"
 
 
-@dataclass(frozen=True)
-class Host:
-    """One host.
-
-    Args:
-        name: for ssh and MPI.
-        slots: how many ranks it takes.
-    """
-
-    name: str
-    slots: int = 1
-
-
-@dataclass(frozen=True)
-class RankSlot:
-    """One line of a rankfile, counted from 1: this rank runs on that host."""
-
-    rank: int
-    host: str
-    line: int = 1
-
-
 def _lines(
     path: str | os.PathLike[str], what: str, form: re.Pattern[str], cure: str
 ) -> Iterator[tuple[int, re.Match[str]]]:
@@ -65,8 +42,9 @@ def _lines(
             yield number, match
 
 
-def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
-    """Read the hosts of a hosts.txt or hosts.json in the order of the file.
+def read_hosts(path: str | os.PathLike[str]) -> Counter[str]:
+    """Read {host: how many ranks it takes} from a hosts.txt or hosts.json, in the order of the
+    file.
 
     A host that is named twice has its slots added.
 
@@ -74,8 +52,8 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
         TTKitError: not there, or not of either form; names the line or the number of the host.
 
     Example:
-        >>> [(host.name, host.slots) for host in read_hosts("configs/2loudboxes/hosts.txt")]
-        [('metal-wh-01', 1), ('metal-wh-04', 1)]
+        >>> dict(read_hosts("configs/2loudboxes/hosts.txt"))
+        {'metal-wh-01': 1, 'metal-wh-04': 1}
     """
     slots = Counter[str]()
     if str(path).endswith(".json"):
@@ -85,7 +63,7 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
             slots[match["name"]] += int(match["slots"] or 1)
     if not slots:
         fail(f"read {path}", "it names no host", TEXT_CURE)
-    return tuple(Host(name, number) for name, number in slots.items())
+    return slots
 
 
 def _names_in_json(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -101,56 +79,43 @@ def _names_in_json(path: str | os.PathLike[str]) -> Iterator[str]:
         yield name
 
 
-def hosts_text(hosts: Iterable[Host]) -> str:
+def hosts_text(hosts: Mapping[str, int]) -> str:
     """Return the hosts as a hosts.txt.
 
     Example:
-        >>> print(hosts_text([Host("a"), Host("b", 4)]), end="")
+        >>> print(hosts_text({"a": 1, "b": 4}), end="")
         a slots=1
         b slots=4
     """
-    return "".join(f"{host.name} slots={host.slots}\n" for host in hosts)
+    return "".join(f"{name} slots={slots}\n" for name, slots in hosts.items())
 
 
-def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:
-    """Read the lines of a rankfile (`rank 0=host1 slot=0`) in rank order.
+def read_rankfile(path: str | os.PathLike[str]) -> dict[int, str]:
+    """Read {rank: its host} from a rankfile (`rank 0=host1 slot=0`), in the order of its lines.
 
     Raises:
         TTKitError: not there; a line of another form; a rank twice or left out.
     """
     lines = _lines(path, "rankfile", RANK_LINE, RANK_CURE)
-    entries = [RankSlot(int(match["rank"]), match["name"], number) for number, match in lines]
-    entries.sort(key=lambda entry: entry.rank)
-    ranks = [entry.rank for entry in entries]
+    entries = [(int(match["rank"]), match["name"]) for _, match in lines]
+    ranks = sorted(rank for rank, _ in entries)
     if ranks != list(range(len(ranks))) or not ranks:
         rule = f"ranks must be numbered from 0, each once. Got: {ranks}"
         fail(f"read {path}", rule, RANK_CURE)
-    return tuple(entries)
+    return dict(entries)
 
 
-def rankfile_of(hosts: Iterable[Host]) -> str:
+def rankfile_of(hosts: Mapping[str, int]) -> str:
     """Return a rankfile that fills the hosts in their order, one rank a slot.
 
     Example:
-        >>> print(rankfile_of([Host("a", 2), Host("b")]), end="")
+        >>> print(rankfile_of({"a": 2, "b": 1}), end="")
         rank 0=a slot=0
         rank 1=a slot=1
         rank 2=b slot=0
     """
-    places = [(host.name, slot) for host in hosts for slot in range(host.slots)]
+    places = [(name, slot) for name, slots in hosts.items() for slot in range(slots)]
     return "".join(f"rank {rank}={name} slot={slot}\n" for rank, (name, slot) in enumerate(places))
-
-
-def hosts_of_rankfile(entries: Iterable[RankSlot]) -> tuple[Host, ...]:
-    """Return the hosts of a rankfile in rank order, with a slot for each of their ranks.
-
-    Example:
-        >>> entries = [RankSlot(0, "a"), RankSlot(1, "b"), RankSlot(2, "a")]
-        >>> [(host.name, host.slots) for host in hosts_of_rankfile(entries)]
-        [('a', 2), ('b', 1)]
-    """
-    slots = Counter(entry.host for entry in entries)
-    return tuple(Host(name, number) for name, number in slots.items())
 
 
 def host_of_each_slot(path: str | os.PathLike[str]) -> list[str]:
@@ -161,8 +126,8 @@ def host_of_each_slot(path: str | os.PathLike[str]) -> list[str]:
         ['metal-wh-01', 'metal-wh-04']
     """
     if "rankfile" in os.path.basename(path):
-        return [entry.host for entry in read_rankfile(path)]
-    return [host.name for host in read_hosts(path) for _ in range(host.slots)]
+        return [host for _, host in sorted(read_rankfile(path).items())]
+    return list(read_hosts(path).elements())
 
 
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
@@ -180,7 +145,7 @@ def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
     hosts: list[str] = []
     try:
         if "--rankfile" in options:
-            hosts = [entry.host for entry in read_rankfile(options["--rankfile"])]
+            hosts = [host for _, host in sorted(read_rankfile(options["--rankfile"]).items())]
         elif not options.keys() & {"--map-by", "--rank-by"}:
             for part in options.get("--host", "").split(","):
                 name, _, slots = part.partition(":")

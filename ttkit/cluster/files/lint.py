@@ -99,8 +99,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     # tt-run never looks into the descriptor; the ranks do, and stop or hang.
     ranks_of: dict[Path, list[RankBinding]] = {}
     for binding in bindings.rank_bindings:
-        named = binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path
-        ranks_of.setdefault(named, []).append(binding)
+        ranks_of.setdefault(bindings.descriptor_of(binding), []).append(binding)
     for descriptor, ranks in ranks_of.items():
         found = lint_path(descriptor)
         if not any(finding.severity == "error" for finding in found):

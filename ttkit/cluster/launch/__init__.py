@@ -131,6 +131,8 @@ TRACEBACK = "Traceback (most recent call last):"
 # This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
+# Blank lines and ipyparallel's own messages never say why a process ended.
+NOISE = re.compile(r"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
 
 
 class Output:
@@ -139,13 +141,10 @@ class Output:
     Args:
         ranks: how many ranks there are.
         hosts: the host of each rank, "" where it is not known or not to be named.
-        noise: lines to leave out.
     """
 
-    def __init__(
-        self, ranks: int, hosts: Sequence[str] = (), noise: re.Pattern[bytes] | None = None
-    ):
-        self.ranks, self.hosts, self.noise = ranks, [*hosts] or [""] * ranks, noise
+    def __init__(self, ranks: int, hosts: Sequence[str] = ()):
+        self.ranks, self.hosts = ranks, [*hosts] or [""] * ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
         self.framed: list[str] = []  # They are mpirun's own messages, kept for the end.
         self.others = deque[str](maxlen=LAST_LINES)  # These lines are of no rank.
@@ -168,9 +167,9 @@ class Output:
         pipe.close()
 
     def _take(self, stream: IO[bytes] | None, rank: bytes | str, text: bytes) -> None:
-        if self.noise and self.noise.match(text):
-            return
-        (self.last[int(rank)] if rank else self.others).append(text.decode(errors="replace"))
+        line = text.decode(errors="replace")
+        if not NOISE.match(line):
+            (self.last[int(rank)] if rank else self.others).append(line)
         if rank:
             text = f"[Rank {int(rank)}/{self.ranks}] ".encode() + text
         with self._lock:
@@ -255,9 +254,7 @@ class Output:
         return _with_last(rule, self.last[rank])
 
 
-def why_ended(
-    ended: Ended, ranks: int, hosts: Sequence[str] = (), noise: re.Pattern[bytes] | None = None
-) -> str:
+def why_ended(ended: Ended, ranks: int, hosts: Sequence[str] = ()) -> str:
     """Describe why a process whose output went into a log has ended, with its last lines below.
 
     Example:
@@ -266,7 +263,7 @@ def why_ended(
           its last lines:
             a line
     """
-    output = Output(ranks, hosts, noise)
+    output = Output(ranks, hosts)
     output.pump(io.BytesIO(ended.log.encode()))
     if ended.name == "mpirun":
         return output.why(ended.code, ended.rank).removesuffix(DOCTOR)

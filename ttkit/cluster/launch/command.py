@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, RankBinding
-from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
+from ttkit.cluster.files.hosts import read_rankfile
 from ttkit.errors import fail
 from ttkit.files import find_file
 
@@ -157,7 +157,7 @@ def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]
     cache = f"{base}_" if base else os.path.expanduser("~/.cache/")
     given = {
         "TT_MESH_ID": binding.mesh_id,
-        "TT_MESH_GRAPH_DESC_PATH": binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path,
+        "TT_MESH_GRAPH_DESC_PATH": bindings.descriptor_of(binding),
         "TT_METAL_HOME": home,
         "TT_METAL_RUNTIME_ROOT": shell.get("TT_METAL_RUNTIME_ROOT", home),
         "PYTHONPATH": shell.get("PYTHONPATH", here),
@@ -201,15 +201,15 @@ def mpirun_command(
         >>> command[:5], command.count(":"), command[-2:]
         (['mpirun', '--bind-to', 'none', '--tag-output', '-np'], 1, ['echo', 'hi'])
     """
-    words, rankfile = _with_rankfile(mpi_args)
+    words, hosts = _with_rankfile(mpi_args)
     if not bare:
         words = [*_tcp(mpi_args, tcp_interface), *words]
-    if any(host.slots > 1 for host in hosts_of_rankfile(rankfile)) and OVERSUBSCRIBE not in words:
+    if len(set(hosts)) < len(hosts) and OVERSUBSCRIBE not in words:
         words.insert(0, OVERSUBSCRIBE)
     if OVERSUBSCRIBE in words and "mpi_yield_when_idle" not in words:
         # A rank that waits inside MPI gives up its core to a rank that computes.
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
-    bound = rankfile or any(word.partition("=")[0] == "--bind-to" for word in words)
+    bound = hosts or any(word.partition("=")[0] == "--bind-to" for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
     first: dict[str, str] = {}
     for binding in bindings.rank_bindings:
@@ -229,20 +229,21 @@ def mpirun_command(
     return command
 
 
-def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], tuple[RankSlot, ...]]:
-    """Return mpirun's words with their rankfile as Open MPI 5 reads it, and its lines."""
+def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return mpirun's words with their rankfile as Open MPI 5 reads it, and the host of each of its
+    lines.
+    """
     words = [word for arg in mpi_args for word in re.split("(?<=^--rankfile)=", arg)]
     if "--rankfile" not in words[:-1]:
-        return words, ()
+        return words, []
     at = words.index("--rankfile")
     path = find_file(words[at + 1], "MPI rankfile")
-    entries = read_rankfile(path)
+    hosts = list(read_rankfile(path).values())
     # mpirun 5 misreads an absolute path, so it gets a relative one.
     words[at : at + 2] = ["--map-by", f"rankfile:file={os.path.relpath(path)}"]
     if not _names_hosts(words):
-        in_file_order = sorted(entries, key=lambda entry: entry.line)
-        words += ["--host", ",".join(host.name for host in hosts_of_rankfile(in_file_order))]
-    return words, entries
+        words += ["--host", ",".join(dict.fromkeys(hosts))]
+    return words, hosts
 
 
 def _tcp(mpi_args: Sequence[str], interface: str | None) -> list[str]:
@@ -272,10 +273,11 @@ def has_no_network(hosts: Sequence[str]) -> bool:
     """Return whether all ranks run on this host and it has no network.
 
     TCP, with lo left out, would then find no way between ranks."""
-    interfaces = Path("/sys/class/net").glob("*/operstate")
-    up = {path.parent.name for path in interfaces if path.read_text().strip() != "down"}
+    import psutil  # It is imported late: only `ttkit run` asks.
+
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     here = {socket.gethostname(), "localhost", "127.0.0.1"}
-    return "lo" in up and up <= {"lo", "docker0"} and set(hosts) <= here
+    return up <= set(NOT_TCP.split(",")) and set(hosts) <= here
 
 
 def check_program(program: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import socket
@@ -194,9 +193,10 @@ def doctors_table(found: Sequence[Line], hosts: int) -> str:
 
     The table is plain text, in Jupyter too, where rich would show it itself, and in colours.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from ttkit.visualize.tables import as_text
 
     table = Table("check", "host", "state", "finding")
     for line in found:
@@ -204,8 +204,7 @@ def doctors_table(found: Sequence[Line], hosts: int) -> str:
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
         row = (line.check, names, line.state, text)
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
-    page = io.StringIO()
     width = max(100, min(160, int(os.environ.get("COLUMNS") or 120)))
-    Console(file=page, force_jupyter=False, force_terminal=False, width=width).print(table)
     count = Counter(line.state for line in found)
-    return page.getvalue() + ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
+    counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
+    return f"{as_text([table], width)}\n{counts}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 FILLS = {"F": (tone(1), 0), "B": (tone(2), 6), "I": (tone(5), 12), "W": (tone(3), 3)}
 LOOKS = {kind: Look(name, *FILLS[kind]) for kind, name in KINDS.items()}
 COLUMNS = 100  # Lanes take so many columns of a terminal.
-Measured = Iterable[tuple[int, Action | str, float, float]]
 Row = tuple[str, tuple[Slot, ...], str]
 
 
@@ -142,7 +140,7 @@ def shade(kind: str, chunk: int, chunks: int) -> str:
 
 
 def schedule_picture(
-    what: Schedule | Timetable, measured: Measured | None = None
+    what: Schedule | Timetable, measured: Timetable | None = None
 ) -> SchedulePicture:
     """Return the picture of a schedule, or of its times, with a run that was measured.
 
@@ -150,8 +148,7 @@ def schedule_picture(
         what: a timetable, whose times are seconds; or a schedule. A schedule's actions take the
             median time of their kind on their stage in the measured run; without one, a forward
             takes 1 and a backward 2.
-        measured: (stage, action, start in s, end in s) of each action, by any clock that the stages
-            share.
+        measured: as the `timetable()` of a pipeline's trainer returns it.
 
     Example:
         >>> from ttkit.plans import one_f_one_b
@@ -160,32 +157,18 @@ def schedule_picture(
           stage 0 |F0----..................B0----------| bubble 50.0%, holds 1
           stage 1 |......F0----B0----------............| bubble 50.0%, holds 1
     """
-    schedule = what.schedule if isinstance(what, Timetable) else what
-    ran = None if measured is None else _ran(schedule, measured)
     if isinstance(what, Timetable):
-        return SchedulePicture(what, ran)
+        return SchedulePicture(what, measured)
+    schedule = what
     problem = ""
     try:
         schedule.validate()
     except TTKitError as wrong:
         problem = str(wrong).split("\n")[0].replace(f" of {schedule!r}", "", 1)
-    if ran and ran.time_s:
-        return SchedulePicture(timetable(schedule, *_medians(ran)), ran, "s", problem)
-    return SchedulePicture(timetable(schedule), ran, "", problem)
-
-
-def _ran(schedule: Schedule, measured: Measured) -> Timetable:
-    """Return what was measured, as a timetable that begins at 0."""
-    rows: list[list[Slot]] = [[] for _ in range(schedule.stages)]
-    for stage, entry, start, end in measured:
-        action = Action.read(entry) if isinstance(entry, str) else entry
-        rows[stage].append(Slot(action, start, end))
-    zero = min((slot.start_s for row in rows for slot in row), default=0)
-    slots = []
-    for row in rows:
-        moved = (Slot(action, start - zero, end - zero) for action, start, end in row)
-        slots.append(tuple(sorted(moved, key=lambda slot: slot.start_s)))
-    return Timetable(schedule, tuple(slots))
+    if measured and measured.time_s:
+        modelled = timetable(schedule, *_medians(measured))
+        return SchedulePicture(modelled, measured, "s", problem)
+    return SchedulePicture(timetable(schedule), measured, "", problem)
 
 
 def _medians(ran: Timetable) -> tuple[list[float], list[float], list[float]]:

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ttkit import plans
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError
 from ttkit.plans import Action, Plan, Schedule, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.lanes.schedule import schedule_picture
@@ -18,7 +18,7 @@ from ttkit.visualize.widgets import Touched
 from ttkit.words import counted
 
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
-ACTS = {"next": "Next step", "undo": "Undo", "anew": "Start anew"}
+ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
 KEYS = "Drag a box onto another of its stage; or Tab to a box, then the left and right arrow keys."
 HIT = 18  # A click within a band of so many px around an arrow hits it.
@@ -30,7 +30,7 @@ class PlanBuilder(Touched):
     Args:
         collective: "all_gather" or "all_to_all", which only copy chunks.
         topology: chips and cables.
-        shard_bytes, axis: as of a `Plan`.
+        shard_bytes: as of a `Plan`.
         names: of the chips, in the order of the mesh, such as "abcd".
 
     Example:
@@ -40,26 +40,19 @@ class PlanBuilder(Touched):
         >>> builder.says
         'Step 1: device 0 sends chunk 0 to device 1.'
         >>> builder.add(1, 0)
-        >>> builder.complete, builder.plan.steps == builder.best.steps
-        (True, True)
+        >>> builder.plan.steps == builder.best.steps
+        True
     """
 
     hint = "Run this cell to build a plan."
 
-    def __init__(
-        self,
-        collective: str,
-        topology: Topology,
-        shard_bytes: int,
-        axis: int | None = None,
-        names: str = "",
-    ):
+    def __init__(self, collective: str, topology: Topology, shard_bytes: int, names: str = ""):
         # The plan of `ttkit.plans` is shown beside the learner's own.
-        self.best: Plan = getattr(plans, collective)(topology, shard_bytes, axis=axis, links=1)
-        self._empty = Plan(collective, topology, (), shard_bytes, axis)
+        self.best: Plan = getattr(plans, collective)(topology, shard_bytes, links=1)
+        self._empty = Plan(collective, topology, (), shard_bytes)
         self.names = names
         self._steps: list[list[Transfer]] = [[]]
-        self.start_anew()
+        self._say("Step 1: click an arrow to send a chunk.")
 
     def __repr__(self) -> str:
         rows = (f"{what}: {mine}; best known {best}" for what, mine, best in self.score)
@@ -95,10 +88,7 @@ class PlanBuilder(Touched):
         ends = [self._picture.name(chip) for chip in (source, destination)]
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
         if not wrong:
-            equal = all(mine == best for _, mine, best in self.score)
-            end = "As good as the best known." if equal else "The best known is in the table."
-            done = f"Complete: {plan.collective} in {counted(len(steps), 'step')}."
-            self.says += f" {done} {end}"
+            self.says += f" Complete: {plan.collective} in {counted(len(steps), 'step')}."
 
     def next_step(self) -> None:
         """Begin the next step: what has arrived can be sent on."""
@@ -111,11 +101,6 @@ class PlanBuilder(Touched):
         *before, last = self._steps
         self._steps = [*before, last[:-1]] if last else before or [[]]
         self._say(f"Taken back. This is step {len(self._steps)}.")
-
-    def start_anew(self) -> None:
-        """Take back everything."""
-        self._steps = [[]]
-        self._say("Step 1: click an arrow to send a chunk.")
 
     def _say(self, text: str) -> None:
         self.says, self._new = text, set[tuple[int, int]]()
@@ -132,11 +117,6 @@ class PlanBuilder(Touched):
         return min(fresh, key=lambda c: (age[c], c), default=min(held, default=0))
 
     # ------------------------------------------------------------ what there is
-    @property
-    def complete(self) -> bool:
-        """Whether every chip ends with what the collective promises."""
-        return not problem_of(self.plan)[0]
-
     @property
     def score(self) -> list[tuple[str, str, str]]:
         """Rows (what, of this plan, of the best known)."""
@@ -183,8 +163,10 @@ class PlanBuilder(Touched):
         try:
             if verb == "send":
                 self.add(*map(int, rest))
+            elif verb == "next":
+                self.next_step()
             else:
-                {"next": self.next_step, "undo": self.undo, "anew": self.start_anew}[verb]()
+                self.undo()
         except TTKitError as error:
             return self.page(str(error).replace("\n  try:", "; try:"))
         return self.page()
@@ -215,44 +197,23 @@ class ScheduleEditor(Touched):
 
     Example:
         >>> editor = ScheduleEditor(Schedule("mine", 2, 2, ["F0 F1 B0 B1", "F0 B0 F1 B1"]))
-        >>> f"{editor.bubble:.3f}", f"{editor.move(0, 'B0', 1).bubble:.3f}"
-        ('0.333', '0.500')
-        >>> editor.schedule.actions[0]
+        >>> editor.move(0, "B0", 1).schedule.actions[0]
         (F0, B0, F1, B1)
     """
 
     hint = "Run this cell to drag the schedule's actions."
 
     def __init__(self, schedule: Schedule, room: int = 0):
-        self.schedule, self.room, self.message = schedule, room, ""
+        self.schedule, self.room = schedule, room
 
     def move(self, stage: int, action: Action | str, place: int) -> ScheduleEditor:
-        """Put an action of a stage in another place of its list, from 0; return the editor.
-
-        Raises:
-            TTKitError: there is no such stage, action or place.
-        """
-        asked = f"move({stage!r}, {str(action)!r}, {place!r})"
-        row = list(self.schedule.actions[stage])
+        """Put an action of a stage in another place of its list, from 0; return the editor."""
         moved = Action.read(action) if isinstance(action, str) else action
-        if moved not in row:
-            fail(asked, f"stage {stage} does {', '.join(map(str, row))}")
-        if place not in range(len(row)):
-            fail(asked, f"the places of stage {stage} are 0 to {len(row) - 1}")
-        before, old = self.bubble, row.index(moved)
-        row.insert(place, row.pop(old))
-        rows = [*self.schedule.actions]
-        rows[stage] = tuple(row)
-        self.schedule = replace(self.schedule, actions=tuple(rows))
-        self.message = f"{moved} of stage {stage} moved from place {old} to {place}: "
-        self.message += f"{_state(before)} before, {_state(self.bubble)} now."
+        rows = [list(row) for row in self.schedule.actions]
+        rows[stage].remove(moved)
+        rows[stage].insert(place, moved)
+        self.schedule = replace(self.schedule, actions=tuple(map(tuple, rows)))
         return self
-
-    @property
-    def bubble(self) -> float | None:
-        """The part of the time in which stages wait; None while the schedule does not work."""
-        works = not schedule_picture(self.schedule).problem
-        return self.schedule.timeline().bubble_fraction if works else None
 
     @property
     def problem(self) -> str:
@@ -267,8 +228,7 @@ class ScheduleEditor(Touched):
     def figure(self) -> Figure:
         """Return its picture; each box can be dragged where the page is `touchable`."""
         found = schedule_picture(self.schedule).figure(touchable=True)
-        notes = [note for note in (self.message, KEYS) if note]
-        return Figure(found.title, found.drawings, notes, repr(self), self.problem)
+        return Figure(found.title, found.drawings, [KEYS], repr(self), self.problem)
 
     def act(self, text: str) -> str:
         """Do what a reader did, as `touchable` reports it; return the page.
@@ -281,12 +241,10 @@ class ScheduleEditor(Touched):
         row = [str(action) for action in self.schedule.actions[int(stage)]]
         if target:
             there, on = target.split()
-            place = row.index(on) if there == stage else None
+            place = row.index(on) if there == stage else row.index(name)
         else:
             place = row.index(name) + (1 if way == ["right"] else -1)
-        if place is None:
-            self.message = f"{name} stays on stage {stage}: drag it onto a box of its own stage."
-        elif place in range(len(row)):
+        if place in range(len(row)):
             self.move(int(stage), name, place)
         return self.page()
 
@@ -297,7 +255,3 @@ class ScheduleEditor(Touched):
     def __repr__(self) -> str:
         text = repr(schedule_picture(self.schedule))
         return "\n  ".join([text, *([self.problem] if self.problem not in text else [])])
-
-
-def _state(bubble: float | None) -> str:
-    return "it does not run" if bubble is None else f"bubble {bubble:.1%}"

@@ -1,0 +1,101 @@
+"""Controls whose picture answers a question, and the picture that stays where nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ttkit.visualize.drawing import on_page
+from ttkit.visualize.widgets import listed, live
+from ttkit.words import in_notebook
+
+Values = Sequence | Mapping[str, Any] | bool
+
+
+def play(
+    draw: Callable,
+    *,
+    start: Mapping[str, Any] | None = None,
+    still=None,
+    purpose: str = "",
+    **controls: Values,
+) -> None:
+    """Show a control for each argument of `draw`, and the picture of their values.
+
+    Where no kernel runs, the picture of the first values stays. On a terminal it is printed.
+
+    Args:
+        draw: takes a value of each control by name; returns a picture, or several in a list. What
+            it refuses (RuntimeError, TypeError, ValueError) is shown in red, in its words.
+        start: the values to begin with, where they are not the first.
+        still: the picture that stays, where it is another one than the first.
+        purpose: what the controls are for, after "Run this cell to"; by default to move them.
+        controls: for each name its values: a sequence of numbers (a slider), of words or a
+            mapping from words to values (a list), or a bool (a box to tick).
+
+    Example:
+        >>> from ttkit.visualize.charts import Stacks
+        >>> def bars(tokens):
+        ...     return Stacks(f"{tokens} tokens", {"expert": (tokens,)}, ["kept"])
+        >>> play(bars, tokens=[1, 2, 3], start={"tokens": 2})
+        2 tokens
+          expert: 2 kept
+    """
+    values = {name: _first(given) for name, given in controls.items()} | dict(start or {})
+    first = draw(**values) if still is None else still
+    if in_notebook():
+        names = ", ".join(name.replace("_", " ") for name in controls)
+        words = f"Run this cell to {purpose or f'move: {names}'}."
+        live(panel(draw, values, controls), words, first)
+    else:
+        for picture in listed(first):
+            print(picture)
+
+
+def _first(given: Values):
+    if isinstance(given, bool):
+        return given
+    return next(iter(given.values() if isinstance(given, Mapping) else given))
+
+
+def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]):
+    """Return the widget: the controls in a row, below them the picture of their values."""
+    import ipywidgets as widgets
+
+    handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
+    page = widgets.HTML()
+
+    def update(_=None) -> None:
+        page.value = page_of(draw, {name: handle.value for name, handle in handles.items()})
+
+    for handle in handles.values():
+        handle.observe(update, "value")
+    update()
+    row = widgets.HBox([*handles.values()], layout={"flex_flow": "row wrap"})
+    return widgets.VBox([row, page])
+
+
+def page_of(draw: Callable, values: Mapping[str, Any]) -> str:
+    """Return the HTML of the picture of these values, or of the words that refuse them."""
+    try:
+        pictures = draw(**values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        return on_page(f'<div class="ttkit-alarm" role="alert">{escape(str(error))}</div>')
+    return "".join(picture._repr_html_() for picture in listed(pictures))
+
+
+def _handle(name: str, given: Values, value):
+    """Return the control for a name: a box to tick, a slider for numbers, a list for words."""
+    import ipywidgets as widgets
+
+    how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
+    how |= {"style": {"description_width": "initial"}}
+    if isinstance(given, bool):
+        return widgets.Checkbox(indent=False, **how)
+    options = list(given.items()) if isinstance(given, Mapping) else list(given)
+    if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
+        how["layout"] = {"width": "max-content"}
+        return widgets.Dropdown(options=options, **how)
+    how["layout"] = {"width": "360px", "max_width": "100%"}
+    return widgets.SelectionSlider(options=options, **how)
