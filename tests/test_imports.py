@@ -48,7 +48,7 @@ MAY_IMPORT_LATE = {
     "hardware": {"descriptors"},
     "sim": {"descriptors"},
     "train": {"visualize", "descriptors", "layouts"},
-    "layouts": {"visualize"},
+    "layouts": {"visualize", "descriptors"},
     "visualize": {"sim", "descriptors", "cluster"},
     "cluster": {"backend", "train", "visualize"},
 }

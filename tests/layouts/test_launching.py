@@ -16,11 +16,13 @@ from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.files.lint import lint_path
 from ttkit.errors import TTKitError
 from ttkit.hardware.systems import SYSTEMS, narrow
-from ttkit.layouts.launching import cards_of_stages
+from ttkit.layouts.dry_run import Job
+from ttkit.layouts.launching import cards_of_stages, settings_of
+from ttkit.layouts.places import Place
 from ttkit.layouts.search import plan_layouts
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.plan import training_plan
 
 TINY = TransformerConfig(
@@ -53,6 +55,22 @@ def test_stages_have_cards_of_their_own_that_make_their_mesh(name, rows, columns
     for cards in stages:
         part = narrow(system, ",".join(map(str, cards)))
         assert sorted(part.shape) == sorted((rows, columns))
+
+
+@pytest.mark.parametrize(
+    "layout, shape",
+    [
+        (Layout(), (1, 1)),
+        (Layout(dp=2, tp=4, zero=2, sequence_parallel=True, recompute=True), (2, 4)),
+        (Layout(cp=4, precision="bfloat16", micro_batches=2), (1, 4)),
+        (Layout(tp=2, pp=4, micro_batches=8, schedule="gpipe"), (1, 2)),
+    ],
+)
+def test_to_a_configuration_and_back(layout, shape):
+    config = replace(TINY, max_sequence_length=512)
+    layout.check(config, 16, 512)
+    back = Layout.of(settings_of(Job(config, 16, 512, TrainingConfig()), layout, Place(shape, ())))
+    assert replace(back, axes=None) == layout
 
 
 def test_ten_plans_are_planned_alike_from_their_folders(searches, tmp_path):

@@ -10,12 +10,12 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.costs import LARGE, memory, plan_of, price, traffic
-from ttkit.layouts.dry_run import Job, Stage, pass_of
+from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
 from ttkit.plans.cost import busy_s
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.tensor import bytes_in_use
-from ttkit.train import PipelineTrainer, Trainer, no_grad
+from ttkit.train import PipelineTrainer, Trainer
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
     DeviceConfig,
@@ -198,7 +198,7 @@ def test_sixty_random_layouts(seed):
     check(drawn(1000 + seed))
 
 
-def test_a_plan_inside_no_grad_and_beside_a_run():
+def test_a_plan_beside_a_run():
     """The dry run leaves the tapes, the last plan and the memory of open meshes as they were."""
     config = TransformerConfig(num_heads=2, embedding_dim=64, num_blocks=2, dropout_prob=0.0)
     job, layout = Job(config, 4, 96, TrainingConfig()), Layout(tp=2)
@@ -207,13 +207,10 @@ def test_a_plan_inside_no_grad_and_beside_a_run():
         x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
         y = ttnn.all_gather(x, 1, cluster_axis=1)
         before = bytes_in_use(), ttkit.last_plan()
-        with no_grad():
-            inside = memory(job, layout)
+        memory(job, layout)
         assert (bytes_in_use(), ttkit.last_plan()) == before
         ttnn.exp(y)
     assert [record.name for record in profile.records] == ["ones", "all_gather", "exp"]
-    pass_of.cache_clear()
-    assert inside == memory(job, layout)
 
 
 def test_the_price_of_a_large_collective_is_its_plans():

@@ -96,16 +96,14 @@ WRONG = {
     "one of 'bpe', 'char' or 'byte'",
     "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: Unknown socket_type: tcp; "
     "one of 'mpi' or 'fabric'",
-    "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: "
-    "{batch_size: 64}": "2: error: "
-    "batch_size 64 is not divisible by the DDP size 3 of mesh_shape [3, 2]: 64 % 3 = 1; "
-    "batch_size 63 or 66",
+    "training_config: {batch_size: 64}\ndevice_config: {mesh_shape: [3, 2], enable_ddp: true, "
+    "enable_tp: true}": "2: error: dp 3 x micro_batches 1 do not divide batch 64; "
+    "another size: ttkit.plan_layouts lists those that run",
     "device_config: {mesh_shape: [1, 4], enable_tp: true}": "1: error: "
-    "num_heads 6 is not divisible by the TP size 4 of mesh_shape [1, 4]: 6 % 4 = 2; "
-    "num_heads 4 or 8",
+    "tp 4 does not divide num_heads 6; another size: ttkit.plan_layouts lists those that run",
     "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {model_type: "
     "llama, num_heads: 8, num_groups: 2}": "1: error: "
-    "num_groups 2 is not divisible by the TP size 4 of mesh_shape [1, 4]: 2 % 4 = 2; num_groups 4",
+    "tp 4 does not divide num_groups 2; another size: ttkit.plan_layouts lists those that run",
     "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
     "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be "
     "enabled. Got: ddp=true, tp=true, cp=false "

@@ -283,5 +283,5 @@ def test_the_linter_knows_the_keys(tmp_path):
     text += "device_config: {enable_ddp: true, mesh_shape: [1, 4]}\nlayout: {expert_parallel: true}"
     (tmp_path / "train.yaml").write_text(text)
     (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
-    assert "num_experts 6 is not divisible by the DDP size 4" in finding.message
-    assert finding.line == 1
+    assert "ep 4 does not divide 6 experts" in finding.message
+    assert finding.line == 2

@@ -1,19 +1,12 @@
 """One description of a layout: its rules, and the way to a configuration and back."""
 
 import pathlib
-from dataclasses import replace
 
 import pytest
 
 from ttkit import TTKitError
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import (
-    DeviceConfig,
-    LayoutConfig,
-    Settings,
-    TrainingConfig,
-    TransformerConfig,
-)
+from ttkit.train.config.settings import DeviceConfig, LayoutConfig, Settings, TransformerConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = TransformerConfig(
@@ -53,25 +46,6 @@ def test_refused(layout, rule):
 def test_refused_with_experts(layout, sequence, rule):
     with pytest.raises(TTKitError, match=rule):
         layout.check(MOE, 8, sequence)
-
-
-@pytest.mark.parametrize(
-    "layout, shape",
-    [
-        (Layout(), (1, 1)),
-        (Layout(dp=2, tp=4, zero=2, sequence_parallel=True, recompute=True), (2, 4)),
-        (Layout(cp=4, precision="bfloat16", micro_batches=2), (1, 4)),
-        (Layout(tp=2, pp=4, micro_batches=8, schedule="gpipe"), (1, 2)),
-    ],
-)
-def test_to_a_configuration_and_back(layout, shape):
-    layout.check(MODEL, 16, 512)
-    start = Settings(
-        training_config=TrainingConfig(batch_size=16),
-        transformer_config=replace(MODEL, max_sequence_length=512),
-    )
-    back = Layout.of(layout.to_settings(start, shape))
-    assert replace(back, axes=None) == layout
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
-from ttkit.train.context import recording
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.data_parallel import average_gradients
@@ -47,12 +46,10 @@ class DryRun:
 
     Attributes:
         layout: on the mesh.
-        axes: the strategy of each mesh axis: "dp", "cp" or "tp".
         at: how many calls there were, and bytes in use, where each part of the step began.
     """
 
     layout: Layout
-    axes: list[str]
     calls: Tape
     at: dict[str, tuple[int, int]]
 
@@ -67,8 +64,9 @@ class DryRun:
 
     def sends(self, events: Iterable[Event]) -> Sends:
         """Return the collectives of some calls."""
+        strategies = {axis: name for name, axis in self.layout.axes or ()}
         return tuple(
-            (event.part, each.collective, self.axes[each.axis or 0], each.shard_bytes)
+            (event.part, each.collective, strategies[each.axis or 0], each.shard_bytes)
             for event in events
             for each in event.sent
         )
@@ -85,17 +83,9 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
     if not backend.is_simulated():
         rule = "the trainer's calls run on the simulator's mesh without values"
         fail(f"plan {layout}", rule, "TTKIT_BACKEND=sim for the process that plans")
-    sizes = {"dp": layout.dp, "cp": layout.cp, "tp": layout.tp}
-    axes = [name for name, size in sizes.items() if size > 1]
-    rows, columns = [*(sizes[name] for name in axes), 1, 1][:2]
-    found = tuple((name, axis) for axis, name in enumerate(axes))
-    # The dry run needs a backward even if the caller is inside `no_grad`.
-    before, recording[0] = recording[0], True
-    try:
-        with without_values((rows, columns)) as (mesh, calls):
-            yield DryRun(replace(layout, axes=found).on(mesh), axes, calls, {})
-    finally:
-        recording[0] = before
+    rows, columns = [*(n for n in (layout.dp, layout.cp, layout.tp) if n > 1), 1, 1][:2]
+    with without_values((rows, columns)) as (mesh, calls):
+        yield DryRun(replace(layout, axes=None).on(mesh), calls, {})
 
 
 def _marked(x: Tensor, run: DryRun, part: str) -> Tensor:
@@ -128,11 +118,6 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
 
     vars(model)["embed"] = lambda ids, cache: _marked(embed(ids, cache), run, "rest")
     vars(block)["forward"] = marked
-
-
-def _stored(parameter: Parameter) -> Value:
-    """Return the local shard of a parameter that a chip keeps between steps."""
-    return Tensor.get_value(parameter)
 
 
 def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
@@ -317,13 +302,21 @@ class Update(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def update_of(config: TransformerConfig, layout: Layout, ends: Ends, how: tuple) -> Update:
+def update_of(
+    config: TransformerConfig,
+    layout: Layout,
+    ends: Ends,
+    clips: bool,
+    optimizer: tuple,
+    bucket_mb: float,
+) -> Update:
     """Run what follows the last backward, of a step after the first.
 
     Args:
-        how: whether gradients are clipped, the optimizer's settings, MB of a bucket.
+        clips: whether gradients are clipped.
+        optimizer: the keys and values of its settings.
+        bucket_mb: gradients are averaged together up to so many MB.
     """
-    clips, optimizer, bucket_mb = how
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
     with dry_run(layout) as run:
@@ -333,6 +326,19 @@ def update_of(config: TransformerConfig, layout: Layout, ends: Ends, how: tuple)
         mine = {name: each for name, each in parameters.items() if name.startswith(last)}
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
+
+        def average(group: dict[str, Parameter]) -> None:
+            if not bucket_mb:
+                average_gradients(group)
+
+        def clip(group: dict[str, Parameter]) -> None:
+            if clips:
+                clip_grad_norm(group, 0.0)  # Any norm exceeds 0, so this always clips.
+
+        def optimize(group: dict[str, Parameter]) -> None:
+            update.parameters = group
+            update.step()
+
         for _ in range(2):  # The first step makes the optimizer's state.
             _give_grads(parameters, run)
             made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
@@ -340,22 +346,14 @@ def update_of(config: TransformerConfig, layout: Layout, ends: Ends, how: tuple)
             if bucket_mb:
                 run.begin("gradients")
                 average_gradients(parameters, None, bucket_mb)
-            for part, group in (("gradients", others), ("block gradients", mine)):
-                run.begin(part)
-                if not bucket_mb:
-                    average_gradients(group)
-            for part, group in (("norm", others), ("block norm", mine)):
-                run.begin(part)
-                if clips:
-                    clip_grad_norm(group, 0.0)  # Any norm exceeds 0, so this always clips.
-            for part, group in (("optimizer", others), ("block optimizer", mine)):
-                run.begin(part)
-                update.parameters = group
-                update.step()
+            for name, do in (("gradients", average), ("norm", clip), ("optimizer", optimize)):
+                for part, group in ((name, others), (f"block {name}", mine)):
+                    run.begin(part)
+                    do(group)
         events, state = run.calls.events[first:], update.state.items()
         of = [
             (
-                _bytes(map(_stored, group.values())),
+                _bytes(parameter.get_value() for parameter in group.values()),
                 grads,
                 _bytes(value for key, value in state if key.split("/", 1)[1] in group),
             )
@@ -426,9 +424,8 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)
-    found = update_of(
-        config, layout, stage.ends, (training.use_clip_grad_norm, optimizer, job.bucket_mb)
-    )
+    clips = training.use_clip_grad_norm
+    found = update_of(config, layout, stage.ends, clips, optimizer, job.bucket_mb)
     return found._replace(others=stage.blocks - blocks)
 
 

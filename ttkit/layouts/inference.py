@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.chips import ELEMENT_BYTES, TILE_BYTES, Fact
 from ttkit.hardware.device_order import opens_transposed
@@ -24,7 +23,7 @@ from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.plans.cost import busy_traffic
-from ttkit.train.config.layout import TILE, Layout, check_divisible
+from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.train.model.modules import tiled
@@ -102,7 +101,7 @@ class InferencePlan(Tables):
         return {
             "weights": sum(nbytes for *_, nbytes in self._weights()),
             "KV cache": int(2 * config.num_blocks * each * kept * BYTES[WEIGHTS[self.weights][""]]),
-            "buffers": _rows(max(self.prompt, each)) * row * ELEMENT_BYTES[self.activations],
+            "buffers": in_tiles(max(self.prompt, each)) * row * ELEMENT_BYTES[self.activations],
         }
 
     @property
@@ -115,7 +114,7 @@ class InferencePlan(Tables):
         """Return the collectives for so many rows of activations: purpose, count, plan."""
         if self.tp == 1:
             return []
-        each = int(BYTES[SENT] * _rows(rows))
+        each = int(BYTES[SENT] * in_tiles(rows))
         logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.tp
         width, reduced = self.config.embedding_dim, 2 * self.config.num_blocks
         blocks = all_reduce(self.topology, each * width, 1, links=LINKS)
@@ -135,7 +134,7 @@ class InferencePlan(Tables):
         sent = sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows))
         return {
             "weights from DRAM": moving_s(chip, read),
-            "products": compute_s(chip, 2 * _rows(rows) * blocks / busy + more, FIDELITY),
+            "products": compute_s(chip, 2 * in_tiles(rows) * blocks / busy + more, FIDELITY),
             "collectives": sent,
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
@@ -152,7 +151,7 @@ class InferencePlan(Tables):
     def prefill_s(self) -> dict[str, float]:
         """Modelled seconds of the prefill of one sequence. A matmul keeps at most as many rows of
         the grid of cores busy as its input has rows of tiles."""
-        config, length = self.config, _rows(self.prompt)
+        config, length = self.config, in_tiles(self.prompt)
         busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
         causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.tp
         return self._times(self.prompt, busy, causal)
@@ -208,11 +207,6 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.2f} ms"
 
 
-def _rows(rows: int) -> int:
-    """Return rows in whole tiles."""
-    return -(-rows // TILE) * TILE
-
-
 def plan_inference(
     config: TransformerConfig,
     layout,
@@ -235,7 +229,7 @@ def plan_inference(
             without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
 
     Raises:
-        TTKitError: weights that are not known, sizes that do not divide, too few chips, a pipeline.
+        TTKitError: sizes that do not divide, too few chips.
 
     Example:
         >>> from types import SimpleNamespace
@@ -247,16 +241,8 @@ def plan_inference(
         >>> plan.memory["KV cache"], plan.topology.shape
         (557056, (2, 4))
     """
-    if weights not in WEIGHTS:
-        known = f"the weights may be {', '.join(WEIGHTS)}"
-        fail(f"plan_inference(weights={weights!r})", known, 'weights="mixed"')
     machine = system_named(system) if isinstance(system, str) else system
     context = config.max_sequence_length if context is None else context
-    if min(batch, context, prompt) < 1 or any(
-        getattr(layout, k, 1) > 1 for k in ("pp", "cp", "ep")
-    ):
-        rule = "batch, context and prompt are at least 1, and pp, cp and ep are 1"
-        fail(f"plan_inference({layout}, {batch=}, {context=}, {prompt=})", rule, "dp and tp")
     check_divisible("batch", batch, "dp", layout.dp)
     mesh = topology(machine, (layout.dp, layout.tp))
     sizes = layout.dp, layout.tp, batch, context, prompt

@@ -7,13 +7,25 @@ import itertools
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.hardware import System
+from ttkit.layouts.dry_run import Job
 from ttkit.layouts.places import Machine, Place
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import (
+    DeviceConfig,
+    Distributed,
+    LayoutConfig,
+    MultihostConfig,
+    PipelineParallelConfig,
+    Settings,
+    split_blocks,
+)
 
 CONFIG, BINDINGS, DESCRIPTOR, HOSTS = (
     "train.yaml",
@@ -22,6 +34,45 @@ CONFIG, BINDINGS, DESCRIPTOR, HOSTS = (
     "hosts.txt",
 )
 EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on this one.\n"
+
+
+def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
+    """Return the training configuration of a layout at its place."""
+    # The values are checked when they arrive, so mypy need not know that they are literals.
+    training: dict[str, Any] = {
+        "batch_size": job.batch,
+        "tokenizer_type": "bpe" if job.config.vocab_size >= 256 else "char",  # BPE has 256 ids.
+        "gradient_accumulation_steps": layout.micro_batches,
+        "precision": layout.precision,
+    }
+    shared: dict[str, Any] = {
+        "zero": layout.zero,
+        "sequence_parallel": layout.sequence_parallel,
+        "expert_parallel": layout.ep > 1,
+        "bucket_mb": job.bucket_mb,
+    }
+    runner: Any = "memory_efficient" if layout.recompute else "default"
+    multihost, distributed = MultihostConfig(), Distributed()
+    if layout.pp > 1:
+        blocks = dict(enumerate(map(len, split_blocks(job.config, layout.pp))))
+        stages = PipelineParallelConfig(job.config.num_blocks, blocks, layout.schedule)
+        multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
+    elif place.replicas > 1:
+        distributed = Distributed(True, HOSTS, place.replicas)
+    return Settings(
+        DeviceConfig(
+            place.shape,
+            enable_ddp=layout.dp > place.replicas,
+            enable_tp=layout.tp > 1,
+            enable_pp=layout.pp > 1,
+            enable_cp=layout.cp > 1,
+        ),
+        replace(job.training, **training),
+        multihost,
+        transformer_config=replace(job.config, runner_type=runner),
+        distributed=distributed,
+        layout=LayoutConfig(**shared),
+    )
 
 
 def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[list[int]]:
@@ -86,48 +137,34 @@ def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
         ranks.append(binding)
     bindings = {"rank_bindings": ranks, "mesh_graph_desc_path": DESCRIPTOR}
     files[BINDINGS] = yaml.safe_dump(bindings, sort_keys=False)
-    return files | {DESCRIPTOR: _descriptor(machine.system, place.shape, len(ranks))}
+    return files | {DESCRIPTOR: _meshes_in_a_line(machine.system, place.shape, len(ranks))}
 
 
-def _descriptor(system: System, shape: tuple[int, int], count: int) -> str:
-    """Return a mesh graph descriptor of equal meshes in a line."""
-    links = max(1, system.links_per_pair)
-    channels = f"channels {{ count: {links} policy: RELAXED }}"
-    mesh = 'mesh {{ mesh_descriptor: "M0" mesh_id: {} }}'
-    parts = [f"  instances {{ {mesh.format(n)} }}" for n in range(count)]
-    parts += [
-        f"  connections {{\n    nodes {{ {mesh.format(a)} }}\n    nodes {{ {mesh.format(b)} }}\n"
-        f"    {channels}\n  }}"
-        for a, b in itertools.pairwise(range(count))
+def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str:
+    """Return a mesh graph descriptor of equal meshes, each joined to the next."""
+    # This import loads protobuf, which a search does not need.
+    from ttkit.descriptors import Connection, MeshGraphDescriptor, MeshInstance, descriptor_text
+
+    links = max(1, system.links_per_pair), "RELAXED"
+    lines = "LINE", "LINE"
+    meshes = [
+        MeshInstance(n, "M0", system.chip.arch, shape, lines, (1, 1), *links) for n in range(count)
     ]
-    return "\n".join(
-        [
-            'mesh_descriptors {\n  name: "M0"',
-            f"  arch: {system.chip.arch}",
-            f"  device_topology {{ dims: [{shape[0]}, {shape[1]}] }}",
-            "  host_topology { dims: [1, 1] }",
-            f"  {channels}\n}}\n",
-            'graph_descriptors {\n  name: "G0"\n  type: "FABRIC"',
-            *parts,
-            '}\n\ntop_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }\n',
-        ]
-    )
+    joined = [Connection(ends, *links) for ends in itertools.pairwise(range(count))]
+    return descriptor_text(MeshGraphDescriptor(tuple(meshes), tuple(joined)))
 
 
 def write_run(folder: str | os.PathLike[str], files: dict[str, str]) -> str:
     """Write the files of a run into a folder, and return the commands that run it.
 
     Raises:
-        TTKitError: the folder has some of them already, or cannot be written.
+        TTKitError: the folder has some of them already, or they cannot be written.
     """
     path, asked = Path(folder), f"write a run to {os.fspath(folder)!r}"
     there = [name for name in files if (path / name).exists()]
     if there:
         fail(asked, f"it has {', '.join(there)} already", "a new folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(asked, str(error), "a folder that you may write")
+    path.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_whole(path / name, text, asked)
     train = f"ttkit train --config {shlex.quote(str(path / CONFIG))}"

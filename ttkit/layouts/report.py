@@ -6,13 +6,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from ttkit.errors import fail
 from ttkit.layouts.costs import Times, Traffic
 from ttkit.layouts.dry_run import Job
-from ttkit.layouts.launching import CONFIG, HOSTS, launch_files, write_run
+from ttkit.layouts.launching import CONFIG, launch_files, settings_of, write_run
 from ttkit.layouts.places import Machine, Place
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
@@ -197,19 +199,10 @@ class Layouts(Choices):
         import yaml
 
         chosen = candidate or self.best
-        layout, place, job = chosen.layout, chosen.place, self.job
-        # Byte-pair encoding has at least 256 ids.
-        tokens: Any = "bpe" if job.config.vocab_size >= 256 else "char"
-        start = Settings(
-            training_config=replace(job.training, batch_size=job.batch, tokenizer_type=tokens),
-            transformer_config=job.config,
-        )
-        settings = layout.to_settings(start, place.shape)
-        if settings.distributed.enabled:
-            hosts = replace(settings.distributed, hosts=HOSTS)
-            settings = replace(settings, distributed=hosts)
-        head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
-        return head + yaml.safe_dump(differing(settings), sort_keys=False)
+        head = f"# {chosen.layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
+        settings = settings_of(self.job, chosen.layout, chosen.place)
+        changed = TypeAdapter(Settings).dump_python(settings, exclude_defaults=True)
+        return head + yaml.safe_dump(changed, sort_keys=False)
 
     def write(self, folder: str | os.PathLike[str], candidate=None) -> str:
         """Write the files that run a layout, the fastest unless given, into a new folder.
@@ -228,19 +221,3 @@ class Layouts(Choices):
             fail(f"write {chosen.layout}", chosen.refused, "a layout that fits")
         beside = launch_files(self.machine, chosen.place, chosen.layout.pp)
         return write_run(folder, {CONFIG: self.yaml(chosen)} | beside)
-
-
-def differing(settings: Settings) -> dict[str, Any]:
-    """Return the keys of a configuration that have not their default, section by section."""
-
-    def plain(value):
-        return list(value) if isinstance(value, tuple) else value
-
-    found: dict[str, Any] = {}
-    defaults = asdict(Settings())
-    for section, values in asdict(settings).items():
-        before = defaults[section]
-        changed = {k: plain(v) for k, v in values.items() if v != before[k]}
-        if changed:
-            found[section] = changed
-    return found

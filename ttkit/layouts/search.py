@@ -39,22 +39,16 @@ from ttkit.layouts.report import Candidate, Layouts
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
 from ttkit.train.config.files import read_settings
-from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.layout import Layout, in_tiles
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.model.models import create_model
 
 
 @functools.lru_cache(maxsize=64)
 def parameters_of(config: TransformerConfig) -> int:
-    """Return how many numbers a model learns; of its blocks, one is counted for all."""
-    one, two = (
-        sum(
-            math.prod(p.global_shape)
-            for p in create_model(replace(config, num_blocks=n), Layout()).parameters().values()
-        )
-        for n in (1, 2)
-    )
-    return one + (config.num_blocks - 1) * (two - one)
+    """Return how many numbers a model learns."""
+    parameters = create_model(config, Layout()).parameters().values()
+    return sum(math.prod(parameter.global_shape) for parameter in parameters)
 
 
 def between(
@@ -64,7 +58,7 @@ def between(
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
-        nbytes = job.rows(layout) * -(-length // TILE) * TILE * job.config.embedding_dim
+        nbytes = job.rows(layout) * in_tiles(length) * job.config.embedding_dim
         nbytes *= ELEMENT_BYTES[layout.precision]
         chips = math.prod(place.shape)
         links = system.links_per_pair

@@ -197,7 +197,28 @@ class Plan:
                 twice or lost, more messages than links, or a chip without its result; the message
                 names chip, chunk and step.
         """
-        validate(self)
+        # What a chip holds of a chunk has one bit for each chip whose part is added in.
+        bit = {chip: 1 << i for i, chip in enumerate(self.topology.chips)}
+        held = self.before(lambda chip, c: bit[chip])
+        for number, step in enumerate(self.steps, 1):
+            for t in step:
+                _check_transfer(self, number, t, held)
+            _check_load(self, number, step)
+            if self.adds:
+                _add_up(self, number, step, held)
+            else:
+                for t in step:
+                    held[t.destination].update(dict.fromkeys(t.chunks, 1))
+        last = len(self.steps)
+        for chip, (group, _) in self.group_of.items():
+            everyone = sum(bit[other] for other in group) if self.adds else 0
+            for c in self.goal(chip):
+                if c not in held[chip]:
+                    rule = f"after the last step chip {chip} does not hold chunk {c}"
+                    _wrong(self, last, f"{rule}, which {self.collective} should give it")
+                if missing := everyone & ~held[chip][c]:
+                    rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
+                    _wrong(self, last, f"{rule} {_chips(self, missing)}")
         return self
 
     def run(self, shards: Sequence[Array], dim: int = 0) -> list[Array]:
@@ -348,32 +369,6 @@ COLLECTIVES = {
 
 
 # ---------------------------------------------------------------- checking
-def validate(plan: Plan) -> None:
-    """Raise at the first thing that is wrong in a plan, naming chip, chunk and step."""
-    # What a chip holds of a chunk has one bit for each chip whose part is added in.
-    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
-    held = plan.before(lambda chip, c: bit[chip])
-    for number, step in enumerate(plan.steps, 1):
-        for t in step:
-            _check_transfer(plan, number, t, held)
-        _check_load(plan, number, step)
-        if plan.adds:
-            _add_up(plan, number, step, held)
-        else:
-            for t in step:
-                held[t.destination].update(dict.fromkeys(t.chunks, 1))
-    last = len(plan.steps)
-    for chip, (group, _) in plan.group_of.items():
-        everyone = sum(bit[other] for other in group) if plan.adds else 0
-        for c in plan.goal(chip):
-            if c not in held[chip]:
-                rule = f"after the last step chip {chip} does not hold chunk {c}"
-                _wrong(plan, last, f"{rule}, which {plan.collective} should give it")
-            if missing := everyone & ~held[chip][c]:
-                rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
-                _wrong(plan, last, f"{rule} {_chips(plan, missing)}")
-
-
 def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> None:
     """Fail where no cable leads there, or the chip does not have what it sends."""
     topology = plan.topology

@@ -77,28 +77,23 @@ def check_memory(
     for layout in {id(p.layout.device): p.layout for p in parameters}.values():
         mine = [p for p in parameters if p.layout.device is layout.device]
         state = state_bytes(mine, config)
-        needed, dram = sum(state.values()), current_machine().chip.dram_bytes
-        parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
-        if needed > dram:
-            rule = f"a chip has {short(dram, 'B')} of DRAM and must hold {short(needed, 'B')}"
-            fail(
-                asked,
-                f"{rule} ({parts})",
-                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                "ttkit train --plan shows the parts",
-                OutOfMemoryError,
-            )
+        needed = sum(state.values())
         # The simulator keeps data-parallel replicas in one array.
         host += needed * (layout.tp if on_one_process else 1)
-        free = psutil.virtual_memory().available
-        if is_simulated() and host > free:
-            rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"
-            fail(
-                asked,
-                f"{rule} and has {short(free, 'B')} free",
-                "a smaller model, or a host with more memory",
-                OutOfMemoryError,
-            )
+        rooms = [("a chip has", "of DRAM", needed, current_machine().chip.dram_bytes)]
+        if is_simulated():
+            rooms.append(("this host has", "free", host, psutil.virtual_memory().available))
+        parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
+        for holder, where, held, room in rooms:
+            if held > room:
+                fail(
+                    asked,
+                    f"{holder} {short(room, 'B')} {where} and must hold {short(held, 'B')} "
+                    f"(on a chip {parts})",
+                    "a smaller model, precision: bfloat16, or enable_tp over more chips; "
+                    "ttkit train --plan shows the parts",
+                    OutOfMemoryError,
+                )
 
 
 class Part(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     With n weights it is n matmuls: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows,
     out]."""
-    value = x.get_value()
+    value, biases = x.get_value(), [bias] if bias else []
     out = ttnn.linear(value, weight.full(), bias=bias.full() if bias else None, transpose_b=True)
 
     def backward(grad: Value) -> list[Value | None]:
@@ -60,9 +60,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight.get_requires_grad():
             left, right = (grad, value) if weight.shape()[1] > 1 else (_rows(grad), _rows(value))
             dw = ttnn.matmul(left, right, transpose_a=True)
-        return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
+        return [dx, dw, *(back_to(each, grad) for each in biases)]
 
-    return recorded("linear", out, [x, weight] if bias is None else [x, weight, bias], backward)
+    return recorded("linear", out, [x, weight, *biases], backward)
 
 
 def _elementwise(
@@ -130,7 +130,7 @@ def _split(value: Value, heads: int) -> Value:
     return ttnn.transpose(ttnn.reshape(value, (batch, length, heads, width // heads)), 1, 2)
 
 
-def _joined(value: Value) -> Value:
+def _fused(value: Value) -> Value:
     batch, heads, length, width = value.shape
     return ttnn.reshape(ttnn.transpose(value, 1, 2), (batch, 1, length, heads * width))
 
@@ -138,13 +138,13 @@ def _joined(value: Value) -> Value:
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
     """[B, 1, S, heads * d] -> [B, heads, S, d]."""
     split = _split(x.get_value(), num_heads)
-    return recorded("heads_creation", split, [x], lambda grad: [_joined(grad)])
+    return recorded("heads_creation", split, [x], lambda grad: [_fused(grad)])
 
 
 def heads_fusion(x: Tensor) -> Tensor:
     """[B, heads, S, d] -> [B, 1, S, heads * d]."""
     heads = x.shape()[1]
-    return recorded("heads_fusion", _joined(x.get_value()), [x], lambda grad: [_split(grad, heads)])
+    return recorded("heads_fusion", _fused(x.get_value()), [x], lambda grad: [_split(grad, heads)])
 
 
 def layernorm(
@@ -155,7 +155,7 @@ def layernorm(
     """
     value, w = x.get_value(), weight.full()
     out = ttnn.layer_norm(value, weight=w, bias=bias.full() if bias else None, epsilon=epsilon)
-    inputs = [x, weight] if bias is None else [x, weight, bias]
+    inputs = [x, weight, *([bias] if bias else [])]
     return _norm("layernorm", out, inputs, epsilon, _centred)
 
 
@@ -248,16 +248,14 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
     Returns:
         [B, heads, S, d].
     """
-    batch, heads, length, width = query.shape()
+    _, heads, length, width = query.shape()
     groups = key.shape()[1]
     copies, scale = heads // groups, 1 / math.sqrt(width)
     blocks = [(at, min(at + ATTENTION_BLOCK, length)) for at in range(0, length, ATTENTION_BLOCK)]
     q, k, v = query.get_value() * scale, key.get_value(), value.get_value()
 
     def rows(values: Value, start: int, end: int) -> Value:
-        """Return the rows of a block, of heads that share keys one below the other."""
-        block = positions(values, start, end)
-        return ttnn.reshape(block, (batch, groups, copies * (end - start), width))
+        return stacked(positions(values, start, end), groups)
 
     def probabilities(start: int, end: int) -> Value:
         queries, mask = rows(q, start, end), later_keys(end - start, copies, layout)
@@ -267,10 +265,6 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
             before = ttnn.matmul(queries, positions(k, 0, start), transpose_b=True)
             scores = ttnn.concat([before, scores], dim=3)
         return ttnn.softmax(scores, dim=-1)
-
-    def heads_of(blocks: list[Value]) -> Value:
-        apart = [ttnn.reshape(each, (batch, heads, -1, width)) for each in blocks]
-        return apart[0] if len(apart) == 1 else ttnn.concat(apart, dim=2)
 
     out = [probabilities(*each) @ positions(v, 0, each[1]) for each in blocks]
 
@@ -292,10 +286,28 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
                 more = more if had is None else had + more
                 ends[i].insert(0, positions(more, start, end))
                 sofar[i] = positions(more, 0, start) if start else None
-        dk, dv = (each[0] if len(each) == 1 else ttnn.concat(each, dim=2) for each in ends)
-        return [heads_of(dqs) * scale, dk, dv]
+        dk, dv = map(joined, ends)
+        return [unstacked(dqs, heads) * scale, dk, dv]
 
-    return recorded("causal_attention", heads_of(out), [query, key, value], backward)
+    return recorded("causal_attention", unstacked(out, heads), [query, key, value], backward)
+
+
+def stacked(values: Value, groups: int) -> Value:
+    """Return [B, groups, rows, d] of [B, heads, n, d]: heads that share keys one below the other,
+    so that their keys need no copies.
+    """
+    return ttnn.reshape(values, (values.shape[0], groups, -1, values.shape[3]))
+
+
+def unstacked(blocks: Sequence[Value], heads: int) -> Value:
+    """Return [B, heads, n, d] of what `stacked` makes of the blocks of its positions."""
+    shapes = ((each.shape[0], heads, -1, each.shape[3]) for each in blocks)
+    return joined([ttnn.reshape(each, shape) for each, shape in zip(blocks, shapes)])
+
+
+def joined(blocks: Sequence[Value]) -> Value:
+    """Return blocks [B, heads, n, d] of positions as one tensor."""
+    return blocks[0] if len(blocks) == 1 else ttnn.concat(list(blocks), dim=2)
 
 
 def positions(values: Value, start: int, end: int) -> Value:

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import TTKitError
 from ttkit.files import Document, Finding, Where, did_you_mean, fail_with, find_file, read_yaml
-from ttkit.train.config.layout import Layout, check_divisible
-from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults, shared_by_tp
+from ttkit.train.config.layout import Layout
+from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults
 from ttkit.words import counted
 
 
@@ -97,21 +97,12 @@ class _Reading:
 
     def check_together(self, settings: Settings) -> None:
         """Check the rules that tie sections to each other."""
-        device, training = settings.device_config, settings.training_config
-        model, shape = settings.transformer_config, f" of mesh_shape {list(device.mesh_shape)}"
-        where: Where = ("device_config", "mesh_shape")
+        model, batch = settings.transformer_config, settings.training_config.batch_size
         try:
-            layout = Layout.of(settings).along(device.mesh_shape)
-            where = ("training_config", "batch_size")
-            check_divisible("batch_size", training.batch_size, "the DDP size", layout.dp, shape)
-            where = ("transformer_config", "num_experts")
-            layout.check_experts(model.num_experts)
-            where = ("device_config", "enable_tp")
-            for key, value in shared_by_tp(model):
-                check_divisible(key, value, "the TP size", layout.tp, shape)
+            Layout.of(settings).check(model, batch, model.max_sequence_length)
         except TTKitError as error:
-            self.note(self.document, where, error.rule, error.cure)
-        if device.enable_pp and not settings.multihost_config.enabled:
+            self.note(self.document, ("device_config", "mesh_shape"), error.rule, error.cure)
+        if settings.device_config.enable_pp and not settings.multihost_config.enabled:
             rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
             cure = "multihost_config: with enabled: true"
             self.note(self.document, ("device_config", "enable_pp"), rule, cure)

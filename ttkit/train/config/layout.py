@@ -3,7 +3,6 @@ planner take it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,15 +16,11 @@ from ttkit.errors import fail
 from ttkit.train.config.settings import (
     STRATEGIES,
     Axes,
-    DeviceConfig,
-    MultihostConfig,
-    PipelineParallelConfig,
     Settings,
     TransformerConfig,
     enabled,
     parallel_axes,
     shared_by_tp,
-    split_blocks,
 )
 
 TIED = "both ends of a pipeline would train the token table of tied embeddings"
@@ -37,11 +32,11 @@ SHARED_ALONG = {
 }
 
 
-def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> None:
+def check_divisible(what: str, size: int, by: str, parts: int) -> None:
     """Raise unless `parts` divides `size`.
 
     Args:
-        what, by, of: their names, for the message.
+        what, by: their names, for the message.
 
     Raises:
         TTKitError: with the equation and the nearest sizes that are divisible.
@@ -55,12 +50,22 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
     """
     if size % parts:
         near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
-        rule = f"{what} {size} is not divisible by {by} {parts}{of}"
+        rule = f"{what} {size} is not divisible by {by} {parts}"
         fail(
             f"cut {what} into {parts}",
             f"{rule}: {size} % {parts} = {size % parts}",
             f"{what} {' or '.join(map(str, near))}",
         )
+
+
+def in_tiles(size: int, tile: int = TILE) -> int:
+    """Return a number of rows or columns in whole tiles.
+
+    Example:
+        >>> in_tiles(1), in_tiles(64), in_tiles(65)
+        (32, 64, 96)
+    """
+    return -(-size // tile) * tile
 
 
 def zigzag(length: int, parts: int) -> np.ndarray:
@@ -131,6 +136,7 @@ class Layout:
                 strategy that is off.
 
         Example:
+            >>> from ttkit.train.config.settings import DeviceConfig
             >>> device = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
             >>> str(Layout.of(Settings(device)))
             'DP4 TP8'
@@ -407,44 +413,3 @@ class Layout:
         """
         if rule := self.why_not(model, batch, sequence):
             fail(f"layout {self}", rule, "another size: ttkit.plan_layouts lists those that run")
-
-    def to_settings(self, settings: Settings, mesh_shape: tuple[int, int]) -> Settings:
-        """Return a training configuration with this layout.
-
-        Args:
-            settings: the other settings of the run; their own layout is replaced.
-            mesh_shape: the shape of each stage's mesh; further replicas have other meshes.
-        """
-        replicas = self.chips // (math.prod(mesh_shape) * self.pp)
-        training = replace(
-            settings.training_config,
-            gradient_accumulation_steps=self.micro_batches,
-            precision=self.precision,  # type: ignore[arg-type]
-        )
-        runner: Any = "memory_efficient" if self.recompute else "default"
-        shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
-        multihost, distributed = settings.multihost_config, settings.distributed
-        if self.pp > 1:
-            model = settings.transformer_config
-            blocks = dict(enumerate(map(len, split_blocks(model, self.pp))))
-            stages = PipelineParallelConfig(model.num_blocks, blocks, self.schedule)
-            multihost = MultihostConfig(
-                enabled=True, num_workers=self.pp * replicas, pipeline_parallel_config=stages
-            )
-        elif replicas > 1:
-            distributed = replace(distributed, enabled=True, ranks=replicas)
-        return replace(
-            settings,
-            multihost_config=multihost,
-            distributed=distributed,
-            device_config=DeviceConfig(
-                mesh_shape,
-                enable_ddp=self.dp > replicas,
-                enable_tp=self.tp > 1,
-                enable_pp=self.pp > 1,
-                enable_cp=self.cp > 1,
-            ),
-            training_config=training,
-            transformer_config=replace(settings.transformer_config, runner_type=runner),
-            layout=replace(settings.layout, expert_parallel=self.ep > 1, **shared),
-        )

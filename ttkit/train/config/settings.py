@@ -39,7 +39,6 @@ IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with it
 TAGS = ("AdamW", "SGD", "[key]")
 # In a file, ttml (C++) names dropout_prob "dropout", the 3-tier guide max_steps "steps".
 ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}
-MOST = 2**31 - 1  # A larger count does not fit a signed 32-bit integer.
 
 
 def _number(value):
@@ -53,8 +52,8 @@ def _number(value):
 Share = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
 Rate = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
 Above0 = Annotated[float, Field(strict=True, gt=0), BeforeValidator(_number)]
-Count = Annotated[StrictInt, Field(ge=1, le=MOST)]
-Natural = Annotated[StrictInt, Field(ge=0, le=MOST)]
+Count = Annotated[StrictInt, Field(ge=1)]
+Natural = Annotated[StrictInt, Field(ge=0)]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -15,7 +15,7 @@ import numpy as np
 from ttkit.backend import constant
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops, recompute
-from ttkit.train.config.layout import TILE, Layout, check_divisible
+from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import current_layout
 from ttkit.train.model.experts import Experts, with_balance
@@ -143,7 +143,6 @@ class Attention(Module):
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        if cache:
             y = ops.scaled_dot_product_attention(q, k, v, cache.unseen)
         elif layout.cp > 1:
             y = ring_attention_sdpa(q, k, v, layout)
@@ -175,9 +174,8 @@ class Vocabulary(Module):
         has_table: bool = True,
         has_head: bool = True,
     ):
-        step = TILE * layout.tp
         self.layout, self.vocab_size = layout, vocab_size
-        self.padded = -(-vocab_size // step) * step
+        self.padded = in_tiles(vocab_size, TILE * layout.tp)
         shape = (1, 1, vocab_size, width)
         if has_table:
             self.table = Parameter(shape, normal(), layout, 2, self.padded)
@@ -334,7 +332,10 @@ class Transformer(Module):
         x = self.vocabulary.embed(ids)
         if self.position:
             length = ids.shape[-1] * self.layout.cp
-            here = cache.row(self.position) if cache else self._first_rows(self.position, length)
+            if cache:
+                here = Tensor(cache.here, False) @ self.position
+            else:
+                here = self._first_rows(self.position, length)
             x = x + local_part(here, self.layout)
         return self.dropout(x)
 

@@ -16,7 +16,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops
-from ttkit.train.config.layout import TILE, Layout
+from ttkit.train.config.layout import Layout, in_tiles
 from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext, current_layout
 from ttkit.train.parallel.distributed import (
     GradOutputType,
@@ -58,7 +58,7 @@ def tiled(shape: Sequence[int]) -> int:
         (12288, 36864)
     """
     *front, rows, columns = shape
-    return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
+    return math.prod(front) * in_tiles(rows) * in_tiles(columns)
 
 
 class Parameter(Tensor):

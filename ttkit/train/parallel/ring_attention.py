@@ -30,7 +30,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.backend import from_numpy
 from ttkit.train.autograd import Tensor, Value, recorded
-from ttkit.train.autograd.ops import later_keys, positions
+from ttkit.train.autograd.ops import joined, later_keys, positions, stacked, unstacked
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
 from ttkit.train.parallel.distributed import shifted
@@ -100,10 +100,6 @@ def _chunks(value: Value, count: int) -> list[Value]:
     return [positions(value, start, start + step) for start in range(0, length, step)]
 
 
-def _joined(chunks: Values) -> Value:
-    return chunks[0] if len(chunks) == 1 else ttnn.concat(list(chunks), dim=2)
-
-
 def _where(mask: Value, yes: Values, no: Values) -> list[Value]:
     return [ttnn.where(mask, a, b) for a, b in zip(yes, no)]
 
@@ -123,7 +119,7 @@ def ring_attention_sdpa(
         [B, heads, S / cp, d].
     """
     layout = layout or current_layout()
-    batch, heads, length, width = query.shape()
+    _, heads, length, width = query.shape()
     groups, scale = key.shape()[1], 1 / math.sqrt(width)
     # With a causal mask each chip has an early and a late chunk, for equal work.
     count, steps = 1, range(1, layout.cp)
@@ -137,16 +133,10 @@ def ring_attention_sdpa(
         hidden, place = _constants(layout, length // 2, heads // groups)
 
     def row_chunks(rows: Value) -> list[Value]:
-        """The chunks, heads that share keys one below the other: their keys need no copies."""
-        shape = batch, groups, -1, rows.shape[3]
-        return [ttnn.reshape(chunk, shape) for chunk in _chunks(rows, count)]
+        return [stacked(chunk, groups) for chunk in _chunks(rows, count)]
 
     def key_chunks(*values: Value) -> list[Values]:
         return list(zip(*(_chunks(each, count) for each in values)))
-
-    def joined(chunks: Values) -> Value:
-        shape = batch, heads, -1, chunks[0].shape[3]
-        return _joined([ttnn.reshape(chunk, shape) for chunk in chunks])
 
     def shift(*values: Value) -> list[Value]:
         assert layout.cp_axis is not None
@@ -170,8 +160,8 @@ def ring_attention_sdpa(
             rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
             more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
             sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
-    out = joined([rows * ttnn.reciprocal(total) for _, total, rows in sofar])
-    totals = joined([top + ttnn.log(total) for top, total, _ in sofar])
+    out = unstacked([rows * ttnn.reciprocal(total) for _, total, rows in sofar], heads)
+    totals = unstacked([top + ttnn.log(total) for top, total, _ in sofar], heads)
 
     def backward(grad: Value) -> list[Value]:
         dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
@@ -180,7 +170,7 @@ def ring_attention_sdpa(
         keys = key_chunks(k, v)
         first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
         dqs, dks, dvs = map(list, zip(*first))
-        dk, dv = _joined(dks), _joined(dvs)
+        dk, dv = joined(dks), joined(dvs)
         for step in steps:
             if step:
                 k, v, dk, dv = shift(k, v, dk, dv)
@@ -199,9 +189,9 @@ def ring_attention_sdpa(
                 dqs = _where(here, (more, dqs[1]), (dqs[0], more))
                 both = [d + o for d, o in zip(early, other)]
                 dkeys = [_where(here, both, early), _where(here, nothing, other)]
-            dk, dv = (d + _joined(new) for d, new in zip((dk, dv), zip(*dkeys)))
+            dk, dv = (d + joined(new) for d, new in zip((dk, dv), zip(*dkeys)))
         # The last shift returns the gradients of keys and values to the chips that own them.
         dk, dv = shift(dk, dv)
-        return [joined(dqs) * scale, dk, dv]
+        return [unstacked(dqs, heads) * scale, dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)

@@ -53,18 +53,14 @@ class Sampler:
             ttnn.update_cache(cache, row, self.position)
         return Tensor(keys, False), Tensor(values, False)
 
-    def row(self, table: Tensor) -> Tensor:
-        """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = table.full() * self.here
-        return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
-
     def feed(self, position: int, tokens: Sequence[int]) -> None:
         """Compute one position, given its token in each sequence.
 
-        From it on there are `unseen`, [1, 1, 1, capacity], which hides later positions when it is
-        added to the scores, and with rotary positions `tables`, cos and sin [1, 1, 1, d]."""
+        From it on there are tensors that depend on the position: `here`, [1, 1, 1, capacity], is 1
+        at it, `unseen`, of that shape, hides later positions when it is added to the scores, and
+        with rotary positions `tables` are cos and sin, [1, 1, 1, d]."""
         positions, self.position = np.arange(self.capacity), position
-        here = (positions == position).astype(np.float32).reshape(1, 1, -1, 1)
+        here = (positions == position).astype(np.float32).reshape(1, 1, 1, -1)
         unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
         self.here = self.layout.place(here)
         self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))

@@ -207,13 +207,9 @@ class RemoteOptimizer(Optimizer):
         Args:
             loss: of this worker's shard of the batch.
         """
-        self.send_gradients(loss)
-        self.receive_weights()
-
-    def send_gradients(self, loss: float = 0.0) -> None:
-        """Send the gradients to the aggregator."""
         grads = map(by_group, self.exchange.parameters)
         self.exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
+        self.receive_weights()
 
     def receive_weights(self) -> None:
         """Receive the aggregator's weights.

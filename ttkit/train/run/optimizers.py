@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,10 +159,11 @@ class AdamW(Optimizer):
         config, state, dtype = self.config, self.state, parameter.dtype
         exp_avg, exp_avg_sq, master = (f"{kind}/{name}" for kind in self.kinds)
         has_master = config.master_weights and dtype != ttnn.float32
-        w = state[master] if master in state else parameter.get_shard()
         if has_master:
-            w = w if master in state else ttnn.typecast(w, ttnn.float32)
             grad = ttnn.typecast(grad, ttnn.float32)
+            if master not in state:
+                state[master] = ttnn.typecast(parameter.get_shard(), ttnn.float32)
+        w = state[master] if has_master else parameter.get_shard()
         if exp_avg not in state:
             state[exp_avg], state[exp_avg_sq] = ttnn.zeros_like(w), ttnn.zeros_like(w)
         m = state[exp_avg] * config.beta1
@@ -218,21 +219,21 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
 
 
 def clip_grad_norm(
-    parameters: Mapping[str, Parameter], max_norm: float, square: float | None = None
+    parameters: Mapping[str, Parameter],
+    max_norm: float,
+    everywhere: Callable[[float], float] = lambda square: square,
 ) -> float:
     """Scale all gradients down if their norm, over all shards, is above `max_norm`.
 
     Args:
         parameters: what `model.parameters()` returns.
         max_norm: the largest norm allowed.
-        square: the sum of the squares of all gradients; those of these parameters unless given, as
-            on a rank with a part of the model.
+        everywhere: sums a number over the ranks that have other parts of the model.
 
     Returns:
         The norm before.
     """
-    square = gradient_square(parameters.values()) if square is None else square
-    norm = square**0.5
+    norm = everywhere(gradient_square(parameters.values())) ** 0.5
     if norm > max_norm:
         for parameter in parameters.values():
             if (grad := parameter.get_grad()) is not None:

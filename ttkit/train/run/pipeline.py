@@ -35,8 +35,6 @@ from ttkit.train.parallel.ranks import (
     mean,
     start_mpi,
 )
-from ttkit.train.run import optimizers
-from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
 # It maps a micro-batch to its tokens and targets.
@@ -292,11 +290,6 @@ class PipelineTrainer(Trainer):
         """Return the sum of a number over the stages, its mean over the replicas."""
         return total if self.comm is None else mean(self.comm, total) * self.count
 
-    def clip(self, max_norm: float) -> None:
-        """Scale all gradients of all stages down if their norm is above `max_norm`."""
-        square = self.everywhere(optimizers.gradient_square(self.parameters.values()))
-        optimizers.clip_grad_norm(self.parameters, max_norm, square)
-
     def validate(self) -> float:
         """Return the mean loss of the text that is held out: forwards only."""
         count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
@@ -329,15 +322,6 @@ class PipelineTrainer(Trainer):
             return mine
         parts = self.comm.gather(mine if self.part == 0 else {}) or []
         return {name: array for part in parts for name, array in part.items()}
-
-    def _restore(self, saved: Saved) -> None:
-        """Take this process's part of a whole model's checkpoint."""
-        mine = {
-            name: array
-            for name, array in saved.tensors.items()
-            if name.split("/")[-1] in self.parameters
-        }
-        super()._restore(replace(saved, tensors=mine))
 
     def sample(self, *args, **kwargs) -> NoReturn:
         """Refuse to sample.

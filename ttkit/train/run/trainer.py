@@ -163,7 +163,8 @@ class Trainer:
                 "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint",
             )
         if config.use_clip_grad_norm:
-            self.clip(config.clip_grad_norm_max_norm)
+            most = config.clip_grad_norm_max_norm
+            optimizers.clip_grad_norm(self.parameters, most, self.everywhere)
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
         self.optimizer.step()
@@ -200,10 +201,6 @@ class Trainer:
     def number(self, loss: Tensor) -> float:
         """Return a loss as a number: its mean over the groups of the mesh."""
         return mean_over_groups(loss, self.layout)
-
-    def clip(self, max_norm: float) -> None:
-        """Scale all gradients down if their norm is above `max_norm`."""
-        optimizers.clip_grad_norm(self.parameters, max_norm)
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""
@@ -314,8 +311,10 @@ class Trainer:
         model = saved.part("model/")
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
-        state = {"steps": saved.meta["optimizer_steps"], "tensors": saved.part("optimizer/")}
-        self.optimizer.load_state_dict(state)
+        # A stage of a pipeline takes its own part of the whole model's state.
+        state = saved.part("optimizer/")
+        mine = {key: state[key] for key in state if key.split("/")[1] in self.parameters}
+        self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")
 
