@@ -161,22 +161,3 @@ def test_a_sum_that_is_too_large_is_silent():
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, (0, 1)))
     assert np.isposinf(found).all()
-
-
-def test_a_buffer_has_one_owner_at_a_time():
-    shape = (512, 1024)
-    blocks._free.clear()
-    first = blocks.empty(shape)
-    at = first.ctypes.data
-    del first  # its memory is kept, and the next one gets it
-    second, third = blocks.empty(shape), blocks.empty(shape)
-    assert second.ctypes.data == at
-    assert not np.shares_memory(second, third)
-
-
-def test_kept_buffers_have_a_limit():
-    blocks._free.clear()
-    held = [blocks.empty((8 << 20,)) for _ in range(6)]  # 32 MiB each
-    assert not blocks._free
-    del held
-    assert sum(size * len(kept) for size, kept in blocks._free.items()) == blocks.KEPT

@@ -120,17 +120,14 @@ def test_layer_norm_of_rows(wide, put, check):
     check(out, layer_norm, x, additions=64)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 33), (2, 1, 1, 33), (2, 3, 33), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 1, 33), (2, 1, 1, 33), (1, 1, 1, 1)], ids=str)
 def test_embedding_of_higher_ranks(mesh, put, check, shape):
     table, tokens = (
         put(mesh, (8, 32), "RS0", ttnn.bfloat16),
         put(mesh, shape, "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT),
     )
     check(
-        ttnn.embedding(tokens, table),
-        lambda i, w: w[i.reshape(shape[0], -1, shape[-1])[:, 0]],
-        tokens,
-        table,
+        ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(shape[0], shape[-1])], tokens, table
     )
 
 

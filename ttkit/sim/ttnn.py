@@ -30,7 +30,7 @@ _load, _names, _ = _attach(
             reset_global_semaphore_value wait_for_event""",
         "mesh": """MeshDevice MeshTraceId begin_trace_capture compute_distribution_to_mesh_mapping
             end_trace_capture execute_trace release_trace""",
-        "mesh.opening": """FabricRouterConfig GetDefaultDevice GetPCIeDeviceID SetDefaultDevice
+        "mesh.opening": """FabricRouterConfig GetDefaultDevice SetDefaultDevice
             close_device close_mesh_device create_mesh_device distributed_context_barrier
             distributed_context_get_rank distributed_context_get_size
             distributed_context_is_initialized get_device_ids get_fabric_config get_num_devices
@@ -128,7 +128,7 @@ def _space(names: str) -> _Any:
 
 
 device = _space("""Arch CloseDevice CreateDevice Device DispatchCoreAxis DispatchCoreConfig
-DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices GetPCIeDeviceID
+DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
 ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId close_device
 init_device_compute_kernel_config is_blackhole is_wormhole_b0 open_device synchronize_device""")
 cluster = _space("ClusterType get_cluster_type")

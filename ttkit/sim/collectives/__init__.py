@@ -38,13 +38,26 @@ def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
 
 
 def exchanged(
-    array: Array, chips: Chips, axes: list[int], into: int | None, cut: int | None
+    array: Array,
+    chips: Chips,
+    axes: list[int],
+    into: int | None = None,
+    cut: int | None = None,
+    *,
+    sums: bool = False,
 ) -> Array:
     """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`.
 
     Chips are in row-major order. Without `cut` each chip gets all; without `into` the shards along
     the axes are one replica, of which each chip keeps its part.
+
+    Args:
+        sums: the shards along the axes are added first, which makes them one replica.
     """
+    if sums:
+        array = summed(array, chips, axes)
+    if into is None and cut is None:
+        return array
     lead, sizes = len(chips), [chips[a] for a in axes]
     n, array = math.prod(sizes), array if into is None else expanded(array, chips, axes)
     shape, order = list(array.shape), list(range(array.ndim))
@@ -62,25 +75,7 @@ def exchanged(
     place = lead + (into or 0)
     front = [a for a in order[:lead] if a >= 0]
     parts = array.transpose(front + order[lead:place] + axes + order[place:])
-    if into is None or cut is None:
-        return parts.reshape(shape)
-    out = blocks.empty(parts.shape, parts.dtype)
-    # A copy into memory that is already in use takes half the time of a reshape.
-    np.copyto(out, parts)
-    return out.reshape(shape)
-
-
-def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
-    """Join the shards along mesh `axes` along `dim`, as one replica."""
-    return exchanged(array, chips, axes, dim, None)
-
-
-def scattered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
-    """Shard `dim` of a replica over mesh `axes`."""
-    return exchanged(array, chips, axes, None, dim)
-
-
-_ones: dict[int, Array] = {}
+    return parts.reshape(shape)
 
 
 def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
@@ -113,7 +108,7 @@ def _add_up(parts: Array, out: Array) -> None:
         else:
             out[:] = np.add.accumulate(parts, 1)[:, -1:]
         return
-    row = _ones.setdefault(n, np.ones((1, n), np.float32))
+    row = np.ones((1, n), np.float32)
     if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
         np.matmul(row, parts, out=out)
         return
@@ -124,19 +119,6 @@ def _add_up(parts: Array, out: Array) -> None:
         for i in range(many)
         for c in columns
     )
-
-
-def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
-    """Add the shards along mesh `axes`; each chip keeps its part of `dim`."""
-    return scattered(summed(array, chips, axes), chips, axes, dim)
-
-
-def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
-    """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
-    found = [expanded(array, chips, axes)]
-    for axis in axes:
-        found = [part for shards in found for part in np.split(shards, chips[axis], axis)]
-    return found
 
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:

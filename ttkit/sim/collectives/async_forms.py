@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ttkit.sim.arguments import refuse
-from ttkit.sim.collectives import gathered, partitioned, scattered
+from ttkit.sim.collectives import exchanged, partitioned
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
     Call,
@@ -132,7 +132,7 @@ def here(call: Call, tensor: Tensor) -> Array:
 
 def joined(call: Call, tensor: Tensor, dim: int) -> Array:
     """Return the shards of all chips along the call's axes, joined along `dim`."""
-    return gathered(here(call, tensor), call.mesh._shape, call.axes, dim)
+    return exchanged(here(call, tensor), call.mesh._shape, call.axes, dim)
 
 
 def _windows(call: Call) -> Array:
@@ -150,7 +150,7 @@ def _windows(call: Call) -> Array:
     found = rows.take(wanted, at, mode="clip")
     if mode == "zeros":
         np.moveaxis(found, at, 0)[(wanted < 0) | (wanted >= rows.shape[at])] = 0
-    return scattered(found, shape, call.axes, call.dim)
+    return exchanged(found, shape, call.axes, cut=call.dim)
 
 
 def _exchanged(call: Call):
@@ -160,7 +160,7 @@ def _exchanged(call: Call):
     if call.tensor.shard_shape[cut] % call.chips:
         rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
         refuse(f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
-    return along("exchanged", call, into, cut)
+    return along(call, into, cut)
 
 
 BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"

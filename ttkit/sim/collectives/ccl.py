@@ -16,8 +16,8 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim import collectives
 from ttkit.sim.arguments import describe, refuse
+from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import moved, operation, result
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
@@ -123,7 +123,7 @@ def neighbours(call: Call) -> None:
     alone = f"{call.name} will only work for num_devices > 1, got 1: there is no neighbour"
     if math.prod(shape) == 1:
         if is_strict() or call.name == "all_gather":
-            fail(f"{call.name} on {call.mesh!r}", alone, "a mesh of several devices")
+            refuse(alone, "a mesh of several devices")
     elif axis is not None and shape[axis] == 1:
         form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"
         if not older_form(f"{form} along an axis of one chip", cure):
@@ -228,12 +228,18 @@ class Collective:
     sums: bool = False
 
 
-def along(name: str, call: Call, *how):
-    """Move values along the call's mesh axes, in this process or between ranks."""
-    tensor, grid = call.tensor, call.tensor.grid
-    if grid.local:
-        return getattr(collectives, name)(tensor._array, grid.shape, call.axes, *how)
-    return mpi.move(name, tensor, call.axes, *how)
+def along(call: Call, into: int | None = None, cut: int | None = None) -> np.ndarray:
+    """Exchange values along the call's mesh axes, in this process or between ranks."""
+    tensor, sums = call.tensor, COLLECTIVES[call.name].sums
+    if tensor.grid.local:
+        return exchanged(tensor._array, tensor.grid.shape, call.axes, into, cut, sums=sums)
+    return mpi.move(tensor, call.axes, into, cut, sums)
+
+
+def each(call: Call) -> list[np.ndarray]:
+    """Return the shards along the call's mesh axes in row-major order, each on all of the chips."""
+    whole, lead = along(call, 0), len(call.tensor.grid.shape)
+    return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
 
 BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
@@ -257,33 +263,29 @@ def _sent(call: Call):
 COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
         (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
-        lambda call: along("gathered", call, call.dim),
+        lambda call: along(call, call.dim),
         after_gather,
         "all_gather",
     ),
     "reduce_scatter": Collective(
         (fabric_is_on, dim_in_range(BOUNDS), scatters, neighbours, divides(PARTS)),
-        lambda call: along("reduced", call, call.dim),
+        lambda call: along(call, cut=call.dim),
         after_scatter,
         "reduce_scatter",
         sums=True,
     ),
     "all_reduce": Collective(
-        (fabric_is_on, neighbours),
-        lambda call: along("summed", call),
-        after_gather,
-        "all_reduce",
-        sums=True,
+        (fabric_is_on, neighbours), along, after_gather, "all_reduce", sums=True
     ),
     "all_broadcast": Collective(
         (fabric_is_on, neighbours),
-        lambda call: along("each", call),
+        each,
         after_gather,
         "all_gather",  # It sends the same transfers, but the shards are not joined.
     ),
     "broadcast": Collective(
         (one_line, ends_fit, neighbours, fabric_is_on),
-        lambda call: along("each", call)[call.ends[0][call.axes[0]]],
+        lambda call: each(call)[call.ends[0][call.axes[0]]],
         after_gather,
         "broadcast",
     ),
@@ -310,7 +312,7 @@ def run(call: Call):
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):
-        return [moved(tensor, each, topology=topology) for each in values]
+        return [moved(tensor, part, topology=topology) for part in values]
     if not spec.sums:
         return moved(tensor, values, topology=topology, output=call.output)
     owned = values.flags.owndata

@@ -110,7 +110,7 @@ class MeshDevice:
 
     def get_device_ids(self) -> list[int]:
         """Ids of the devices that this process drives, in row-major order."""
-        return [self.id_at(c) for c in self.grid.coords]
+        return list(self.ids_over(self.grid))
 
     def get_num_devices(self) -> int:
         """How many chips."""

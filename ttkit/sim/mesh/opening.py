@@ -187,8 +187,7 @@ def open_device(
 ) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     ids = [integer(device_id, "open_device")]
-    shape, l1 = MeshShape(1, 1), worker_l1_size
-    return open_mesh_device(shape, l1_small_size, physical_device_ids=ids, worker_l1_size=l1)
+    return open_mesh_device(MeshShape(1, 1), physical_device_ids=ids)
 
 
 @checked("close_device")
@@ -334,11 +333,6 @@ def is_blackhole(device: MeshDevice | None = None) -> bool:
 def is_wormhole_b0(device: MeshDevice | None = None) -> bool:
     """True where chips are of the generation Wormhole."""
     return not is_blackhole()
-
-
-def GetPCIeDeviceID(device_id: int, /) -> int:
-    """Return the id of the chip whose PCIe connection reaches this one."""
-    return next(min(card) for card in visible().cards if device_id in card)
 
 
 class FabricRouterConfig:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.collectives import places, reduced
+from ttkit.sim.collectives import exchanged, places
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
@@ -56,7 +56,7 @@ def _combined(call: Call) -> Array:
                 number, free = 0, free & ~hit.any(-1, keepdims=True)
             b, s, k = hit.nonzero()
             out[chip][k, b, s] = made[chip][number, b, s]
-    return reduced(out, shape, call.axes, call.dim)
+    return exchanged(out, shape, call.axes, cut=call.dim, sums=True)
 
 
 COLLECTIVES |= {

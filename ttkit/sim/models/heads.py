@@ -110,10 +110,9 @@ def nlp_create_qkv_heads_decode(
     """
     on = Operands(input_tensor, batch_offset)
     x, offset = on.arrays
-    (*front, _, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
+    width, groups = input_tensor.shard_shape[-1], num_kv_heads or num_heads
     many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    check(front != [1, 1], f"Unsupported input shape = {input_tensor.shape}")
     check(width % many, whole, "shard by whole heads")
     if slice_size is not None:
         first = numbers(offset, 0, on.lead) + np.arange(slice_size)

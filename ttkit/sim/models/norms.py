@@ -181,8 +181,7 @@ def embedding(
 ) -> Tensor:
     """Return rows of a table: indices [b, s] or [s] of a weight [vocabulary, n] give [..., n].
 
-    Indices of a higher rank give [first dimension, last dimension, n], as in ttnn; of dimensions
-    between them, the first index counts.
+    Indices [b, 1, 1, s] give [b, s, n], as in ttnn.
 
     Raises:
         TTKitError: a table that is not bfloat16, an index outside of the table.
@@ -194,7 +193,7 @@ def embedding(
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
-        numbers = numbers[(slice(None),) * (on.lead + 1) + (0,) * (rank - 2)]
+        numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
     table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
     taken = looked_up(table, on.lead, numbers)
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)

@@ -347,8 +347,15 @@ class Operands:
         """Return a tensor as the function `result` does, by default like the first operand."""
         like, first = self.like, self.tensors[0]
         dtype, layout = dtype or first.dtype, layout or first.layout
-        how: Any = {"topology": self.topology, "output": output, "owned": owned}
-        return result(like, array, dtype=dtype, layout=layout, **how)
+        return result(
+            like,
+            array,
+            dtype=dtype,
+            layout=layout,
+            topology=self.topology,
+            output=output,
+            owned=owned,
+        )
 
 
 def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
@@ -360,17 +367,12 @@ def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
 
 
 def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
-    rank = max(len(a), len(b), 2)
-    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    cure = "equal sizes, or 1 where one repeats"
-    if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
-        rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
-        refuse(f"{rule} {list(b[-2:])} differ and none is 1", cure)
-    for dim in range(-1, -rank - 1, -1):
-        if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
-            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
-            refuse(f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)
+    """Refuse two tiles' sizes that differ; NumPy refuses all else that does not broadcast."""
+    one, other = (1, *a)[-2:], (1, *b)[-2:]
+    if one != other and 1 not in one + other:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(one)} and"
+        rule += f" {list(other)} differ and none is 1"
+        refuse(rule, "equal sizes, or 1 where one repeats")
 
 
 def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:

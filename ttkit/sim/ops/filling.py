@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -76,25 +74,29 @@ def _fill(tensor: Tensor, value: float) -> Tensor:
     return tensor
 
 
-def _with(fill_value: float, fill: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
-    """Return `fill` with this value; the other parameters are its own."""
-
-    def call(*args, **kwargs) -> Tensor:
-        if not args:
-            return fill(fill_value=fill_value, **kwargs)
-        return fill(args[0], fill_value, *args[1:], **kwargs)
-
-    signature = inspect.signature(fill)
-    rest = [p for p in signature.parameters.values() if p.name != "fill_value"]
-    call.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
-    call.__doc__, call.__annotations__ = doc, fill.__annotations__
-    return call
-
-
 def _enter(name: str, value: float, what: str, moves="all") -> None:
     """Enter an operation that takes a shape, and one that takes a tensor like it."""
-    make = _with(value, _filled, f"Return {what}, the same on every device.")
-    like = _with(value, _filled_like, f"Return {what}, in the shape, type and place of `tensor`.")
+
+    def make(
+        shape: Shape,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Tensor:
+        return _filled(shape, value, dtype, layout, device, memory_config)
+
+    def like(
+        tensor: Tensor,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Tensor:
+        return _filled_like(tensor, value, dtype, layout, device, memory_config)
+
+    make.__doc__ = f"Return {what}, the same on every device."
+    like.__doc__ = f"Return {what}, in the shape, type and place of `tensor`."
     operation(name, "write" if moves == "all" else "arrange", moves=moves)(make)
     operation(f"{name}_like", "arrange", moves=moves)(like)
 
@@ -148,8 +150,7 @@ def arange(
     if end is None:
         start, end = 0, start
     values = np.arange(start, end, step, dtype=np.int32)
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, dtype, **how)
+    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
 
 
 _streams = np.random.SeedSequence(0)
@@ -175,8 +176,9 @@ def rand(
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
     values = generator.uniform(low, high, integers(shape, None, 0)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, dtype, mesh_mapper=mapper, **how)
+    return from_torch(
+        values, dtype, layout=layout, device=device, memory_config=memory_config, mesh_mapper=mapper
+    )
 
 
 @operation("experimental.dropout")

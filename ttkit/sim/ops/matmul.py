@@ -10,7 +10,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, check_broadcast, operation, with_rank
-from ttkit.sim.ops.unary import activation
+from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor, would_fit
@@ -42,35 +42,31 @@ def product(a, b, lead: int) -> np.ndarray:
     keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
     a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))
     b = b.reshape(b.shape[:keep] + b.shape[-2:])
-    if not keep:
-        return _one(a, b).reshape(whole)
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
         return np.matmul(a, b).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
-    left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
-    outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
-    jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
-    blocks.run(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
+    pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
+    if keep:
+        left = np.broadcast_to(a, batch + a.shape[-2:])
+        right = np.broadcast_to(b, batch + b.shape[-2:])
+        outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
+        jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
+    else:
+        jobs = _parts(a, b, out, PARTS if pays else 1)
+    blocks.run(jobs, pays=pays)
     return out.reshape(whole)
 
 
-def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a @ b; a big product is cut into parts of rows or columns."""
-    rows, columns = a.shape[0], b.shape[1]
-    work = rows * a.shape[1] * columns
-    if work < BLAS_SPREADS_FROM:
-        return a @ b
-    out = blocks.empty((rows, columns))
-    step = -(-max(rows, columns) // (PARTS if work >= THREADS_PAY_FROM else 1))
+def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
+    """Return the jobs of one product, cut into so many parts of its rows or of its columns."""
+    rows, columns = out.shape
+    step = -(-max(rows, columns) // count)
     parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]
     if rows > columns:
-        jobs = [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
-    else:
-        jobs = [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
-    blocks.run(jobs, pays=work >= THREADS_PAY_FROM)
-    return out
+        return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
+    return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
 
 
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
@@ -92,16 +88,19 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
         refuse(f"{rule} {list(a)} and {list(b)}", "equal dimensions before the last two")
 
 
-def _matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    transposed: tuple[bool, bool],
-    dtype: DataType | None,
-    act,
-    output: Tensor | None,
+def _linear(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: DataType | None = None,
+    activation=None,
+    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return the product of the first two operands, plus a bias, through an activation."""
+    """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
+    a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
@@ -110,9 +109,9 @@ def _matmul(
     # One dimension is a row on the left and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
     x, y = with_rank(x, lead, 2), y[..., None] if column else y
-    if transposed[0]:
+    if transpose_a:
         x = x.swapaxes(-1, -2)
-    if transposed[1]:
+    if transpose_b:
         y = y.swapaxes(-1, -2)
     left, right = x.shape[lead:], y.shape[lead:]
     _check(on.tensors, left, right)
@@ -125,11 +124,11 @@ def _matmul(
         values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)
-    if act is not None:
-        values = activation(act)(values)
+    if activation is not None:
+        values = activation_of(activation)(values)
     values = values.squeeze(-2) if row else values
     values = values.squeeze(-1) if column else values
-    return on.result(values, dtype, layout=Layout.TILE, output=output)
+    return on.result(values, dtype, layout=Layout.TILE, output=optional_output_tensor)
 
 
 def product_flops(given, operands, results, shape) -> int:
@@ -158,25 +157,18 @@ def matmul(
     Raises:
         TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
     """
-    how = (transpose_a, transpose_b), dtype, activation, optional_output_tensor
-    return _matmul(input_tensor_a, input_tensor_b, None, *how)
+    return _linear(
+        input_tensor_a,
+        input_tensor_b,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        dtype=dtype,
+        activation=activation,
+        optional_output_tensor=optional_output_tensor,
+    )
 
 
-@operation("linear", "product", flops=product_flops)
-def linear(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    bias: Tensor | None = None,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    dtype: DataType | None = None,
-    activation=None,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
-    how = (transpose_a, transpose_b), dtype, activation, optional_output_tensor
-    return _matmul(input_tensor_a, input_tensor_b, bias, *how)
+linear = operation("linear", "product", flops=product_flops)(_linear)
 
 
 @operation("addmm", "product", flops=product_flops)

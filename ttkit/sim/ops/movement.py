@@ -31,7 +31,7 @@ from ttkit.sim.tensor.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.tensor.dtypes import plane, shards_of
-from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over
+from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over, restricted
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
@@ -349,13 +349,9 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         return [new_tensor(whole[at][None, None], *kind) for at in np.ndindex(grid.shape)]
     result = []
-    local = dict(zip(tensor.grid.coords, tensor.shards(), strict=True))
     for coordinate in tensor.grid.covers:
         one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
-        if one.size:
-            shard = local[coordinate][(None,) * len(one.shape)]
-        else:
-            shard = np.empty((0, *tensor.shard_shape), tensor.array.dtype)
+        shard = restricted(tensor.array, tensor.grid, one)
         part = new_tensor(shard, *kind, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
         part.plain_memory_config = tensor.plain_memory_config

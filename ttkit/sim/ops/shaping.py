@@ -112,7 +112,6 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
         refuse(rule, "a row-major tensor, or padding after")
-    would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
     widths: Any = [(0, 0)] * lead + pairs
     return moved(input_tensor, np.pad(array, widths, constant_values=border))
@@ -140,9 +139,6 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
     """Repeat each slice along `dim` that often, one after the other."""
     array, lead = shards(input_tensor)
     axis, times = axis_of(input_tensor, dim), integer(repeats, None, 0)
-    shape = list(input_tensor.shard_shape)
-    shape[axis] *= times
-    would_fit(input_tensor, tuple(shape))
     return moved(input_tensor, np.repeat(array, times, lead + axis))
 
 
@@ -210,9 +206,6 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if tensor.dtype is not first.dtype:
             rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
             refuse(rule, "ttnn.typecast")
-    shape = list(first.shard_shape)
-    shape[axis] = sum(t.shard_shape[axis] for t in tensors)
-    would_fit(on.like, tuple(shape))
     whole = np.concatenate(spread(on.arrays, on.lead), on.lead + axis)
     return moved(on.like, whole, topology=on.topology)
 

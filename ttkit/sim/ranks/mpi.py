@@ -303,7 +303,7 @@ class Communicator(NamedTuple):
     def run(self, call: str, mine: Array, shape: Coordinate, asked: str) -> Array:
         """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
         mine = np.ascontiguousarray(mine)
-        made = blocks.empty(shape, mine.dtype)
+        made = np.empty(shape, mine.dtype)
         world().run(self.comm, call, (mine, made), asked)
         return made
 
@@ -318,28 +318,22 @@ def _communicator(hosts: tuple[int, ...]) -> Communicator:
     return communicators[hosts]
 
 
-def move(name: str, tensor: Tensor, axes: list[int], *how):
-    """Return what the function `name` of `collectives` returns, on a mesh that ranks share."""
+def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sums: bool) -> Array:
+    """Return what `collectives.exchanged` returns, on a mesh that ranks share."""
     grid, group = tensor.grid, group_along(tensor.grid, tuple(axes))
     values, chips = tensor.array, grid
-    sums = name in ("summed", "reduced")
     if group is None:
         values, chips = collected(tensor)
     elif len(group.hosts) > 1:
         chips = group.chips
-        if sums and chips.size * values.itemsize * math.prod(
-            tensor.shard_shape
-        ) > EXACT_BELOW * len(group.hosts):
-            values = _added_up(tensor, axes, _communicator(group.hosts))
-            if name == "summed":
-                return values
-            return _own(collectives.scattered(values, chips.shape, axes, *how), chips, grid)
-        values = _along(tensor, axes, group)
+        nbytes = chips.size * values.itemsize * math.prod(tensor.shard_shape)
+        if sums and nbytes > EXACT_BELOW * len(group.hosts):
+            values, sums = _added_up(tensor, axes, _communicator(group.hosts)), False
+        else:
+            values = _along(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
-    made = getattr(collectives, name)(values, chips.shape, axes, *how)
-    if isinstance(made, list):
-        return [_own(each, chips, grid) for each in made]
+    made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
     return _own(made, chips, grid)
 
 
@@ -372,13 +366,13 @@ def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
 
 def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
     """Return the sum; between hosts MPI chooses the order."""
-    mine = collectives.summed(tensor.array, tensor.grid.shape, axes)
+    mine = np.ascontiguousarray(collectives.summed(tensor.array, tensor.grid.shape, axes))
     if group.shared is None:
         return group.run("Allreduce", mine, mine.shape, "all_reduce")
     run = world().run
     meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce")
-    total = blocks.empty(mine.shape, mine.dtype)
-    group.shared.add_up(np.ascontiguousarray(mine), total, meet)
+    total = np.empty_like(mine)
+    group.shared.add_up(mine, total, meet)
     return total
 
 
@@ -406,10 +400,8 @@ def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Gr
     full = grid_over(grid.mesh_shape, grid.covers)
     if here.rank not in ranks:
         return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
-    hosts = range(grid.owners.hosts)  # type: ignore[union-attr]
-    known = zip(hosts, here.ranks(hosts), strict=True)
-    order = {host: ranks.index(rank) for host, rank in known if rank in ranks}
-    sources = [order[grid.owner_of(c)] for c in grid.covers]  # type: ignore[index]
+    owners: Any = map(grid.owner_of, grid.covers)
+    sources = [ranks.index(here.rank_of[owner]) for owner in owners]
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array())
     flat = np.empty(sum(counts), mine.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim import blocks
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation
@@ -179,10 +177,6 @@ class MeshSocket:
         """The axis and the direction in which each chip sends to the next one, if all do."""
         return self._channel.shift
 
-    def chips(self) -> list[Coordinate]:
-        """This rank's chips at this end."""
-        return list(itertools.chain.from_iterable(self._chips.values()))
-
     def get_socket_endpoint_type(self) -> SocketEndpoint:
         """Which end this is."""
         return self._end
@@ -252,16 +246,6 @@ def _about(tensor: Tensor) -> str:
     return f"{list(tensor.shard_shape)} {tensor.dtype.name} {tensor.layout.name}"
 
 
-def _shifted(array: np.ndarray, axis: int, step: int) -> np.ndarray:
-    """Move values along a leading axis to the next chip; a replicated axis does not change."""
-    if array.shape[axis] == 1:
-        return array
-    out = blocks.empty(array.shape, array.dtype)
-    to, of = np.moveaxis(out, axis, 0), np.moveaxis(array, axis, 0)
-    to[step:], to[:step] = of[:-step], of[-step:]
-    return out
-
-
 @operation("experimental.send_async", "collective")
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Send the shards of the socket's chips; the other end receives them in the same order.
@@ -279,7 +263,9 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         how = (axis, None, None, (), step < 0)
         latest.append(Record("shift", input_tensor.mesh, nbytes, *how))
         if grid.local:
-            channel.queue.append((about, _shifted(array, axis, step)))
+            replicated = array.shape[axis] == 1
+            values = array if replicated else np.roll(array, step, axis)
+            channel.queue.append((about, values))
             return []
     replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
     chips = array if replicated else input_tensor.full_array()
@@ -328,7 +314,7 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
     if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):
         return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
-    if not (every and not more and places == sorted(places) and len(first) == grid.size):
+    if more or not every:
         first = np.array(tensor.full_array()).reshape((grid.size, *tensor.shard_shape))
         for places, values in arrived:
             first[places] = values

@@ -121,6 +121,7 @@ RULES: dict[Any, Callable] = {
     np.copyto: lambda into, values: None,
     np.cumsum: lambda array, axis, dtype: absent(array.shape, dtype),
     np.may_share_memory: lambda one, other: False,
+    np.roll: lambda array, shift, axis: array,
     np.pad: lambda array, widths, **how: _each(array, widths, lambda n, ends: n + sum(ends)),
     np.take: _taken,
     np.take_along_axis: _taken_along,

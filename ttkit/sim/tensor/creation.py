@@ -224,8 +224,7 @@ def from_buffer(
         rule = f"Buffer size {values.size} differs from shape volume {math.prod(shape)}"
         refuse(rule)
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, dtype, **how)
+    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
 
 
 # ---------------------------------------------------------------- in files

@@ -12,6 +12,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import refuse
+from ttkit.sim.collectives import exchanged
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked
 from ttkit.sim.ranks import mpi
@@ -175,29 +176,17 @@ class CppTensorToMesh(_Distribution):
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
         # As in ttnn, all numbers of shards are checked before their sizes.
         counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims, strict=True)]
-        # Each sharded mesh axis has the index in `split` of its number of shards.
-        home: dict[int, int] = {}
-        split: list[int] = []
-        shard: list[int] = []
-        lengths = [1] * len(over)
-        for dim, size in enumerate(array.shape):
-            if dim in dims:
-                at = dims.index(dim)
-                axis, parts = axes[at], counts[at]
-                if size % parts:
-                    each = -(-size // parts)
-                    rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on"
-                    rule += f" each of {parts} devices, got {size - each * (parts - 1)} on the last"
-                    cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
-                    refuse(f"{rule} one", cure)
-                over[axis] = lengths[axis] = parts
-                home[axis] = len(split)
-                split.append(parts)
-                size //= parts
-            shard.append(len(split))
-            split.append(size)
-        cut = array.reshape(split).transpose([home[axis] for axis in axes] + shard)
-        cut = cut.reshape(lengths + [split[i] for i in shard])
+        cut = array[(None,) * len(over)]
+        for axis, dim, parts in zip(axes, dims, counts, strict=True):
+            size = array.shape[dim]
+            if size % parts:
+                each = -(-size // parts)
+                rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on"
+                rule += f" each of {parts} devices, got {size - each * (parts - 1)} on the last"
+                cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
+                refuse(f"{rule} one", cure)
+            over[axis] = parts
+            cut = exchanged(cut, tuple(over), [axis], cut=dim)
         distribution = tuple(over)
         coords = devices_of(distribution, self._mesh_shape, self._offset)
         whole = grid = grid_over(self._mesh_shape, coords)
@@ -237,7 +226,7 @@ class CppMeshToTensor(_Distribution):
         if grid.owners is not None:
             values, grid = mpi.everywhere(tensor, "compose")
         over, coords = self._over, self._coords
-        if coords is not grid.coords:
+        if coords != grid.coords:
             coords = self._known(grid)
         if len(over) == 1:
             over = (len(coords),)

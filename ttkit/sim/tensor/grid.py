@@ -205,8 +205,6 @@ def devices_of(
     over: Coordinate, mesh: Coordinate, offset: Coordinate | None
 ) -> tuple[Coordinate, ...]:
     """The device of each part of a distribution: from a corner where it fits, else row-major."""
-    if over == mesh and offset is None:
-        return grid_over(mesh).covers
     if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh, strict=True)):
         start = offset or (0,) * len(mesh)
         ranges = (range(o, o + n) for o, n in zip(start, over, strict=True))
