@@ -9,10 +9,11 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, memory, plan_of, price, traffic
+from ttkit.layouts.costs import LARGE, flops, memory, plan_of, price, traffic
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
 from ttkit.plans.cost import busy_s
+from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train import PipelineTrainer, Trainer
@@ -51,7 +52,9 @@ def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
 
 
 def executed(settings):
-    """What a step takes: the highest memory, state's bytes, and bytes on links by collective."""
+    """What a step takes: the highest memory, state's bytes, bytes on links by collective, and the
+    flops of a chip's matmuls.
+    """
     ttkit.use_system("galaxy")
     with Trainer(settings, text="a little text, " * 3000) as trainer:
         trainer.step()  # the first one makes the optimizer's state
@@ -68,11 +71,13 @@ def executed(settings):
             tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
             for v in trainer.optimizer.state.values()
         )
-        return trainer.model_config, highest(calls), (weights, optimizer), sent
+        products = (each for each in profile.records if OPERATIONS[each.name].kind == "product")
+        multiplied = sum(each.flops for each in products)
+        return trainer.model_config, highest(calls), (weights, optimizer), sent, multiplied
 
 
 def check(settings):
-    config, most, state, sent = executed(settings)
+    config, most, state, sent, multiplied = executed(settings)
     layout, training = Layout.of(settings), settings.training_config
     axes, layout = dict(layout.axes), replace(layout, axes=None)
     length = config.max_sequence_length
@@ -83,14 +88,16 @@ def check(settings):
     assert planned.total == pytest.approx(most, rel=0.02)
     device = settings.device_config
     there, counted = topology("galaxy", device.mesh_shape), Counter()
-    for each in traffic(job, layout, Stage(blocks=config.num_blocks), there, axes):
+    stage = Stage(blocks=config.num_blocks)
+    for each in traffic(job, layout, stage, there, axes):
         counted[each.collective] += each.times * each.plan.total_bytes
     assert counted == sent
+    assert flops(job, layout, stage) == multiplied
 
 
 BF16, PARTS = {"precision": "bfloat16"}, {"gradient_accumulation_steps": 2}
 LLAMA, AGAIN = {"model_type": "llama"}, {"runner_type": "memory_efficient"}
-MOE = {"num_experts": 4}
+MOE, BIG = {"num_experts": 4}, {"embedding_dim": 256}
 RUNS = {
     "one chip, one block": run(num_blocks=1),
     "tied, clipped, dropout": run(
@@ -114,6 +121,23 @@ RUNS = {
     ),
     "ZeRO-2 over CP alone, clipped": run(
         ["cp"], (1, 4), 4, {"zero": 2}, {"use_clip_grad_norm": True}, max_sequence_length=256
+    ),
+    "TP8 and SP": run(
+        ["tp"], (1, 8), 2, {"sequence_parallel": True}, PARTS, num_heads=8, max_sequence_length=256
+    ),
+    "CP8, recomputed": run(["cp"], (1, 8), 2, max_sequence_length=512, **AGAIN),
+    "EP8": run(["ddp"], (1, 8), 16, {"expert_parallel": True}, num_experts=8),
+    "32 chips: DP8, TP4, ZeRO-3, SP": run(
+        ["ddp", "tp"],
+        (8, 4),
+        16,
+        {"zero": 3, "sequence_parallel": True},
+        PARTS,
+        max_sequence_length=128,
+        **AGAIN,
+    ),
+    "32 chips: CP8, TP4, ZeRO-1": run(
+        ["cp", "tp"], (8, 4), 2, {"zero": 1}, max_sequence_length=512, num_heads=8, **BIG
     ),
     "positions that ZeRO-3 cuts": run(
         ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
