@@ -1,6 +1,7 @@
 """Write a Llama of one layer with random weights, and a tokenizer, as Hugging Face keeps them.
 
-    python examples/tiny_checkpoint.py tiny-llama
+    python examples/tiny_checkpoint.py tiny-llama              50 million numbers
+    python examples/tiny_checkpoint.py wide-llama --size 8b    250 million: a layer of Llama 3.1 8B
 
 The heads and the layers' names are those of a real Llama, so the programs of tt-metal's
 models/tt_transformers take the folder for one: HF_MODEL=tiny-llama. It needs torch and
@@ -13,20 +14,22 @@ from pathlib import Path
 import tokenizers
 
 WORDS = 4096
+SIZES = {"tiny": (2048, 4096, 16), "8b": (4096, 14336, 32)}  # Features, inside the MLP, heads.
 MARKS = ["<|begin_of_text|>", "<|end_of_text|>"]
 
 
-def model():
-    """A Llama with 16 heads of 128 features, 8 of them for keys and values: 50 million numbers."""
+def model(size):
+    """A Llama with heads of 128 features, 8 of them for keys and values."""
     import torch
     import transformers
 
+    features, inside, heads = SIZES[size]
     config = transformers.LlamaConfig(
         vocab_size=WORDS,
-        hidden_size=2048,
-        intermediate_size=4096,
+        hidden_size=features,
+        intermediate_size=inside,
         num_hidden_layers=1,
-        num_attention_heads=16,
+        num_attention_heads=heads,
         num_key_value_heads=8,
         max_position_embeddings=8192,
         rms_norm_eps=1e-5,
@@ -58,7 +61,9 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    model().save_pretrained(folder)
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    asked = parser.parse_args()
+    folder = asked.folder
+    model(asked.size).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
