@@ -3,6 +3,7 @@
 """
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -163,11 +164,14 @@ def test_pytest_in_the_same_process(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "import ttnn\n\n"
         "def test_right():\n    assert ttnn.get_num_devices() == 8\n\n"
-        "def test_wrong():\n    assert ttnn.get_num_devices() == 9\n"
+        "def test_wrong():\n    assert ttnn.get_num_devices() == 9\n\n"
+        "def test_refused():\n    ttnn.arange(4, 8, 0)\n"
     )
     command = (*TTKIT, "python", "--report", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     done = run(*command, "test_it.py", cwd=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+    assert done.returncode == 1 and "2 failed, 1 passed" in done.stdout
+    places = [line for line in done.stdout.splitlines() if re.search(r"\.py:\d+: ", line)]
+    assert [place.split(":")[0] for place in places] == ["test_it.py", "test_it.py"]
     assert "chips used" not in done.stderr  # Nothing ran on a mesh.
 
 

@@ -21,7 +21,7 @@ from ttkit.profiling import Profile, traffic
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Event, Tape, tape
 from ttkit.sim.tensor import PlacementShard
-from ttkit.words import short
+from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
 WHOLE = """core decorators distributed distributed.distributed types operations
@@ -91,6 +91,9 @@ def python(words: Sequence[str]) -> int:
     if asked.strict:
         errors.strict()
     install_as_ttnn()
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", "")).startswith(OURS):
+            vars(module)["__tracebackhide__"] = True  # pytest leaves out its frames.
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     run: Any = runpy.run_module if asked.m else runpy.run_path
@@ -144,7 +147,7 @@ def report_of(calls: Tape) -> str:
     sends = any(line.along for line in sent)
     tables = [f"{traffic.table(sent)!r}\n"] if sends else []
     return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}
-{len(chips)} chips used: {", ".join(map(str, chips))}
+{counted(len(chips), "chip")} used: {", ".join(map(str, chips))}
 memory: at most {short(most, "B")} of a chip's {system.chip.dram.value:g} GB
 {"".join([*warnings, *tables])}{profile.summary()!r}"""
 

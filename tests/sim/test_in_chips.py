@@ -82,7 +82,8 @@ def test_results_lie_where_the_first_operand_does(mesh):
     assert ttnn.softmax(near, dim=-1).memory_config() == L1 == ttnn.add(near, far).memory_config()
     assert ttnn.neg(input_tensor=near).memory_config() == L1
     hint = ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG
-    assert ttnn.relu(far, memory_config=hint).memory_config() == hint
+    noted = ttnn.relu(far, memory_config=hint)
+    assert noted.memory_config() == ttnn.neg(noted).memory_config() == hint
     assert ttnn.add(far, near).memory_config() == ttnn.DRAM_MEMORY_CONFIG
     product = ttnn.matmul(near, far, transpose_b=True)
     assert product.memory_config() == ttnn.DRAM_MEMORY_CONFIG

@@ -210,6 +210,23 @@ def test_on_the_device(wide, model):
     assert len(ttnn.get_device_tensors(made.scale)) == 8
 
 
+def test_a_preprocessor_of_the_program(model, torch):
+    names = []
+
+    def halves(module, name):
+        names.append(name)
+        if isinstance(module, torch.nn.Linear):
+            return {"half": ttnn.from_torch(module.weight / 2)}
+        return {}
+
+    made = make(model, custom_preprocessor=halves)
+    assert names == ["", "dense_h_to_4h", *(f"steps{i}" for i in ("", ".0", ".1", ".2")),
+                     "layers.0", "layers.1", "table", "counts", "act"]  # fmt: skip
+    half = ttnn.to_torch(made.layers[0].half)
+    assert half.equal(model.layers[0].weight / 2)
+    assert list(made.dense_h_to_4h) == ["half"] and list(made.table) == ["weight"]
+
+
 def test_distributed_along_the_width(wide, torch):
     linear = torch.nn.Linear(32, 256)
     with ttnn.distribute(ttnn.ShardTensorToMesh(wide, dim=-1)):

@@ -220,7 +220,12 @@ def preprocess_linear_bias(bias, *, dtype: DataType, **how):
     return from_torch(bias.reshape((1, -1)), dtype, layout=Layout.TILE, **how)
 
 
-def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device=None):
+def preprocess_model_parameters(
+    *,
+    initialize_model: Callable[[], Any],
+    custom_preprocessor: Callable[[Any, str], dict[str, Any]] | None = None,
+    device=None,
+):
     """Return the parameters of a torch module as ttnn tensors by the module's own names.
 
     Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
@@ -230,13 +235,17 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device=N
 
     Args:
         initialize_model: a function that makes the module.
+        custom_preprocessor: a function of a module and its name, such as "layers.0.dense"; the
+            tensors that it returns are those of the module, and for an empty dict the rule holds.
         device: where the tensors go; without it they stay on the host.
     """
     import torch
 
-    def converted(module):
+    def converted(module, path):
         if isinstance(module, torch.nn.ModuleList):
-            return [converted(child) for child in module]
+            return [converted(child, [*path, str(i)]) for i, child in enumerate(module)]
+        if custom_preprocessor and (own := custom_preprocessor(module, ".".join(path))):
+            return ParameterDict(own)
         made, usual = ParameterDict(), ("weight", "bias")
         for name, values in module.named_parameters(recurse=False):
             kind: Any = DataType.BFLOAT16 if values.is_floating_point() else None
@@ -247,9 +256,9 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device=N
             else:
                 made[name] = from_torch(values, kind, device=device)
         for name, child in module.named_children():
-            inner = converted(child)
+            inner = converted(child, [*path, name])
             if inner:
                 made[int(name) if name.isdigit() else name] = inner
         return made
 
-    return converted(initialize_model())
+    return converted(initialize_model(), [])

@@ -190,20 +190,21 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says, else as the first operand where they have its shape.
 
-    A hint without a shard specification leaves the shards to the chip; it is only noted.
+    A configuration without a shard specification leaves the shards to the chip; it is only noted.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
             continue
-        if hint is None:
+        config = hint
+        if config is None:
             config = operands[0].plain_memory_config
             alike = config.interleaved or tensor.padded == operands[0].padded
-            if alike and tensor.plain_memory_config is DRAM_MEMORY_CONFIG:
-                keep_in(tensor, config)
-        elif hint.interleaved or hint.shard_spec or hint.nd_shard_spec:
-            keep_in(tensor, hint)
+            if not alike or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
+                continue
+        if config.interleaved or config.shard_spec or config.nd_shard_spec:
+            keep_in(tensor, config)
         else:
-            tensor.plain_memory_config = hint
+            tensor.plain_memory_config = config
 
 
 def _kind(value):
