@@ -33,6 +33,9 @@ def mlp(mesh, bug=""):
             y = ttnn.add(y, x)
         if bug == "activation":
             y = ttnn.linear(hidden, down, activation="silu")
+        if bug == "refused":  # The shapes do not fit.
+            with pytest.raises(TTKitError):
+                ttnn.add(y, up)
         if bug == "product":
             y = ttnn.multiply(y, y)
         if bug != "forgotten":
@@ -91,6 +94,7 @@ def test_the_right_program():
         ("bias", "y = ttnn.linear(hidden, down, bias", "adds the same term on each chip of axis 1"),
         ("residual", "y = ttnn.add(y, x)", "adds the same term on each chip of axis 1"),
         ("activation", "y = ttnn.linear(hidden, down, act", "linear takes the parts of a sum"),
+        ("refused", "ttnn.add(y, up)", "add takes the parts of a sum"),
         ("product", "y = ttnn.multiply(y, y)", "multiply takes the parts of a sum"),
         ("gathered", "y = ttnn.all_gather(y, 3", "gathers equal values"),
     ],

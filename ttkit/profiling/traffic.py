@@ -184,13 +184,15 @@ class Sums:
     def see(self, event: Event) -> None:
         """Follow one call."""
         operation = OPERATIONS.get(event.name)
-        if not event.returned or operation is None:
+        if operation is None:
             return
         operands, results = event.operands, event.results
         given = list(map(self.parts, operands))
         made: Parts = {axis: where for parts in given for axis, where in parts.items()}
         if event.sent:
             made = self._reduced(event, given[0] if given else {})
+        elif not event.returned:  # What a refused call was given may be why it was refused.
+            made = self._used(event, made) if operation.kind != "collective" else made
         elif operation.kind == "product":
             made = self._multiplied(event, given)
         elif event.name in ADDS:
