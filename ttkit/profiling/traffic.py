@@ -34,7 +34,7 @@ class Line(NamedTuple):
         where: file and line.
         along: the mesh axis and its length; "" where nothing is sent.
         operand, result: a chip's shard, its type, and how it lies along each mesh axis: R
-            (replicated), S1 (sharded along dim 1) or P (the part of a sum).
+            (replicated), S1 (sharded along dim 1) or P (the part of a sum, or what is added up).
         calls: how often.
         nbytes, time_s: bytes over all cables, and modelled seconds, of all calls.
     """
@@ -64,7 +64,9 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
     plans: dict[tuple, list[Plan]] = {}
     sums = Sums()
     for event in events:
-        operands = [_shard(held, sums.parts(held)) for held in event.operands[:1]]
+        sums_up = (sent for sent in event.sent if "reduce" in sent.collective)
+        added = {axis: "" for sent in sums_up for axis in _axes(sent)}
+        operands = [_shard(held, sums.parts(held) | added) for held in event.operands[:1]]
         sums.see(event)
         if event.returned and event.results and (event.sent or is_placed(event)):
             along = _along(event.sent[0]) if event.sent else ""
@@ -94,6 +96,10 @@ def table(found: Sequence[Line]) -> Report:
         if line.along
     ]
     return Report("collectives: R replicated, S1 sharded along dim 1, P parts", COLUMNS, rows)
+
+
+def _axes(sent: Record) -> list[int]:
+    return list(range(len(sent.mesh.shape))) if sent.axis is None else [sent.axis]
 
 
 def _along(sent: Record) -> str:
@@ -174,7 +180,8 @@ class Sums:
 
     def __init__(self) -> None:
         self.warnings = Counter[str]()
-        self._placed: set[int] = set()  # The host placed these tensors.
+        # The host placed these tensors, or a step of training made them from such ones.
+        self._placed: set[int] = set()
         self._parts: dict[int, Parts] = {}
 
     def parts(self, held: Held) -> Parts:
@@ -201,9 +208,8 @@ class Sums:
             made = self._used(event, made)
         elif operation.kind not in ("store", "arrange") and event.name not in LINEAR:
             made = self._used(event, made)
-        placed = is_placed(event) or (
-            operation.kind == "store" and id(operands[0].tensor) in self._placed
-        )
+        keeps = operation.kind == "store" or event.name in ADDS | MULTIPLIES
+        placed = is_placed(event) or (keeps and id(operands[0].tensor) in self._placed)
         for result in results:
             self._parts[id(result.tensor)] = made
             if placed:
@@ -248,7 +254,7 @@ class Sums:
         left = dict(parts)
         for sent in event.sent:
             lead = event.operands[0].lead
-            axes = list(range(len(lead))) if sent.axis is None else [sent.axis]
+            axes = _axes(sent)
             copies = bool(lead) and all(lead[axis] == 1 for axis in axes)
             along, others = _along(sent), [axis for axis in left if axis not in axes]
             if copies and sent.collective in ("all_reduce", "reduce_scatter", "all_gather"):
