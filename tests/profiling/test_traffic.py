@@ -126,6 +126,18 @@ def test_no_warning_where_nothing_is_wrong(program):
     assert seen(program)[1] == []
 
 
+def test_a_tensor_on_a_part_of_the_mesh():
+    def gathered(mesh):
+        row = mesh.create_submesh(ttnn.MeshShape(1, 4))
+        mapper = ttnn.ShardTensorToMesh(row, 0)
+        x = ttnn.from_torch(np.zeros((128, 64), np.float32), device=row, mesh_mapper=mapper)
+        ttnn.all_gather(x, 0, cluster_axis=1)
+
+    found, wrong = seen(gathered)
+    assert [line.along for line in found] == ["", "axis 1 of 4 chips"]
+    assert wrong == []
+
+
 def test_chips_that_all_do_the_same():
     _, wrong = seen(lambda mesh: ttnn.gelu(place(mesh, (32, 32), (None, None))))
     assert wrong == ["8 chips computed the same values and sent nothing: no tensor is sharded"]

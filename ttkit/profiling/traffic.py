@@ -255,7 +255,7 @@ class Sums:
         for sent in event.sent:
             lead = event.operands[0].lead
             axes = _axes(sent)
-            copies = bool(lead) and all(lead[axis] == 1 for axis in axes)
+            copies = len(lead) > max(axes) and all(lead[axis] == 1 for axis in axes)
             along, others = _along(sent), [axis for axis in left if axis not in axes]
             if copies and sent.collective in ("all_reduce", "reduce_scatter", "all_gather"):
                 does = "gathers" if sent.collective == "all_gather" else "adds up"
