@@ -3,12 +3,14 @@
 import pytest
 
 import ttkit
+from ttkit import ttnn
 
 
 @pytest.fixture(autouse=True)
 def default_machine(monkeypatch):
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH", raising=False)
     yield
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttkit.use_system(None)
 
 

@@ -17,12 +17,6 @@ from ttkit import TTKitError, ttml, ttnn
 FLOAT32 = ttnn.DataType.FLOAT32
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    ttml.autograd.AutoContext.get_instance().close_device()
-
-
 def place(array, layout=ttml.Layout.TILE, kind=None):
     return ttml.autograd.Tensor.from_numpy(array, layout, kind)
 

@@ -170,19 +170,18 @@ def test_the_text_says_what_each_stage_does():
     )
 
 
-def test_every_way_to_show_one(monkeypatch, capsys):
+def test_on_a_terminal_there_are_words(capsys):
     ttkit.visualize_schedule(gpipe(2, 2))
     ttkit.visualize_schedule(gpipe(2, 2).timeline(0.1, 0.2), measured=run_of(gpipe(2, 2)))
     ttkit.visualize_schedule(DEADLOCK)
     out = capsys.readouterr().out
     assert "bubble 33.3% of the time" in out and "measured" in out and "does not work" in out
-    shown = []
-    monkeypatch.setattr(ttkit.visualize, "in_notebook", lambda: True)
-    monkeypatch.setattr(
-        ttkit.visualize, "_show", lambda chart: shown.append((chart._repr_html_(), repr(chart)))
-    )
+
+
+def test_in_a_notebook_there_is_a_figure(shown):
     ttkit.visualize_schedule(gpipe(2, 2))
-    assert "<svg" in shown[0][0] and shown[0][1].startswith("GPipe: 2 stages")
+    assert "<svg" in shown[0]["text/html"]
+    assert shown[0]["text/plain"].startswith("GPipe: 2 stages")
     assert "<svg" in gpipe(2, 2)._repr_html_() and "does not work" in DEADLOCK._repr_html_()
 
 
