@@ -1,22 +1,12 @@
 """The fabric example on this host; on three hosts: tests/cluster/test_several_hosts.py."""
 
-import os
-import pathlib
-import subprocess
+import functools
 import sys
 
 import pytest
-from started import needs_mpirun
+from started import needs_mpirun, of_example
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "examples" / "fabric_minimal_example"
-
-
-def run(*words):
-    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    shell = {"PYTHON": sys.executable, "PATH": path, "PYTHONPATH": str(ROOT)}
-    how = {"capture_output": True, "text": True, "timeout": 280}
-    return subprocess.run(words, cwd=FOLDER, env=os.environ | shell, **how)
+run = functools.partial(of_example, "fabric_minimal_example")
 
 
 @needs_mpirun

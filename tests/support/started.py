@@ -101,6 +101,15 @@ def launched(ranks, program, *arguments, place=None, seconds=280, **more):
     return subprocess.run(command, cwd=TESTS.parent, env=env, **how)
 
 
+def of_example(folder, *words):
+    """A finished program of an example, in its folder, which finds this Python's programs."""
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    shell = {"PYTHON": sys.executable, "PATH": path, "PYTHONPATH": str(TESTS.parent)}
+    how = {"capture_output": True, "text": True, "timeout": 280}
+    place = TESTS.parent / "examples" / folder
+    return subprocess.run(words, cwd=place, env=os.environ | shell, **how)
+
+
 def passed(process, count, word="passed"):
     """It ended well, and the word came so many times."""
     assert process.returncode == 0, process.out + process.errors[-4000:]

@@ -83,13 +83,7 @@ def test_the_newest_stay(tmp_path):
 
 
 def test_other_files_are_left_alone(tmp_path):
-    others = [
-        "notes.txt",
-        "step_1.safetensors",
-        "model.safetensors",
-        "step_00000001.safetensors.bak",
-        ".hidden.part",
-    ]
+    others = ["notes.txt", "step_1.safetensors", "step_00000001.safetensors.bak", ".hidden.part"]
     for name in others:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".step_00000009.safetensors.part").write_text("of a process that was killed")
