@@ -83,11 +83,11 @@ def missing():
     if lacking := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
         return f"{', '.join(lacking)} not installed (apt install openssh-server rsync iproute2)"
     if os.geteuid():
-        return "several hosts as namespaces: needs root"
+        return "needs root"
     probe = "ip link add name ttkit0 type bridge && ip link add ttkit1 type veth peer name ttkit2"
     words = ["unshare", "--net", *OF_ITS_OWN, "sh", "-c", probe]
     done = subprocess.run(words, env=os.environ | {"PATH": PATH}, capture_output=True, text=True)
-    why = f"namespaces are not allowed here: {done.stderr.strip()[:200]}"
+    why = f"not allowed here: {done.stderr.strip()[:200]}"
     return why if done.returncode else ""
 
 

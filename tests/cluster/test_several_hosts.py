@@ -15,7 +15,10 @@ from started import TTKIT_RUN, needs_mpirun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MISSING = namespaces.missing()
-pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), needs_mpirun]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"several hosts as namespaces: {MISSING}"),
+    needs_mpirun,
+]
 HOSTS = ("--hostfile", "hosts.txt")
 NAMES = ["node-1", "node-2", "node-3"]
 QUICK = {
