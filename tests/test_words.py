@@ -14,20 +14,6 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "ttkit"
 
-# Module of version 0.1 -> its name now.
-MODULES = {
-    "channel": "train/parallel/ranks",
-    "cluster/cells": "cluster/engines/results",
-    "cluster/keeper": "cluster/processes",
-    "cluster/lease": "cluster/processes",
-    "cluster/waiting": "cluster/engines/results",
-    "sim/across": "sim/ranks/mpi",
-    "sim/board": "sim/blocks",
-    "sim/exchange": "sim/collectives/__init__",
-    "sim/labels": "sim/tensor/grid",
-    "train/sockets": "train/parallel/ranks",
-    "train/wires": "train/parallel/ranks",
-}
 # Word of a name (a class, function, argument or variable) -> the word to use.
 NAMES = {
     "board": "card",
@@ -97,9 +83,7 @@ def words(name):
 
 def found_in(path, source):
     """One line for each word of the left columns; `path` is inside the package."""
-    if (module := str(path.with_suffix(""))) in MODULES:
-        yield f"{path}: the module is {MODULES[module]}"
-    for name, line in names_of(ast.parse(source)):
+    for name, line in [(path.stem, 1), *names_of(ast.parse(source))]:
         for word in words(name):
             if word in NAMES and not right_there(word, path):
                 yield f"{path}:{line}: {name}: {word} is {NAMES[word]}"
@@ -142,7 +126,7 @@ def test_a_word_of_the_left_column_is_found(source, word):
 def test_words_of_other_meaning_are_left_alone():
     assert not list(found_in(pathlib.Path("descriptors/old_yaml.py"), "board = 1  # shards"))
     assert list(found_in(pathlib.Path("sim/board.py"), "")) == [
-        "sim/board.py: the module is sim/blocks"
+        "sim/board.py:1: board: board is card"
     ]
 
 

@@ -3,7 +3,6 @@
 """
 
 import json
-import os
 import pathlib
 import shlex
 import shutil
@@ -13,10 +12,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIGS = ("n300", "t3000", "t3000_2ranks", "galaxy", "galaxy_pp4", "2loudboxes", "5loudboxes")
 PROGRAM = ["python3", "-c", "print('two  words')"]
 
-TWO = (
-    "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n  - {rank: 1, mesh_id: "
-    "1}\nmesh_graph_desc_path: two.textproto\n"
-)
+TWO = """rank_bindings:
+  - {rank: 0, mesh_id: 0}
+  - {rank: 1, mesh_id: 1}
+mesh_graph_desc_path: two.textproto
+"""
 # The four patterns of the guide's section 2.4.3; the descriptors are only names to tt-run.
 PATTERN_1 = """rank_bindings:
   - rank: 0
@@ -45,18 +45,11 @@ mesh_graph_desc_path: "two.textproto"
 """
 RANKFILE = "# where each rank sits\nrank 0=localhost slot=0\nrank 1=localhost slot=1\n"
 FAR = "rank 1=host1 slot=0\nrank 0=host2 slot=0\n"
-ENVIRONMENT = TWO + (
-    "global_env: {SAME: '1', TT_METAL_LOGGER_LEVEL: INFO, EXPANDED: '${USER}/x:$NOPE', "
-    "TT_MESH_ID: '7'}\n".replace("TT_MESH_ID: '7'", "PATH: /mine")
-)
-OVERRIDES = (
-    TWO.replace(
-        "mesh_id: 1}",
-        "mesh_id: 1, mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: "
-        "'$HOME/b'}}",
-    )
-    + "global_env: {SAME: '1'}\n"
-)
+ENVIRONMENT = f"""{TWO}global_env:
+  {{SAME: '1', TT_METAL_LOGGER_LEVEL: INFO, EXPANDED: '${{USER}}/x:$NOPE', PATH: /mine}}
+"""
+OWN = "mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: '$HOME/b'}"
+OVERRIDES = TWO.replace("mesh_id: 1", f"mesh_id: 1, {OWN}") + "global_env: {SAME: '1'}\n"
 LENIENT = """rank_bindings:
   - {rank: "0", mesh_id: 0.0, mesh_host_rank: null, unknown: 1, mesh_graph_desc_path: ""}
   - {rank: 1, mesh_id: yes, mesh_graph_desc_path: other.textproto}
@@ -65,33 +58,25 @@ also_unknown: [1]
 """
 
 
-def launch(name, args, **files):
-    return {
-        "name": name,
-        "args": args,
-        "files": {
-            "rb.yaml": TWO,
-            **{key.replace("__", "/").replace("_dot_", "."): text for key, text in files.items()},
-        },
-    }
+def launch(name, bindings, words, **files):
+    """A launch with these words beside the bindings, and these files beside rb.yaml."""
+    files = {key.replace("__", "/").replace("_dot_", "."): text for key, text in files.items()}
+    args = ["--rank-binding", bindings, *shlex.split(words)]
+    return {"name": name, "args": args, "files": {"rb.yaml": TWO, **files}}
 
 
-def rb(name, text, *args, **files):
-    return launch(name, ["--rank-binding", "rb.yaml", *args], **{"rb_dot_yaml": text, **files})
+def rb(name, text, words="", **files):
+    return launch(name, "rb.yaml", words, rb_dot_yaml=text, **files)
 
 
 LAUNCHES = [
     *[
         launch(
-            config,
-            [
-                "--rank-binding",
-                f"configs/{config}/rank_bindings.yaml",
-                "--mpi-args",
-                f"--hostfile configs/{config}/hosts.txt",
-            ],
+            name,
+            f"configs/{name}/rank_bindings.yaml",
+            f"--mpi-args '--hostfile configs/{name}/hosts.txt'",
         )
-        for config in CONFIGS
+        for name in CONFIGS
     ],
     rb("pattern 1: one big mesh", PATTERN_1),
     rb("pattern 2: a mesh for each rank", PATTERN_2),
@@ -99,39 +84,28 @@ LAUNCHES = [
     rb(
         "pattern 4: a cluster with a rankfile",
         PATTERN_1,
-        "--mpi-args",
-        "--rankfile hosts.txt --mca btl tcp",
+        "--mpi-args '--rankfile hosts.txt --mca btl tcp'",
         hosts_dot_txt=FAR,
     ),
     rb("bare", TWO, "--bare"),
-    rb("interface", TWO, "--tcp-interface", "lo"),
-    rb("own btl", TWO, "--mpi-args", "--mca btl self,sm"),
-    rb("own interface", TWO, "--mpi-args", "--mca btl_tcp_if_include eth0"),
-    rb(
-        "own interface twice",
-        TWO,
-        "--tcp-interface",
-        "lo",
-        "--mpi-args",
-        "--mca btl_tcp_if_exclude lo",
-    ),
-    rb("own binding", TWO, "--mpi-args", "--bind-to core"),
-    rb("own binding, joint", TWO, "--mpi-args", "--bind-to=core --tag-output"),
-    *[
-        rb(f"rankfile {form}, auto", TWO, "--mpi-args", words, sub__rf=RANKFILE)
-        for form, words in {"plain": "--rankfile sub/rf", "joint": "--rankfile=sub/rf"}.items()
-    ],
-    rb("rankfile, hosts in the file's order", TWO, "--mpi-args", "--rankfile rf", rf=FAR),
-    rb("rankfile and hosts", TWO, "--mpi-args", "--rankfile rf --host host1,host2", rf=FAR),
-    rb("hosts with slots", TWO, "--mpi-args", "--host a:2"),
-    rb("oversubscribe", TWO, "--mpi-args", "--oversubscribe"),
+    rb("interface", TWO, "--tcp-interface lo"),
+    rb("own btl", TWO, "--mpi-args '--mca btl self,sm'"),
+    rb("own interface", TWO, "--mpi-args '--mca btl_tcp_if_include eth0'"),
+    rb("own interface twice", TWO, "--tcp-interface lo --mpi-args '--mca btl_tcp_if_exclude lo'"),
+    rb("own binding", TWO, "--mpi-args '--bind-to core'"),
+    rb("own binding, joint", TWO, "--mpi-args '--bind-to=core --tag-output'"),
+    rb("rankfile plain, auto", TWO, "--mpi-args '--rankfile sub/rf'", sub__rf=RANKFILE),
+    rb("rankfile joint, auto", TWO, "--mpi-args '--rankfile=sub/rf'", sub__rf=RANKFILE),
+    rb("rankfile, hosts in the file's order", TWO, "--mpi-args '--rankfile rf'", rf=FAR),
+    rb("rankfile and hosts", TWO, "--mpi-args '--rankfile rf --host host1,host2'", rf=FAR),
+    rb("hosts with slots", TWO, "--mpi-args '--host a:2'"),
+    rb("oversubscribe", TWO, "--mpi-args --oversubscribe"),
     rb(
         "oversubscribe, own waiting",
         TWO,
-        "--mpi-args",
-        "--oversubscribe --mca mpi_yield_when_idle 0",
+        "--mpi-args '--oversubscribe --mca mpi_yield_when_idle 0'",
     ),
-    rb("map-by", TWO, "--mpi-args", "--map-by ppr:1:node"),
+    rb("map-by", TWO, "--mpi-args '--map-by ppr:1:node'"),
     rb("environment", ENVIRONMENT),
     rb("overrides", OVERRIDES),
     rb("what tt-run lets pass", LENIENT),
@@ -211,6 +185,15 @@ BAD_PROGRAMS = {
 }
 
 
+NOTE = """import json, os, sys
+if '--version' in sys.argv:
+    print('mpirun (Open MPI) 5.0.11')
+    sys.exit()
+json.dump(sys.argv[1:], open(os.environ['RECORD_WORDS'], 'w'))
+sys.exit(int(os.environ.get('RECORD_CODE', 0)))
+"""
+
+
 def workshop(folder):
     """A folder to launch from: the configurations, two descriptors, an mpirun that only notes
     its words.
@@ -220,16 +203,8 @@ def workshop(folder):
     for name in ("two.textproto", "other.textproto"):
         shutil.copy(ROOT / "configs/2loudboxes/mgd.textproto", folder / name)
     (folder / "bin").mkdir()
-    note = (
-        "import json, os, sys\nif '--version' in sys.argv:\n    print('mpirun (Open MPI) "
-        "5.0.11')\n    sys.exit()\n"
-    )
-    note += (
-        "json.dump(sys.argv[1:], open(os.environ['RECORD_WORDS'], "
-        "'w'))\nsys.exit(int(os.environ.get('RECORD_CODE', 0)))\n"
-    )
     # Through a shell, with quotes: the first line of a script cannot name a path that has a blank.
-    (folder / "bin/mpirun.py").write_text(note)
+    (folder / "bin/mpirun.py").write_text(NOTE)
     words = shlex.join([sys.executable, "-S", str(folder / "bin/mpirun.py")])
     (folder / "bin/mpirun").write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     (folder / "bin/mpirun").chmod(0o755)
@@ -240,24 +215,11 @@ def environment(folder):
     """What the launching shell has: variables that pass, variables that must not, and nothing of
     this machine.
     """
-    path = f"{folder}/bin:/usr/bin:/bin"
-    shell = {
-        "PATH": path,
-        "HOME": "/home/u",
-        "USER": "u",
-        "TT_METAL_CACHE": "/cache",
-        "MESH_DEVICE": "T3K",
-        "WH_ARCH_YAML": "w",
-        "OTHER": "not passed",
-    }
+    ours = {"PYTHONPATH": str(ROOT), "RECORD_WORDS": f"{folder}/words.json", "LC_ALL": "C.UTF-8"}
+    shell = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": "/home/u", "USER": "u"}
+    passed = {"TT_METAL_CACHE": "/cache", "MESH_DEVICE": "T3K", "WH_ARCH_YAML": "w"}
     blocked = {"TT_VISIBLE_DEVICES": "9", "TT_MESH_ID": "9", "TT_METAL_CLUSTER_ID": "c"}
-    return {
-        **shell,
-        **blocked,
-        "PYTHONPATH": str(ROOT),
-        "RECORD_WORDS": f"{folder}/words.json",
-        "LC_ALL": "C.UTF-8",
-    }
+    return ours | shell | passed | blocked | {"OTHER": "not passed"}
 
 
 def write(folder, files):
@@ -274,7 +236,8 @@ def general(folder, text):
 def noted(folder):
     """The words that the noting mpirun was given, or None."""
     path = pathlib.Path(folder) / "words.json"
-    words = json.loads(path.read_text()) if path.exists() else None
-    if words is not None:
-        os.unlink(path)
-    return words and [general(folder, word) for word in words]
+    if not path.exists():
+        return None
+    words = json.loads(path.read_text())
+    path.unlink()
+    return [general(folder, word) for word in words]

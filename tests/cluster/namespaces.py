@@ -13,6 +13,7 @@ files are named after process ids, which two hosts may both have). A host's ssh 
 through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of its own
 process table: when that one ends, all of the host is gone."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -79,24 +80,15 @@ Host node-*
 
 def missing():
     """What this machine lacks for hosts of this kind, in one line; "" where it has all."""
-    lacking = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
-    if lacking:
-        return (
-            f"several hosts as namespaces: {', '.join(lacking)} not installed (apt install "
-            "openssh-server rsync iproute2)"
-        )
+    if lacking := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
+        return f"{', '.join(lacking)} not installed (apt install openssh-server rsync iproute2)"
     if os.geteuid():
-        return "several hosts as namespaces: needs root"
-    probe = (
-        "ip link add name ttkit0 type bridge && ip link add name ttkit1 type veth peer name ttkit2"
-    )
+        return "needs root"
+    probe = "ip link add name ttkit0 type bridge && ip link add ttkit1 type veth peer name ttkit2"
     words = ["unshare", "--net", *OF_ITS_OWN, "sh", "-c", probe]
     done = subprocess.run(words, env=os.environ | {"PATH": PATH}, capture_output=True, text=True)
-    return (
-        f"several hosts as namespaces: not allowed here: {done.stderr.strip()[:200]}"
-        if done.returncode
-        else ""
-    )
+    why = f"not allowed here: {done.stderr.strip()[:200]}"
+    return why if done.returncode else ""
 
 
 class Hosts:
@@ -131,18 +123,14 @@ class Hosts:
 
     def _files(self):
         self.site.mkdir()
-        made = {"stdout": subprocess.DEVNULL, "check": True}
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], **made
-        )
+        key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f"]
+        subprocess.run([*key, self.folder / "key"], check=True)
         known, hosts = [], ["127.0.0.1 localhost\n"]
         for number, name in enumerate(self.names, 1):
             mine = self.folder / name
             (mine / SITE).mkdir(parents=True)
             (mine / "tmp").mkdir()
-            subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made
-            )
+            subprocess.run([*key, mine / "host_key"], check=True)
             shutil.copy(self.folder / "key.pub", mine / "authorized_keys")
             (mine / "sshd_config").write_text(SSHD.format(mine=mine, root=self.folder))
             known.append(f"{name},10.77.0.{number} {(mine / 'host_key.pub').read_text()}")
@@ -154,8 +142,8 @@ class Hosts:
     def _start(self):
         kinds = ["--net", "--kill-child=KILL"]
         switch = self._unshare([*kinds, "--fork", "sleep", "infinity"])
-        self._ip(switch, "link", "add", "name", "br0", "type", "bridge")
-        self._ip(switch, "link", "set", "br0", "up")
+        self._ip(switch, "link add name br0 type bridge")
+        self._ip(switch, "link set br0 up")
         self._switch = switch
         init = INIT.replace("SSHD", repr(shutil.which("sshd", path=PATH)))
         for number, name in enumerate(self.names, 1):
@@ -164,21 +152,9 @@ class Hosts:
                 [*words, str(self.folder), str(number), str(self.site)]
             )
             port = f"port{number}"
-            self._ip(
-                switch,
-                "link",
-                "add",
-                "name",
-                port,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                str(self._inits[name]),
-            )
-            self._ip(switch, "link", "set", port, "master", "br0", "up")
+            end = f"eth0 netns {self._inits[name]}"
+            self._ip(switch, f"link add name {port} type veth peer name {end}")
+            self._ip(switch, f"link set {port} master br0 up")
         until = time.monotonic() + 120
         while not all((self.folder / name / "up").exists() for name in self.names):
             if time.monotonic() > until or any(
@@ -214,12 +190,9 @@ class Hosts:
             time.sleep(0.01)
         return int(found[0])
 
-    def _ip(self, pid, *words):
-        subprocess.run(
-            ["nsenter", "-t", str(pid), "-n", "ip", *words],
-            env=os.environ | {"PATH": PATH},
-            check=True,
-        )
+    def _ip(self, pid, command):
+        words = ["nsenter", "-t", str(pid), "-n", "ip", *command.split()]
+        subprocess.run(words, env=os.environ | {"PATH": PATH}, check=True)
 
     # ---- use
 
@@ -229,38 +202,21 @@ class Hosts:
 
     def words(self, name, words, cwd=None):
         """The command that runs another one on a host, as a user who has logged in there."""
-        enter = [
-            "nsenter",
-            "-t",
-            str(self._inits[name]),
-            "--net",
-            "--uts",
-            "--ipc",
-            "--mount",
-            "--pid",
-        ]
-        return [*enter, "env", "-C", str(cwd or self.site), *map(str, words)]
+        enter = f"nsenter -t {self._inits[name]} --net --uts --ipc --mount --pid env -C".split()
+        return [*enter, str(cwd or self.site), *map(str, words)]
 
     def start(self, name, words, cwd=None, **environment):
         """Start a command on a host: a Popen with pipes."""
-        env = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_"))
-        }
+        others = ("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_")
+        env = {key: text for key, text in os.environ.items() if not key.startswith(others)}
         own = {
             "TMPDIR": str(self.folder / name / "tmp"),
             "PRTE_MCA_prte_remote_tmpdir_base": str(self.folder / "prted"),
         }  # process ids begin anew on such hosts
         env |= {"PATH": PATH, **own, **environment}
-        return subprocess.Popen(
-            self.words(name, words, cwd),
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        words = self.words(name, words, cwd)
+        return subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, **pipes)
 
     def call(self, name, words, cwd=None, seconds=300, **environment):
         """Run a command on a host to its end: a CompletedProcess."""
@@ -273,14 +229,14 @@ class Hosts:
             raise
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
-    def cable(self, name, plugged):
-        """Pull out a host's network cable, or put it back: whoever waits for an answer hears
-        nothing, not even a refusal.
+    @contextlib.contextmanager
+    def unplugged(self, name):
+        """A host's network cable is out: whoever waits for an answer hears nothing, not even a
+        refusal.
         """
-        self._ip(
-            self._switch,
-            "link",
-            "set",
-            f"port{self.names.index(name) + 1}",
-            "up" if plugged else "down",
-        )
+        port = f"port{self.names.index(name) + 1}"
+        self._ip(self._switch, f"link set {port} down")
+        try:
+            yield
+        finally:
+            self._ip(self._switch, f"link set {port} up")

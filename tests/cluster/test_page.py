@@ -1,7 +1,5 @@
 """What a notebook shows of engines: a card for each rank."""
 
-import sys
-import types
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -103,19 +101,12 @@ def test_a_long_wait_shows_the_cards_until_it_ends(monkeypatch):
     assert shown[2] == {"text/plain": ""}
 
 
-def test_on_a_terminal_it_stays_text():
-    assert repr(ttkit.Cluster(2)) == "<Cluster(2): 2 engines, stopped>"
-
-
 def test_a_process_reports_how_far_its_training_is(monkeypatch):
     from ttkit.visualize.widgets.live_training import Lines
 
     assert Report.now().doing == ""
     monkeypatch.setattr(Lines, "now", "step 2 of 9")
     assert Report.now().doing == "step 2 of 9"
-    half = types.ModuleType("live_training")  # that another thread is importing
-    monkeypatch.setitem(sys.modules, "ttkit.visualize.widgets.live_training", half)
-    assert Report.now().doing == ""
 
 
 def test_a_process_reports_its_meshes():

@@ -19,6 +19,14 @@ def ours(request):
     return request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
 
 
+def run(folder, *words, **environment):
+    """Python on the tests of a folder, with no plugins of its own accord."""
+    words = [sys.executable, *map(str, words), "-p", "no:cacheprovider", str(folder)]
+    env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | environment
+    how = {"capture_output": True, "text": True, "timeout": 280}
+    return subprocess.run(words, cwd=folder, env=env, **how)
+
+
 def told(ours, reasons):
     """The lines at the end of a run that skipped tests for these reasons."""
     lines = []
@@ -53,87 +61,44 @@ def test_a_worker_for_each_core_that_may_be_used_and_one_more(ours, monkeypatch)
 
 def test_tests_hear_ctrl_c_where_the_shell_ignores_it(tmp_path):
     """A shell without job control starts what ends in & so."""
-    (tmp_path / "test_it.py").write_text(
-        "import os, pytest, signal\ndef test_it():\n    with pytest.raises(KeyboardInterrupt):\n "
-        "       os.kill(os.getpid(), signal.SIGINT)\n"
-    )
-    ignore = (
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    )
-    words = [
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--confcutdir",
-        ROOT,
-        "-p",
-        "conftest",
-        tmp_path,
-        "-o",
-        "addopts=",
-        "-c",
-        ROOT / "pyproject.toml",
-    ]
-    shell = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-c", ignore, *map(str, words)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=280
-    )
+    (tmp_path / "test_it.py").write_text("""import os, pytest, signal
+def test_it():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+""")
+    ignore = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    ignore += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = ["-c", ignore, *"-m pytest -q -p conftest -o addopts= --confcutdir".split(), ROOT]
+    done = run(tmp_path, *words, "-c", ROOT / "pyproject.toml", PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+SHARED = """import os, pathlib, pytest, time
+@pytest.fixture(scope="module")
+def pid():
+    return os.getpid()
+@pytest.mark.parametrize("number", range(8))
+def test_it(pid, number):
+    print(f"worker of {__name__}: {os.getpid()}")
+"""
+# A test of the third file ends when both workers have begun one of them.
+MEET = """
+    here = pathlib.Path(__file__).parent / "met"
+    here.mkdir(exist_ok=True)
+    (here / str(os.getpid())).touch()
+    until = time.monotonic() + 120
+    while len(list(here.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+"""
 
 
 def test_tests_that_share_something_stay_in_one_worker(tmp_path):
     (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
-    shared = (
-        'import os, pytest\n@pytest.fixture(scope="module")\ndef pid():\n    return os.getpid()\n'
-    )
-    shared += (
-        "@pytest.mark.parametrize('number', range(8))\ndef test_it(pid, "
-        "number):\n    print(f'worker of {__name__}: {os.getpid()}')\n"
-    )
     for name in ("one", "two"):
-        (tmp_path / f"test_{name}.py").write_text(shared)
-    # A test of the third file ends when both workers have begun one of them.
-    meet = (
-        "    import pathlib, time\n    here = pathlib.Path(__file__).parent / 'met'\n    "
-        "here.mkdir(exist_ok=True)\n"
-    )
-    meet += "    (here / str(os.getpid())).touch()\n    until = time.monotonic() + 120\n"
-    meet += (
-        "    while len(list(here.iterdir())) < 2 and time.monotonic() < until:\n        "
-        "time.sleep(0.02)\n"
-    )
-    (tmp_path / "test_three.py").write_text(shared.replace("module", "function") + meet)
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "xdist",
-        "-n",
-        "2",
-        "-rP",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        f"--rootdir={tmp_path}",
-        tmp_path,
-    ]
-    shell = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        [*map(str, words)], cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=280
-    )
+        (tmp_path / f"test_{name}.py").write_text(SHARED)
+    (tmp_path / "test_three.py").write_text(SHARED.replace("module", "function") + MEET)
+    words = "-m pytest -p xdist -n 2 -rP -c".split()
+    done = run(tmp_path, *words, os.devnull, f"--rootdir={tmp_path}")
     assert "24 passed" in done.stdout, done.stdout + done.stderr
-    found = {
-        name: set(re.findall(rf"worker of test_{name}: (\d+)", done.stdout))
-        for name in ("one", "two", "three")
-    }
-    assert {name: len(workers) for name, workers in found.items()} == {
-        "one": 1,
-        "two": 1,
-        "three": 2,
-    }
+    for name, count in (("one", 1), ("two", 1), ("three", 2)):
+        assert len(set(re.findall(rf"worker of test_{name}: (\d+)", done.stdout))) == count

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from scripts import try_cpus
 
@@ -76,16 +75,6 @@ def test_a_kernel_that_this_cpu_cannot_run_is_skipped(monkeypatch):
     assert try_cpus.refusal(kernel, {}) == f"this CPU cannot run it ({signal.SIGILL.name})"
 
 
-@pytest.mark.parametrize("machine", ["riscv64", "x86_64"])
-def test_a_machine_without_a_list_of_kernels_says_what_is_tried(monkeypatch, machine):
-    own = "" if machine == "x86_64" else "GENERIC"
-    monkeypatch.setattr(try_cpus, "probe", lambda env: (own, []))
-    monkeypatch.setattr(try_cpus.platform, "machine", lambda: machine)
-    running, (line,) = try_cpus.environments()
-    why = "no kernels are listed for riscv64" if own else "NumPy's BLAS is not OpenBLAS"
-    assert running == {own or "own": {}} and line.startswith(f"{why}: only the kernel")
-
-
 def test_a_cpu_lacks_the_features_of_newer_ones():
     features = ["X86_V3", "X86_V4", "AVX512_ICL"]
     lacking = [try_cpus.environment(each, features) for each in try_cpus.X86]
@@ -94,13 +83,6 @@ def test_a_cpu_lacks_the_features_of_newer_ones():
         "X86_V4 AVX512_ICL",
         "",
     ]
-
-
-def test_a_name_that_is_no_kernel_is_refused():
-    if not kernels()[0].keys() & {each.name for each in (*try_cpus.X86, *try_cpus.ARM)}:
-        pytest.skip("no kernels are listed for this machine, or NumPy's BLAS is not OpenBLAS")
-    with pytest.raises(ValueError, match="NoSuchKernel: no such kernel"):
-        try_cpus.environments(["NoSuchKernel"])
 
 
 def test_one_combination_runs_and_a_failure_is_counted(capfd):

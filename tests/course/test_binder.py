@@ -23,13 +23,8 @@ def lines(name):
 
 def test_only_files_that_repo2docker_reads_together():
     # environment.yml (or a Dockerfile) would silently win over requirements.txt
-    assert {path.name for path in BINDER.iterdir()} <= {
-        "requirements.txt",
-        "runtime.txt",
-        "postBuild",
-        "start",
-        "apt.txt",
-    }
+    together = {"requirements.txt", "runtime.txt", "postBuild", "start", "apt.txt"}
+    assert {path.name for path in BINDER.iterdir()} <= together
 
 
 def test_requirements_are_the_project_itself():

@@ -3,12 +3,15 @@
 import pytest
 
 import ttkit
+from ttkit import ttnn
 
 
 @pytest.fixture(autouse=True)
 def default_machine(monkeypatch):
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH", raising=False)
     yield
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    ttkit.strict(False)
     ttkit.use_system(None)
 
 

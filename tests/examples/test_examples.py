@@ -68,17 +68,10 @@ def test_falcon_mlp():
 def smaller(module, folder):
     """An example's configuration with a model and a batch that take a blink."""
     sections = yaml.safe_load(module.CONFIG.read_text())
-    sections["training_config"] |= {
-        "batch_size": 4,
-        "validation_batch_size": 2,
-        "eval_every": 0,
-        "checkpoint_dir": str(folder / "run"),
-    }
-    sections["transformer_config"] |= {
-        "num_blocks": 1,
-        "embedding_dim": 32,
-        "max_sequence_length": 32,
-    }
+    batches = {"batch_size": 4, "validation_batch_size": 2, "eval_every": 0}
+    sections["training_config"] |= batches | {"checkpoint_dir": str(folder / "run")}
+    sizes = {"num_blocks": 1, "embedding_dim": 32, "max_sequence_length": 32}
+    sections["transformer_config"] |= sizes
     path = folder / "smaller.yaml"
     path.write_text(yaml.safe_dump(sections))
     return path
@@ -108,37 +101,23 @@ def test_llama(tmp_path):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_the_docstring_says_how_to_run_it(path):
-    done = subprocess.run(
-        [sys.executable, str(path), "--help"],
-        cwd=ROOT,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = run(path, "--help")
     assert done.returncode == 0 and f"python examples/{path.name}" in done.stdout, done.stderr
 
 
 def test_as_a_command_without_enough_chips():
-    command = [sys.executable, str(ROOT / "examples" / "linear_regression_tp_dp.py")]
-    done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True)
+    program = ROOT / "examples" / "linear_regression_tp_dp.py"
+    done = run(program)
     assert done.returncode == 1
     assert "requires 32 devices, but only 8 devices are available" in done.stderr
-    done = subprocess.run(
-        [*command, "--steps", "5"],
-        cwd=ROOT,
-        env=_environment(TTKIT_SYSTEM="galaxy"),
-        capture_output=True,
-        text=True,
-    )
-    assert (
-        done.returncode == 0
-        and "8x4 mesh; ddp: axis 0, 8 chips, tp: axis 1, 4 chips" in done.stdout
-    ), done.stderr
+    done = run(program, "--steps", "5", TTKIT_SYSTEM="galaxy")
+    assert done.returncode == 0, done.stderr
+    assert "8x4 mesh; ddp: axis 0, 8 chips, tp: axis 1, 4 chips" in done.stdout
 
 
-def _environment(**more):
-    return (
-        {name: value for name, value in os.environ.items() if not name.startswith("TTKIT")}
-        | {"PYTHONPATH": str(ROOT)}
-        | more
-    )
+def run(*words, **environment):
+    """Python on these words, with nothing of ttkit's in the environment but what is given."""
+    env = {name: text for name, text in os.environ.items() if not name.startswith("TTKIT")}
+    env |= {"PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)

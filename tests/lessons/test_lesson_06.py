@@ -1,31 +1,9 @@
 """Lesson 06: its exercises with right and with wrong answers."""
 
 import numpy as np
-import pytest
-from answers import both, cut, engines, everywhere, put
-from machine import strict_with_fabric
+from answers import both, rows, whole
 
 from ttkit import ttnn
-
-
-@pytest.fixture
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with engines(4) as cluster:
-        yield cluster
-
-
-def rows(mesh, array):
-    return put(mesh, array, cut(mesh, 0))
-
-
-def whole(mesh, array):
-    return put(mesh, array, everywhere(mesh))
 
 
 def own(mesh, x, w, y, given=rows):
@@ -105,8 +83,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "its computing is not divided by n": lambda n, c, s: c / (c / n + s),
             },
         ),
-    },
-    "as_in_a_lesson",
+    }
 )
 
 

@@ -2,19 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 from answers import R, S, both, by_axes
-from machine import strict_with_fabric
 
 from ttkit import TTKitError, ttnn
 from ttkit.train import training_plan
 from ttkit.train.config.settings import DeviceConfig
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
 
 
 def placed(mesh, x, w, y):

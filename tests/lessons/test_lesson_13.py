@@ -4,17 +4,10 @@ rules are those of torch, where torch is.
 
 import pytest
 from answers import both, put
-from machine import strict_with_fabric
 
 import ttkit
 from course.lesson_13 import PRODUCTS
 from ttkit import ttnn
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
 
 
 def product(a, b):

@@ -13,17 +13,14 @@ from ttkit import TTKitError
 NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
-def saved():
-    """{key: what the notebook has saved} of every cell that needs torch."""
-    found = {}
+def torch_cells():
+    """(options, text, what the notebook has saved) of every cell that needs torch."""
     for path in NOTEBOOKS:
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             first, _, text = "".join(cell["source"]).partition("\n")
             if first.startswith("%%torch"):
-                found[lesson_13.key(text)] = "".join(
-                    "".join(output["text"]) for output in cell["outputs"]
-                )
-    return found
+                saved = "".join("".join(output["text"]) for output in cell["outputs"])
+                yield first.removeprefix("%%torch"), text, saved
 
 
 class Shell:
@@ -38,19 +35,15 @@ class Shell:
 
 def test_the_record_is_what_the_lessons_show():
     # else: python scripts/record_torch.py, with torch
-    assert lesson_13.record()["cells"] == saved()
-    assert len(saved()) >= 3
+    saved = {lesson_13.key(text): output for _, text, output in torch_cells()}
+    assert lesson_13.record()["cells"] == saved and len(saved) >= 3
 
 
 def test_without_torch_a_cell_shows_its_record(monkeypatch, capsys):
     monkeypatch.setattr(lesson_13, "installed", lambda: False)
-    for path in NOTEBOOKS:
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            first, _, text = "".join(cell["source"]).partition("\n")
-            if first.startswith("%%torch"):
-                # as IPython gives it
-                lesson_13.run_torch_cell(None, first.removeprefix("%%torch"), text + "\n")
-                assert capsys.readouterr().out == saved()[lesson_13.key(text)]
+    for options, text, saved in torch_cells():
+        lesson_13.run_torch_cell(None, options, text + "\n")  # as IPython gives it
+        assert capsys.readouterr().out == saved
 
 
 def test_a_changed_cell_is_not_shown_with_the_output_of_another(monkeypatch):

@@ -2,17 +2,15 @@
 
 import pytest
 from answers import both
-from machine import strict_with_fabric
 
 from ttkit import ttnn
 from ttkit.train import AutoContext
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    with strict_with_fabric():
-        yield
-        AutoContext.get_instance().close_device()
+def closed(as_in_a_lesson):
+    yield
+    AutoContext.get_instance().close_device()
 
 
 def parted(w, grad, axis, update, dim=2, mean=True, scatter=None, partition=None, gather=True):

@@ -134,13 +134,7 @@ def quietly(answer):
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "16.balanced": (
-            [
-                balanced,
-                zigzag,
-                by_lists,
-                by_tokens,
-                lambda length, chips: balanced(length, chips).tolist()[::-1],
-            ],
+            [balanced, zigzag, by_lists, by_tokens, lambda *run: balanced(*run).tolist()[::-1]],
             {
                 "chip 1 computes 100 scores and chip 0 36; all wait for the slowest": plain,
                 "chip 1 computes 72 scores and chip 0 64": dealt,

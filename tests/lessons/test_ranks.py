@@ -2,17 +2,10 @@
 
 import numpy as np
 import pytest
-from answers import engines
 
 import ttkit
 from course.ranks import watch, why_stuck
 from ttkit.plans.messages import Call, exchange, ring_exchange
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with engines(4) as cluster:
-        yield cluster
 
 
 def ring(comm, numbers):

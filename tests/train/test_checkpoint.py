@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from train.runs import refused
 from train.tiny import losses, trainer
 
 from ttkit import __main__ as cli
-from ttkit.train import AutoContext
 from ttkit.train.run import checkpoint
 from ttkit.train.run.checkpoint import LOG, History, Record, latest, load, save
 from ttkit.train.run.tokenizers import BPETokenizer
@@ -27,12 +25,6 @@ TENSORS = {
     "tokens": np.array([3, 1], np.uint32),
 }
 DTYPES = "bool int8 int32 int64 uint8 uint32 float16 float32 float64".split()
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    AutoContext.get_instance().close_device()
 
 
 def trained(folder, steps=4, **options):
@@ -91,13 +83,7 @@ def test_the_newest_stay(tmp_path):
 
 
 def test_other_files_are_left_alone(tmp_path):
-    others = [
-        "notes.txt",
-        "step_1.safetensors",
-        "model.safetensors",
-        "step_00000001.safetensors.bak",
-        ".hidden.part",
-    ]
+    others = ["notes.txt", "step_1.safetensors", "step_00000001.safetensors.bak", ".hidden.part"]
     for name in others:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".step_00000009.safetensors.part").write_text("of a process that was killed")

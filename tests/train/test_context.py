@@ -1,6 +1,5 @@
 """The parallelism context: the axis rule, the one device, and the messages."""
 
-import machine
 import pytest
 from machine import close_all
 
@@ -18,12 +17,8 @@ def clean_machine():
     close_all()
 
 
-DDP, TP, BOTH, NONE = (
-    DistributedConfig(enable_ddp=True),
-    DistributedConfig(enable_tp=True),
-    DistributedConfig(True, True),
-    DistributedConfig(),
-)
+DDP, TP = DistributedConfig(enable_ddp=True), DistributedConfig(enable_tp=True)
+BOTH, NONE = DistributedConfig(True, True), DistributedConfig()
 FABRIC = ttnn.FabricConfig
 
 
@@ -33,7 +28,6 @@ def context():
     fresh = AutoContext()
     yield fresh
     fresh.close_device()
-    machine.close_all()
 
 
 def opened(context, shape, config, system="galaxy"):

@@ -2,7 +2,6 @@
 and its cure with it.
 """
 
-import machine
 import pytest
 from machine import close_all
 
@@ -28,7 +27,7 @@ def context():
     fresh = AutoContext()
     yield fresh
     fresh.close_device()
-    machine.close_all()
+    close_all()
     assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
 
 

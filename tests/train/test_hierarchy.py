@@ -21,6 +21,7 @@ from ttkit.train.run.hierarchy import HierarchicalTrainer, name_of_role, role_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
 SMALL = replace(MODEL, num_blocks=2)
+TIED = replace(SMALL, weight_tying="enabled")
 WITHIN_S = 120
 GUIDE = """
 training_config:
@@ -58,18 +59,7 @@ def check_run(folder, tiers, workers, run):
 
 CASES = [
     (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=3, sockets="fabric")),
-    (
-        2,
-        1,
-        Run(
-            micro_batches=1,
-            batch=8,
-            model=replace(SMALL, weight_tying="enabled"),
-            optimizer="AdamW",
-            clip=0.5,
-            steps=3,
-        ),
-    ),
+    (2, 1, Run(micro_batches=1, batch=8, model=TIED, optimizer="AdamW", clip=0.5, steps=3)),
 ]
 LONG = [
     (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
@@ -109,11 +99,8 @@ def check_killed(folder, tiers, rank, seconds):
     roles = [name_of_role(each, tiers + 1, 2) for each in range(tiers + 1)]
     output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
     epitaph = output.partition("ttkit run: ")[2]
-    assert (
-        f"rank {rank} of {len(roles)}" in epitaph
-        and "signal 9" in epitaph
-        and f"{roles[rank]}" in epitaph
-    ), output
+    named = f"rank {rank} of {len(roles)}", "signal 9", roles[rank]
+    assert all(part in epitaph for part in named), output
     done = launched(tiers + 1, EXAMPLE, "-c", folder / "config.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(DOOMED, saved(folder / "checkpoints")) == []
@@ -144,15 +131,10 @@ def test_ranks_that_are_no_tiers_are_refused(world, workers):
 
 
 def test_roles_by_rank(capsys):
-    assert [role_of(rank, 3, 2) for rank in range(3)] == [
-        "worker",
-        "worker",
-        "aggregator_optimizer",
-    ]
-    assert (
-        capsys.readouterr().out.splitlines()[2]
-        == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
-    )
+    roles = [role_of(rank, 3, 2) for rank in range(3)]
+    assert roles == ["worker", "worker", "aggregator_optimizer"]
+    last = capsys.readouterr().out.splitlines()[2]
+    assert last == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
 
 
 def test_the_guides_configuration(tmp_path):

@@ -17,32 +17,13 @@ import torch
 import torch.nn.functional as F
 from train import oracle
 
-SHORT = {
-    "model": {
-        "num_blocks": 1,
-        "max_sequence_length": 32,
-        "embedding_dim": 32,
-        "intermediate_dim": None,
-    },
-    "batch_size": 8,
-    "max_steps": 16,
-    "learning_rate": 1e-2,
-    "eval_every": 8,
-}
+SHORT = {"batch_size": 8, "max_steps": 16, "learning_rate": 1e-2, "eval_every": 8}
+SHORT["model"] = {"num_blocks": 1, "embedding_dim": 32, "max_sequence_length": 32}
 # ttml's default shape, but with heads for four chips; some minutes for each form on two cores
-LONG = {
-    "model": {
-        "num_heads": 8,
-        "num_blocks": 6,
-        "max_sequence_length": 128,
-        "embedding_dim": 384,
-        "intermediate_dim": None,
-    },
-    "batch_size": 8,
-    "max_steps": 300,
-    "learning_rate": 3e-4,
-    "eval_every": 150,
-}
+LONG = {"batch_size": 8, "max_steps": 300, "learning_rate": 3e-4, "eval_every": 150}
+LONG["model"] = {"num_blocks": 6, "embedding_dim": 384, "max_sequence_length": 128, "num_heads": 8}
+for options in (SHORT, LONG):
+    options["model"]["intermediate_dim"] = None
 FORMS = {"one": DEVICES["one"], "DP2xTP4": DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)}
 
 
@@ -87,9 +68,8 @@ def of_torch(**options):
         losses.append(loss.item())
     with torch.no_grad():
         count = min(len(held_out), VALIDATION_BATCHES)
-        return np.array(losses), sum(
-            loss_of(*held_out.batch(i)).item() for i in range(count)
-        ) / count
+        validated = [loss_of(*held_out.batch(i)).item() for i in range(count)]
+        return np.array(losses), np.mean(validated)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ flagship's tables.
 import dataclasses
 import pathlib
 
-import machine
 import numpy as np
 import pytest
 from train.runs import small
@@ -14,7 +13,7 @@ import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.plans.cost import busy_s
-from ttkit.train import AutoContext, read_settings
+from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig
 from ttkit.train.context import open_layout
@@ -70,19 +69,12 @@ MODELS = {
 }
 
 
-@pytest.fixture
-def closed():
-    yield
-    AutoContext.get_instance().close_device()
-    machine.close_all()
-
-
 @pytest.mark.parametrize(
     ("device", "sizes"),
     [(device, MODELS["Llama"]) for device in MESHES.values()]
     + [(MESHES["DDP and TP"], MODELS["GPT"]), (MESHES["TP"], MODELS["tied GPT"])],
 )
-def test_it_is_what_a_step_does(closed, device, sizes):
+def test_it_is_what_a_step_does(device, sizes):
     """Products, collectives and bytes on links of a profiled step, and the memory of weights,
     gradients and optimizer.
     """

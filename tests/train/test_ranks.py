@@ -49,11 +49,7 @@ def run(tmp_path):
         found = [json.loads(line) for line in lines if line]
         assert sorted(each["rank"] for each in found) == list(range(ranks)), done.stdout
         for each in found[1:]:  # they agree to the last bit
-            assert (each["losses"], each["sums"], each["text"]) == (
-                found[0]["losses"],
-                found[0]["sums"],
-                found[0]["text"],
-            )
+            assert all(each[what] == found[0][what] for what in ("losses", "sums", "text"))
         call.output = done.stdout
         return found[0]
 
@@ -64,10 +60,8 @@ def alone(form, steps, **options):
     ttkit.use_system("t3000")
     with trainer(DeviceConfig(**form) if isinstance(form, dict) else form, **options) as one:
         one.fit(steps, show=False)
-        sums = {
-            name: [float(array.sum()), float((array**2).sum())]
-            for name, array in weights(one).items()
-        }
+        arrays = weights(one).items()
+        sums = {name: [float(array.sum()), float((array**2).sum())] for name, array in arrays}
         return {
             "losses": [(record.loss, record.validation_loss or 0) for record in one.history],
             "sums": sums,
@@ -82,15 +76,8 @@ def check(found, wanted, rtol=1e-5):
     assert found["text"] == wanted["text"]
 
 
-OPTIONS = {
-    "batch_size": 24,
-    "gradient_accumulation_steps": 2,
-    "eval_every": 2,
-    "use_clip_grad_norm": True,
-    "validation_batch_size": 12,
-}
-
-
+OPTIONS = {"batch_size": 24, "gradient_accumulation_steps": 2, "eval_every": 2}
+OPTIONS |= {"use_clip_grad_norm": True, "validation_batch_size": 12}
 # AdamW and clipping do not see how long a gradient is; SGD does.
 SGD = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
 
@@ -105,27 +92,20 @@ def test_a_mesh_each(run, ranks, form, options):
 
 
 def test_the_same_model_trained_twice_is_refused(run):
-    assert "each would train the same model on the same batches" in run(
-        2, fails=True, form="one", batch_size=12
-    )
+    output = run(2, fails=True, form="one", batch_size=12)
+    assert "each would train the same model on the same batches" in output
 
 
-@pytest.mark.parametrize("hosts, replicas", [((1, 2), False)])
-def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, hosts, replicas, tmp_path):
-    options = {
-        "form": "TP4" if replicas else HYBRID,
-        "batch_size": 8,
-        "checkpoint_dir": str(tmp_path / "run"),
-        "replicas": replicas,
-        "own_folder": True,
-    }
-    assert len(run(2, hosts, steps=50, stop=1, **options)["losses"]) == 2
+def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, tmp_path):
+    options = {"form": HYBRID, "batch_size": 8, "replicas": False, "own_folder": True}
+    options |= {"checkpoint_dir": str(tmp_path / "run")}
+    assert len(run(2, (1, 2), steps=50, stop=1, **options)["losses"]) == 2
     saved = checkpoint.latest(tmp_path / "run")
     assert "Stopped after step 2. Saved" in run.output
     assert saved.name in run.output
     assert "nothing was saved" not in run.output
     assert not (tmp_path / "run" / "of-rank-1").exists()  # rank 0 writes for all
-    found = run(2, hosts, steps=2, **options)
+    found = run(2, (1, 2), steps=2, **options)
     check(found, alone("one", 4, batch_size=8))
 
 

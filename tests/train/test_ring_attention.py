@@ -177,9 +177,7 @@ def test_the_trainer_opens_a_fabric_that_closes_the_ring():
     long = TransformerConfig(max_sequence_length=256)
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     settings = Settings(DeviceConfig((1, 4), enable_cp=True), transformer_config=long)
-    try:
-        open_layout(settings)
-        assert ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_2D
-    finally:
-        AutoContext.get_instance().close_device()
+    open_layout(settings)
+    assert ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_2D
+    AutoContext.get_instance().close_device()
     assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED

@@ -13,7 +13,7 @@ from train.pipelines import far, results
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import AutoContext, Trainer
+from ttkit.train import Trainer
 from ttkit.train.config.settings import (
     DeviceConfig,
     LayoutConfig,
@@ -27,13 +27,6 @@ from ttkit.train.run.pipeline import PipelineTrainer
 
 TEXT = LINE * 12
 STRATEGIES = ("ddp", "cp", "tp")
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    AutoContext.get_instance().close_device()
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
 @st.composite

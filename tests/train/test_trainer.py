@@ -24,12 +24,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    AutoContext.get_instance().close_device()
-
-
 def logged(folder):
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 

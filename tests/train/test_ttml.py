@@ -15,12 +15,7 @@ import ttkit
 from ttkit import TTKitError, ttml, ttnn
 
 FLOAT32 = ttnn.DataType.FLOAT32
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    ttml.autograd.AutoContext.get_instance().close_device()
+TOKENS = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
 
 
 def place(array, layout=ttml.Layout.TILE, kind=None):
@@ -75,13 +70,12 @@ def test_a_transformer_learns(create):
     optimizer = ttml.optimizers.AdamW(model.parameters(), config)
     ids = np.random.default_rng(0).integers(0, 64, (2, 1, 1, 32), np.uint32)
     targets = np.roll(ids, -1, -1).reshape(2, 32)
-    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
     mask, losses = place(MASK, ttml.Layout.TILE, ttml.autograd.DataType.BFLOAT16), []
     for _ in range(8):
         optimizer.zero_grad()
-        logits = model(place(ids, *kinds), mask)
+        logits = model(place(ids, *TOKENS), mask)
         assert logits.shape() == [2, 1, 32, 64]
-        loss = ttml.ops.loss.cross_entropy_loss(logits, place(targets, *kinds))
+        loss = ttml.ops.loss.cross_entropy_loss(logits, place(targets, *TOKENS))
         values = logits.to_numpy(FLOAT32)[:, 0].astype(float)
         logs = values - np.log(np.exp(values).sum(-1, keepdims=True))
         wanted = -np.take_along_axis(logs, targets[..., None].astype(int), -1).mean()
@@ -100,16 +94,15 @@ def test_the_same_on_a_mesh():
     The vocabulary is whole tiles on each chip, as tt-train rounds it.
     """
     ids = np.random.default_rng(0).integers(0, 64, (1, 1, 1, 32), np.uint32)
-    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
     config = small(ttml.models.gpt2.GPT2TransformerConfig(), vocab_size=128)
-    one = ttml.models.gpt2.create_gpt2_model(config)(place(ids, *kinds)).to_numpy(FLOAT32)
+    one = ttml.models.gpt2.create_gpt2_model(config)(place(ids, *TOKENS)).to_numpy(FLOAT32)
     context = ttml.autograd.AutoContext.get_instance()
     context.close_device()
     context.open_device([1, 4])
     context.initialize_parallelism_context(ttkit.train.DistributedConfig(enable_tp=True))
     model = ttml.models.distributed.gpt2.create_gpt2_model(config)
     composer = ttml.core.distributed.concat_mesh_to_tensor_composer(context.get_device(), 0)
-    four = model(place(ids, *kinds)).to_numpy(FLOAT32, composer)
+    four = model(place(ids, *TOKENS)).to_numpy(FLOAT32, composer)
     for values in four:
         np.testing.assert_allclose(values[None], one, atol=1e-4)
 
@@ -139,14 +132,13 @@ def training(how):
         composer = ttml.core.distributed.concat_mesh_to_tensor_composer(mesh, 0)
     if how == "replicated":
         mapper = ttml.core.distributed.shard_tensor_to_mesh_mapper(mesh, 0)
-    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32, mapper
     random, losses = np.random.default_rng(0), []
     with ttkit.profile() as profile:
         for _ in range(3):
             optimizer.zero_grad()
             ids = random.integers(0, 64, (4, 33), np.uint32)
-            x = ttml.autograd.Tensor.from_numpy(ids[:, :32].reshape(4, 1, 1, 32), *kinds)
-            y = ttml.autograd.Tensor.from_numpy(ids[:, 1:], *kinds)
+            x = ttml.autograd.Tensor.from_numpy(ids[:, :32].reshape(4, 1, 1, 32), *TOKENS, mapper)
+            y = ttml.autograd.Tensor.from_numpy(ids[:, 1:], *TOKENS, mapper)
             reduce = ttml.ops.ReduceType.MEAN
             loss = ttml.ops.loss.cross_entropy_loss(model(x, place(MASK)), y, reduce)
             loss.backward(False)
@@ -213,9 +205,8 @@ def test_cross_entropy():
     targets = random.integers(0, 64, (4, 32), np.uint32)
     mapper = ttml.core.distributed.shard_tensor_to_mesh_mapper(mesh, 0)
     logits = ttml.autograd.Tensor.from_numpy(values, ttml.Layout.TILE, FLOAT32, mapper)
-    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
     loss = ttml.ops.loss.cross_entropy_loss(
-        logits, ttml.autograd.Tensor.from_numpy(targets, *kinds, mapper)
+        logits, ttml.autograd.Tensor.from_numpy(targets, *TOKENS, mapper)
     )
     loss.backward(False)
     probs = np.exp(values[:, 0].astype(float))
@@ -248,7 +239,7 @@ def test_refused():
     with pytest.raises(TTKitError, match="p_norm_type=1 is not 2"):
         ttml.core.clip_grad_norm({}, 1.0, 1)
     model, ids = gpt2(), np.zeros((1, 1, 1, 32), np.uint32)
-    tokens = place(ids, ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32)
+    tokens = place(ids, *TOKENS)
     with pytest.raises(TTKitError, match="attention is causal here"):
         model(tokens, place(np.ones_like(MASK)))
     with pytest.raises(TTKitError, match="num_head"):

@@ -13,6 +13,16 @@ def default_machine():
 
 
 @pytest.fixture
+def shown(monkeypatch):
+    """What is displayed, in order, as in a notebook."""
+    things = []
+    for room in ("visualize", "visualize.widgets", "visualize.widgets.play"):
+        monkeypatch.setattr(f"ttkit.{room}.in_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda thing, **_: things.append(thing))
+    return things
+
+
+@pytest.fixture
 def mesh():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as opened:
         yield opened

@@ -8,7 +8,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-import ttkit.visualize.widgets.builder
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer, topology
 from ttkit.visualize.plan import problem_of
@@ -134,14 +133,12 @@ def test_the_page_does_what_its_buttons_say():
     assert "Taken back" in builder.act("undo")
 
 
-def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatch):
+def test_on_a_terminal_there_are_words(capsys):
     square().show()
     assert "steps: 0; best known 2" in capsys.readouterr().out
-    display = pytest.importorskip("IPython.display")
-    pytest.importorskip("anywidget")
-    shown = []
-    monkeypatch.setattr(ttkit.visualize.widgets, "in_notebook", lambda: True)
-    monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
+
+
+def test_in_a_notebook_there_is_a_widget(shown):
     square().show()
     widget, still = shown
     assert "application/vnd.jupyter.widget-view+json" in widget

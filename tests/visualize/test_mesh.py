@@ -20,12 +20,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def back_to_the_default():
-    yield
-    ttkit.use_system(None)
-
-
 def check(picture, system):
     rows, columns = picture.shape
     assert len(set(picture.devices)) == len(picture.devices) == rows * columns

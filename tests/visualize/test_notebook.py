@@ -7,21 +7,10 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 import ttkit
 import ttkit.visualize
 from ttkit import ttnn
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    """What a notebook would show: a list of {type: content}."""
-    display = pytest.importorskip("IPython.display")
-    bundles = []
-    monkeypatch.setattr(ttkit.visualize, "in_notebook", lambda: True)
-    monkeypatch.setattr(display, "display", lambda bundle, raw: bundles.append(bundle))
-    return bundles
 
 
 def test_figures_in_a_notebook(shown, capsys, mesh):

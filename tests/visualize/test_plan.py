@@ -257,12 +257,7 @@ def test_on_a_terminal_there_are_words(capsys):
     assert "4 +> 0: 1 KiB, chunk 3\n" in capsys.readouterr().out
 
 
-def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
-    display = pytest.importorskip("IPython.display")
-    pytest.importorskip("ipywidgets")
-    shown = []
-    monkeypatch.setattr(play, "in_notebook", lambda: True)
-    monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
+def test_in_a_notebook_the_widget_is_followed_by_the_strip(shown):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
@@ -272,10 +267,7 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     assert fallback["text/plain"] == repr(draw_plan(plan))
 
 
-def test_plans_side_by_side_share_one_slider(monkeypatch):
-    pytest.importorskip("ipywidgets")
-    shown = []
-    monkeypatch.setattr(play, "in_notebook", lambda: True)
+def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
     monkeypatch.setattr(play, "live", lambda widget, *_: shown.append(widget))
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
     tree = all_reduce(T3000, 1 << 20, algorithm="tree")

@@ -131,12 +131,8 @@ def test_a_run_of_which_a_part_is_missing():
 
 def test_what_does_not_work_is_drawn_as_far_as_it_comes():
     picture = schedule_picture(DEADLOCK)
-    assert [text.split(", ")[1] for text in beside(picture)] == [
-        "waits at B0",
-        "waits at F1",
-        "waits at F1",
-        "waits at F1",
-    ]
+    waits = [text.split(", ")[1] for text in beside(picture)]
+    assert waits == ["waits at B0"] + ["waits at F1"] * 3
     page = picture._repr_html_()
     assert "a deadlock" in page and "does not work" in page
     assert not any("bubble" in text for text in beside(picture))
@@ -163,26 +159,23 @@ def test_the_text_says_what_each_stage_does():
     chunked = repr(schedule_picture(interleaved(2, 2, 2)))
     assert "F0" in chunked and "1B1" in chunked
     wide = repr(schedule_picture(gpipe(16, 64))).splitlines()[1]
-    assert (
-        set(wide.split("|")[1]) == {"#", "."}
-        and wide.split("|")[1].count(".") == pytest.approx(19, abs=1)
-        and len(wide) < 140
-    )
+    letters = wide.split("|")[1]
+    assert set(letters) == {"#", "."} and len(wide) < 140
+    assert letters.count(".") == pytest.approx(19, abs=1)
 
 
-def test_every_way_to_show_one(monkeypatch, capsys):
+def test_on_a_terminal_there_are_words(capsys):
     ttkit.visualize_schedule(gpipe(2, 2))
     ttkit.visualize_schedule(gpipe(2, 2).timeline(0.1, 0.2), measured=run_of(gpipe(2, 2)))
     ttkit.visualize_schedule(DEADLOCK)
     out = capsys.readouterr().out
     assert "bubble 33.3% of the time" in out and "measured" in out and "does not work" in out
-    shown = []
-    monkeypatch.setattr(ttkit.visualize, "in_notebook", lambda: True)
-    monkeypatch.setattr(
-        ttkit.visualize, "_show", lambda chart: shown.append((chart._repr_html_(), repr(chart)))
-    )
+
+
+def test_in_a_notebook_there_is_a_figure(shown):
     ttkit.visualize_schedule(gpipe(2, 2))
-    assert "<svg" in shown[0][0] and shown[0][1].startswith("GPipe: 2 stages")
+    assert "<svg" in shown[0]["text/html"]
+    assert shown[0]["text/plain"].startswith("GPipe: 2 stages")
     assert "<svg" in gpipe(2, 2)._repr_html_() and "does not work" in DEADLOCK._repr_html_()
 
 

@@ -13,12 +13,6 @@ from ttkit.visualize.cells import WHOLE
 from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_text
 
 
-@pytest.fixture(autouse=True)
-def back_to_the_default():
-    yield
-    ttkit.use_system(None)
-
-
 def test_chips_without_a_shard_are_said_to_be_empty():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         tensor = ttkit.from_numpy(
