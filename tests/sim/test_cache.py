@@ -148,14 +148,16 @@ def test_a_trace_writes_again(box, cut, parts):
 
 def test_refusals(wide, cut, on_cores):
     cache, token = cut(wide, values(4, 2, 64, 32)), cut(wide, values(1, 2, 32, 32))
-    row = on_cores(cut(wide, values(1, 4, 2, 32)))
+    row, one = on_cores(cut(wide, values(1, 4, 2, 32))), cut(wide, values(1, 1, 32, 32))
     table = cut(wide, np.zeros((4, 2), np.int32))
     paged = ttnn.experimental.paged_update_cache
     where = {"page_table": table}
     for phrase, call in {
         "index 64 is out of bounds": lambda: ttnn.update_cache(cache, token, 64),
         "index 1 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
-        "should match batch size (4)": lambda: paged(cache, row, update_idxs=[0]),
+        "boolean index did not match": lambda: paged(cache, row, update_idxs=[0]),
+        "Input tensor heads and width (1, 32) must": lambda: ttnn.fill_cache(cache, one, 0),
+        "size not equal to one": lambda: ttnn.fill_cache(cache, cache, 0),
         "out of bounds": lambda: paged(
             cache, row, update_idxs_tensor=cut(wide, ints(200, 0, 0, 0)), **where
         ),

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import ttnn
-from ttkit.errors import TTKitError
 
 FLOATS = pytest.mark.parametrize(
     "dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"]
@@ -132,11 +131,6 @@ def test_embedding_of_higher_ranks(mesh, put, check, shape):
 
 
 ROWS = ttnn.ROW_MAJOR_LAYOUT
-
-
-def test_refused(wide, put):
-    with pytest.raises(TTKitError, match="Weights tensor must have BFLOAT16 dtype"):
-        ttnn.embedding(put(wide, (1, 32), dtype=ttnn.uint32, low=3), put(wide, (8, 32)))
 
 
 # ---------------------------------------------------------------- parameters of torch modules

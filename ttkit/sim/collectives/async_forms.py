@@ -103,14 +103,9 @@ def minimal_matmul(
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
-    a, b = input_tensor, weight_tensor
-    a = shaping.concat(a, -1) if isinstance(a, list) else a
-    inner, rows = a.shard_shape[-1], b.shard_shape[-2]
-    if inner != rows:
-        rule = f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}"
-        refuse(rule, "another sharded dimension")
+    whole = shaping.concat(input_tensor, -1) if isinstance(input_tensor, list) else input_tensor
     act = UnaryWithParam(fused_activation) if fused_activation else None
-    return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
+    return matmul.linear(whole, weight_tensor, bias=bias_tensor, activation=act, dtype=dtype)
 
 
 # ---------------------------------------------------------------- parts of shards
@@ -154,23 +149,15 @@ def _windows(call: Call) -> Array:
 
 
 def _exchanged(call: Call):
-    into, cut = call.others
-    if min(into, cut) < 0:
-        refuse(f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
-    if call.tensor.shard_shape[cut] % call.chips:
-        rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
-        refuse(f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
+    into, cut = (shaping.axis_of(call.tensor, dim) for dim in call.others)
     return along(call, into, cut)
 
 
-BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
-BELOW += " out of range. {dim} not in [{least}, {rank})"
 EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
-IN_RANGE = dim_in_range("ShapeBase[] index out of range. {dim} not in [{least}, {rank})")
-CUT = (fabric_is_on, IN_RANGE)
+CUT = (fabric_is_on, dim_in_range)
 COLLECTIVES |= {
     "mesh_partition": Collective(
-        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
+        (dim_in_range, divides(EVEN), whole_tiles),
         lambda call: partitioned(call.tensor, call.axes, call.dim),
         after_partition,
         "",

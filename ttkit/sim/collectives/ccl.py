@@ -19,6 +19,7 @@ from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import moved, operation, result
+from ttkit.sim.ops.shaping import axis_of
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
 from ttkit.sim.tensor.dtypes import bytes_of
@@ -140,19 +141,9 @@ def axis_is_named(call: Call) -> None:
             fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
 
 
-def dim_in_range(rule: str) -> Check:
+def dim_in_range(call: Call) -> None:
     """The dimension is one of the shard's."""
-
-    def check(call: Call) -> None:
-        dim, rank = call.dim, call.rank
-        if type(dim) is not int:
-            dim = integer(dim)
-        if not -rank <= dim < rank:
-            words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
-            refuse(rule.format(**words), f"a dim from {-rank} to {rank - 1}")
-        call.dim = dim % rank
-
-    return check
+    call.dim = axis_of(call.tensor, call.dim)
 
 
 def divides(rule: str) -> Check:
@@ -242,9 +233,7 @@ def each(call: Call) -> list[np.ndarray]:
     return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
 
-BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
-IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
 def _sent(call: Call):
@@ -262,13 +251,13 @@ def _sent(call: Call):
 
 COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
-        (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
+        (fabric_is_on, dim_in_range, axis_is_named, neighbours, result_fits),
         lambda call: along(call, call.dim),
         after_gather,
         "all_gather",
     ),
     "reduce_scatter": Collective(
-        (fabric_is_on, dim_in_range(BOUNDS), scatters, neighbours, divides(PARTS)),
+        (fabric_is_on, dim_in_range, scatters, neighbours, divides(PARTS)),
         lambda call: along(call, cut=call.dim),
         after_scatter,
         "reduce_scatter",

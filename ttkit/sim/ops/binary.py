@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, keywords_of, refuse
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
 from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
@@ -76,15 +76,6 @@ def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
         refuse(rule, "ttnn.typecast first")
 
 
-def _check_number(name: str, kind: DataType, value: float) -> None:
-    """Check that a tensor of whole numbers takes the number, without rounding."""
-    limits = np.iinfo(dtypes.numpy_dtype(kind))
-    if not (float(value).is_integer() and limits.min <= value <= limits.max):
-        rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
-        cure = "ttnn.typecast the tensor to a float type"
-        refuse(f"{rule} {value}: only a whole number within its range stays the same", cure)
-
-
 # ---------------------------------------------------------------- two operands
 def _binary(
     name: str,
@@ -107,13 +98,14 @@ def _binary(
         _check_types(name, takes, a.dtype, b.dtype)
         given, layout = a.dtype, a.layout if a.layout is b.layout else Layout.TILE
     else:
-        like, number = (a, b) if isinstance(a, Tensor) else (b, a)
+        like, scalar = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
         given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
         _check_types(name, takes, given, given)
-        if given not in FLOATS:
-            _check_number(name, given, number)
-        number = values.dtype.type(number)
+        number = values.dtype.type(scalar)
+        if given not in FLOATS and number != scalar:
+            rule = f"ttnn.{name} with a DataType::{given.name} tensor cannot represent the scalar"
+            refuse(f"{rule} {scalar}", "ttnn.typecast the tensor to a float type")
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
     for which in first:
@@ -139,8 +131,6 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
         **how,
     ) -> Tensor:
         """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
-        if rounding_mode not in (None, "floor", "trunc"):
-            refuse("Incorrect rounding mode (expected None, 'trunc', or 'floor')")
         if rounding_mode:
             how["activations"] = [rounding_mode, *how.get("activations", NONE)]
         return divide(input_tensor_a, input_tensor_b, **how)
@@ -264,14 +254,9 @@ def bcast(
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
     on_mesh(input_a, input_b)
-    (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
-    down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
-    tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
-    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
-    check(rows != (32 if down else height), tall)
-    check(columns != (32 if over else width), f"{wide} for height broadcast")
     name = ("add", "subtract", "multiply")[math_op.value]
-    first = input_b[..., : 1 if down else None, : 1 if over else None]
+    rows, columns = (None if dim is whole else 1 for whole in (BcastOpDim.W, BcastOpDim.H))
+    first = input_b[..., :rows, :columns]
     return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)
 
 

@@ -24,11 +24,8 @@ from ttkit.sim.ops import (
 from ttkit.sim.tensor import Layout, dtypes, integer, integers
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
-BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
-RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
 
-
-def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
+def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     """`dim` as a number from 0, counted from the end where negative.
 
     Args:
@@ -36,8 +33,9 @@ def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
     """
     rank, dim = len(tensor.shard_shape) + more, integer(dim)
     if not -rank <= dim < rank:
-        numbers = {"least": -rank, "last": rank - 1, "dim": dim}
-        refuse(rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
+        rule = f"Dimension out of range for {rank}D input tensor (index out of range): Index is"
+        rule += f" out of bounds for the rank, should be between {-rank} and {rank - 1} however is"
+        refuse(f"{rule} {dim}", f"a dim from {-rank} to {rank - 1}")
     return dim % rank
 
 
@@ -46,7 +44,7 @@ def axes_of(tensor: Tensor, dims) -> list[int]:
     if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
-    return [axis_of(tensor, dim, RANGE) for dim in several]
+    return [axis_of(tensor, dim) for dim in several]
 
 
 def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
@@ -153,7 +151,7 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 at `dim`."""
     shape = list(input_tensor.shard_shape)
-    shape.insert(axis_of(input_tensor, dim, RANGE, more=1), 1)
+    shape.insert(axis_of(input_tensor, dim, more=1), 1)
     return reshape(input_tensor, shape)
 
 
