@@ -213,10 +213,10 @@ def of(mesh, dtype, layout=ttnn.TILE_LAYOUT):
     ("name", "a", "b", "expected"),
     [
         ("add", "bfloat8_b", "float32", "BFLOAT8_B"), ("add", "uint16", "uint16", "UINT16"), ("add", "int32", "float32", "not supported for ttnn"),
-        ("add", "uint8", "uint8", "Input tensor A dtype DataType::UINT8 with"), ("multiply", "int32", 2, "INT32"), ("eq", "uint16", 7, "UINT16"),
-        ("maximum", "bfloat16", "float32", "not supported for ttnn"), ("hypot", "bfloat16", "int32", "not supported for ttnn"),
+        ("add", "uint8", "uint8", "UINT8"), ("multiply", "int32", 2, "INT32"), ("eq", "uint16", 7, "UINT16"),
+        ("maximum", "bfloat16", "float32", "BFLOAT16"), ("hypot", "bfloat16", "int32", "not supported for ttnn"),
         ("add", "int32", 2.5, "cannot represent the scalar 2.5"), ("add", "uint32", -1, "-1 out of bounds for uint32"),
-        ("divide", "int32", "int32", "Input tensor A"), ("pow", "int32", 2, "Input tensor A"), ("maximum", "uint8", 1, "Input tensor A"),
+        ("divide", "int32", "int32", "Input tensor A"), ("pow", "int32", 2, "Input tensor A"), ("maximum", "uint8", 1, "UINT8"),
         ("add", "uint32", 2**32 - 1, "UINT32"), ("add", "int32", 2**31, "2147483648 out of bounds for int32"),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.ops import matmul, movement, operation, shaping
+from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
 from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
@@ -149,7 +149,7 @@ def _windows(call: Call) -> Array:
 
 
 def _exchanged(call: Call):
-    into, cut = (shaping.axis_of(call.tensor, dim) for dim in call.others)
+    into, cut = (axis_of(call.tensor, dim) for dim in call.others)
     return along(call, into, cut)
 
 

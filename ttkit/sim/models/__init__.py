@@ -15,9 +15,9 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, each_element, operation, result
+from ttkit.sim.ops import Operands, axis_of, each_element, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.shaping import axis_of, shards
+from ttkit.sim.ops.shaping import shards
 from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.tensor import Tensor
 

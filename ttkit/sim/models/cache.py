@@ -125,18 +125,6 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     return _write(on, values, pages, np.full_like(pages, row))
 
 
-@operation("kv_cache.update_cache_for_token_", "store", moves="part")
-def update_cache_for_token_(
-    cache: Tensor,
-    input: Tensor,
-    update_index: int,
-    batch_offset: int = 0,
-    compute_kernel_config=None,
-) -> Tensor:
-    """Do as `update_cache` does."""
-    return update_cache(cache, input, update_index, batch_offset=batch_offset)
-
-
 # ---------------------------------------------------------------- a position for each user
 @operation("experimental.paged_update_cache", "store", moves="part")
 def paged_update_cache(

@@ -13,6 +13,7 @@ import numpy as np
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
     Operands,
+    axis_of,
     checked,
     in_whole_tiles,
     moved,
@@ -23,20 +24,6 @@ from ttkit.sim.ops import (
 )
 from ttkit.sim.tensor import Layout, dtypes, integer, integers
 from ttkit.sim.tensor.tensor import Tensor, would_fit
-
-
-def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
-    """`dim` as a number from 0, counted from the end where negative.
-
-    Args:
-        more: the dimension is one of a tensor that has so many more.
-    """
-    rank, dim = len(tensor.shard_shape) + more, integer(dim)
-    if not -rank <= dim < rank:
-        rule = f"Dimension out of range for {rank}D input tensor (index out of range): Index is"
-        rule += f" out of bounds for the rank, should be between {-rank} and {rank - 1} however is"
-        refuse(f"{rule} {dim}", f"a dim from {-rank} to {rank - 1}")
-    return dim % rank
 
 
 def axes_of(tensor: Tensor, dims) -> list[int]:
@@ -234,11 +221,8 @@ def slice_(
     for size, lo, hi, step in zip(have, *ranges, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
         if not (0 <= lo <= hi <= size and step > 0):
-            rule = f"Ends {hi} must be less than or equal to the shape of the tensor {size}, End"
-            rule += (
-                f" {hi} must be greater than or equal to start {lo}, Step {step} must be positive"
-            )
-            refuse(rule)
+            rule = f"Ends {hi} must be less than or equal to the shape of the tensor {size} and not"
+            refuse(f"{rule} less than start {lo}, Step {step} must be positive")
         picked.append(slice(lo, hi, step))
     return moved(input_tensor, array[tuple(picked)])
 
