@@ -150,7 +150,7 @@ def paged_update_cache(
     on = _operands(cache_tensor, *more)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
-    rows = numbers(rows, integers(update_idxs, None, 0), on.lead)
+    rows = numbers(rows, update_idxs, on.lead)
     if table is None:  # Without a page table, each user has one page.
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))

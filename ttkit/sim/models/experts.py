@@ -199,10 +199,9 @@ def moe_routing_remap(
         non_zero_weight_size: how many are not zero.
         expert_parallel_size: how many chips of `cluster_axis` share them, in order.
     """
-    size, axis = expert_parallel_size, cluster_axis
+    size, axis, count = expert_parallel_size, cluster_axis, non_zero_weight_size
     on = Operands(routing_weights_tensor)
     (array,), like = on.arrays, on.like
-    count = non_zero_weight_size
     whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     check(like.mesh.shape[axis] != size, whole)
     check(count % size, f"Number of non zero weights ({count}) must be evenly divisible by {size}")
@@ -263,7 +262,7 @@ def manual_seed(
     tensors = [x for x in given if isinstance(x, Tensor)]
     mesh: Any = on_mesh(*tensors) if tensors else device
     users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
-    values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
+    values = np.broadcast_to(values, users.shape)
     streams = _streams.setdefault(mesh, {})
     for user, value in zip(users.tolist(), values.tolist(), strict=True):
         streams[user] = np.random.default_rng([value, user])

@@ -246,7 +246,6 @@ def bcast(
         input_a: [w, z, y, x].
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
-    on_mesh(input_a, input_b)
     name = ("add", "subtract", "multiply")[math_op.value]
     rows, columns = (None if dim is whole else 1 for whole in (BcastOpDim.W, BcastOpDim.H))
     first = input_b[..., :rows, :columns]

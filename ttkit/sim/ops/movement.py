@@ -167,15 +167,13 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
 
 @operation("tilize", "store")
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
-    """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
-    on_mesh(input_tensor)
+    """Return a row-major tensor in tiles."""
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
 @operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
-    on_mesh(input_tensor)
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
@@ -208,7 +206,6 @@ def to_memory_config(
     output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
-    on_mesh(tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
     return _stored(tensor, dtype, memory_config, output_tensor)
@@ -247,7 +244,6 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
-    on_mesh(input_tensor)
     config = sharded_memory_config or grid
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
@@ -267,7 +263,6 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
-    on_mesh(input_tensor)
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
@@ -321,7 +316,6 @@ def sharded_to_interleaved_partial(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
-    on_mesh(input_tensor, cache_tensor)
     rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
     whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
