@@ -6,7 +6,7 @@ from formulas import attention, causal, join_heads, softmax, split_heads
 
 import ttkit
 from ttkit import ttnn
-from ttkit.errors import TTKitError, strict
+from ttkit.errors import TTKitError
 
 B16 = ttnn.bfloat16
 KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
@@ -30,8 +30,7 @@ def test_causal(mesh, put, check, kinds, length, groups):
     )
 
 
-def test_causal_in_float32_outside_of_strict(wide, put, check):
-    strict(False)  # a card takes no float32, and tests run strict
+def test_causal_in_float32(wide, put, check):
     q, k, v = (put(wide, (1, 2, 300, 32), kind) for kind in ("S0R", "RR", "RS0"))
     check(SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(300)), q, k, v, additions=300)
 
