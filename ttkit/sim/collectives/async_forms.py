@@ -118,16 +118,16 @@ def whole_tiles(call: Call) -> None:
         refuse(f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
-def here(call: Call, tensor: Tensor) -> Array:
+def here(tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
         refuse("the simulator has no such collective between ranks", "one process")
     return tensor.full_array()
 
 
-def joined(call: Call, tensor: Tensor, dim: int) -> Array:
-    """Return the shards of all chips along the call's axes, joined along `dim`."""
-    return exchanged(here(call, tensor), call.mesh._shape, call.axes, dim)
+def joined(call: Call, tensor: Tensor) -> Array:
+    """Return the shards of all chips along the call's axes, joined along its dimension."""
+    return exchanged(here(tensor), call.mesh._shape, call.axes, call.dim)
 
 
 def _windows(call: Call) -> Array:
@@ -137,7 +137,7 @@ def _windows(call: Call) -> Array:
     and `right` rows of their neighbours. Beyond the ends there are zeros, or the last row again.
     """
     first, many, left, right, mode = call.others
-    shape, rows = call.mesh._shape, joined(call, call.tensor, call.dim)
+    shape, rows = call.mesh._shape, joined(call, call.tensor)
     at = len(shape) + call.dim
     size = (many or rows.shape[at]) // call.chips
     starts = first + size * np.arange(call.chips)

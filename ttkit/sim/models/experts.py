@@ -30,12 +30,12 @@ Array = np.ndarray
 def _experts(call: Call) -> Array:
     """[E, D]: 1 where chip D has expert E; the same on all chips."""
     mapping = call.others[1]
-    return here(call, mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
+    return here(mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
 
 
 def _dispatched(call: Call) -> Array:
     """Return tokens [1, B n, S, H]; on each chip those that chose none of its experts are zero."""
-    tokens, chosen = (joined(call, t, call.dim) for t in (call.tensor, call.others[0]))
+    tokens, chosen = (joined(call, t) for t in (call.tensor, call.others[0]))
     chips = places(call.mesh.grid, (0, 1))[..., None, None, None, None]
     sent = np.take_along_axis(_experts(call)[chosen].any(-2), chips, -1)
     return np.where(sent, tokens, 0)
@@ -44,8 +44,8 @@ def _dispatched(call: Call) -> Array:
 def _combined(call: Call) -> Array:
     """Return the experts' results for each chip's tokens, [K, B, S, H], summed over all chips."""
     metadata, _, once = call.others
-    shape, table, made = call.mesh._shape, _experts(call), here(call, call.tensor)
-    chosen = here(call, metadata)[..., 0, :, :, :]
+    shape, table, made = call.mesh._shape, _experts(call), here(call.tensor)
+    chosen = here(metadata)[..., 0, :, :, :]
     out = np.zeros((*shape, chosen.shape[-1], *made.shape[-3:]), made.dtype)
     for i, chip in enumerate(np.ndindex(*shape)):
         free: Any = True
