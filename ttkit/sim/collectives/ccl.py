@@ -20,7 +20,7 @@ from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result
 from ttkit.sim.ranks import mpi
-from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.tensor import Tensor, would_fit
@@ -86,10 +86,8 @@ def place(call: Call) -> None:
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
-    if type(axis) is not int or axis < 0:
-        axis = call.cluster_axis = integer(axis, None, 0)
     call.axes = [axis]
-    if axis >= len(mesh._shape):
+    if not 0 <= axis < len(mesh._shape):
         rule = f"Invalid cluster axis {axis}: index out of range. Only support cluster axis of None"
         refuse(f"{rule}, 0 or 1", "cluster_axis=0 for columns of the mesh, 1 for rows")
 
