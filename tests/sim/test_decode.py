@@ -23,12 +23,6 @@ def attention(q, k, v, seen, scale=None):
     return weights / weights.sum(-1, keepdims=True) @ v
 
 
-@pytest.fixture(autouse=True)
-def wide_types():
-    """float32, to compare exactly; the strict dialect refuses it."""
-    ttkit.strict(False)
-
-
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("listed", [False, True])
 def test_one_token_of_each_user(box, cut, parts, window, listed):
@@ -121,7 +115,6 @@ def test_pages_and_chunks_equal_whole_caches(box, cut, parts):
 
 def test_a_layer_decoded_token_by_token_equals_a_full_forward(box, cut, parts, on_cores):
     """Grouped heads over columns, users over rows; prefill of 32 tokens, then 16 steps."""
-    ttkit.strict()
     rows, columns = box.shape
     heads, groups, size, width, prefill, steps = 4, 2, 32, 64, 32, 16
     many = (heads + 2 * groups) * size

@@ -120,13 +120,12 @@ def test_of_nothing():
 def test_refused():
     with opened(T3000) as mesh:
         t = ttkit.from_numpy(numbers((2, 6)), layout=TILE, device=mesh)
-        whole, four = ttnn.typecast(t, ttnn.int32), ttnn.typecast(t, ttnn.bfloat4_b)
+        whole = ttnn.typecast(t, ttnn.int32)
         refused(lambda: ttnn.sum(t, 2), "Dimension out of range")
         refused(lambda: ttnn.sum(t, [0, -2]), "duplicate value in 'axis'")
         refused(lambda: ttnn.argmax(t), "dim parameter must be specified")
         refused(lambda: ttnn.sum(ttnn.from_device(t), 0), "Input tensor A must be on device")
         refused(lambda: ttnn.mean(whole, 0), "does not support inputs of type DataType::INT32")
-        refused(lambda: ttnn.max(four, 0), "does not support inputs of type DataType::BFLOAT4_B")
         refused(lambda: ttnn.cumsum(t, 2), "Dimension out of range")
 
 

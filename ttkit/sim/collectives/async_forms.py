@@ -27,7 +27,7 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.ops import matmul, movement, operation, shaping
+from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
 from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
@@ -103,14 +103,9 @@ def minimal_matmul(
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
-    a, b = input_tensor, weight_tensor
-    a = shaping.concat(a, -1) if isinstance(a, list) else a
-    inner, rows = a.shard_shape[-1], b.shard_shape[-2]
-    if inner != rows:
-        rule = f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}"
-        refuse(rule, "another sharded dimension")
+    whole = shaping.concat(input_tensor, -1) if isinstance(input_tensor, list) else input_tensor
     act = UnaryWithParam(fused_activation) if fused_activation else None
-    return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
+    return matmul.linear(whole, weight_tensor, bias=bias_tensor, activation=act, dtype=dtype)
 
 
 # ---------------------------------------------------------------- parts of shards
@@ -123,16 +118,16 @@ def whole_tiles(call: Call) -> None:
         refuse(f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
-def here(call: Call, tensor: Tensor) -> Array:
+def here(tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
         refuse("the simulator has no such collective between ranks", "one process")
     return tensor.full_array()
 
 
-def joined(call: Call, tensor: Tensor, dim: int) -> Array:
-    """Return the shards of all chips along the call's axes, joined along `dim`."""
-    return exchanged(here(call, tensor), call.mesh._shape, call.axes, dim)
+def joined(call: Call, tensor: Tensor) -> Array:
+    """Return the shards of all chips along the call's axes, joined along its dimension."""
+    return exchanged(here(tensor), call.mesh._shape, call.axes, call.dim)
 
 
 def _windows(call: Call) -> Array:
@@ -142,7 +137,7 @@ def _windows(call: Call) -> Array:
     and `right` rows of their neighbours. Beyond the ends there are zeros, or the last row again.
     """
     first, many, left, right, mode = call.others
-    shape, rows = call.mesh._shape, joined(call, call.tensor, call.dim)
+    shape, rows = call.mesh._shape, joined(call, call.tensor)
     at = len(shape) + call.dim
     size = (many or rows.shape[at]) // call.chips
     starts = first + size * np.arange(call.chips)
@@ -154,23 +149,15 @@ def _windows(call: Call) -> Array:
 
 
 def _exchanged(call: Call):
-    into, cut = call.others
-    if min(into, cut) < 0:
-        refuse(f"in_dim out of range, or out_dim: {into}, {cut}", "dims from 0 on")
-    if call.tensor.shard_shape[cut] % call.chips:
-        rule = f"AllToAllAsync: input tensor dimension {cut} must be divisible by num_devices"
-        refuse(f"{rule} {call.chips}", "another out_dim, or ttnn.pad first")
+    into, cut = (axis_of(call.tensor, dim) for dim in call.others)
     return along(call, into, cut)
 
 
-BELOW = "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index"
-BELOW += " out of range. {dim} not in [{least}, {rank})"
 EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
-IN_RANGE = dim_in_range("ShapeBase[] index out of range. {dim} not in [{least}, {rank})")
-CUT = (fabric_is_on, IN_RANGE)
+CUT = (fabric_is_on, dim_in_range)
 COLLECTIVES |= {
     "mesh_partition": Collective(
-        (dim_in_range(BELOW), divides(EVEN), whole_tiles),
+        (dim_in_range, divides(EVEN), whole_tiles),
         lambda call: partitioned(call.tensor, call.axes, call.dim),
         after_partition,
         "",

@@ -18,9 +18,9 @@ from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives import exchanged
-from ttkit.sim.ops import moved, operation, result
+from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result
 from ttkit.sim.ranks import mpi
-from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology, integer
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.tensor import Tensor, would_fit
@@ -79,25 +79,17 @@ AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 def place(call: Call) -> None:
     """The tensor is on a mesh, and the cluster axis is one of its axes."""
     tensor, axis = call.tensor, call.cluster_axis
-    if tensor.mesh is None or tensor._array is None:
-        rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
-        where = "Input Tensor A is not allocated" if tensor.mesh else "the tensor is on the host"
-        refuse(f"{rule} inputs: {where}", "ttnn.to_device(tensor, mesh)")
-    call.mesh = mesh = tensor.mesh
-    if not mesh.is_open:
-        mesh.check_open()
+    if tensor.mesh is None:
+        rule = f"Mesh device is required for {call.name} operation, which takes device tensors"
+        refuse(rule, "ttnn.to_device(tensor, mesh)")
+    call.mesh = mesh = on_mesh(tensor)
     if axis is None:
         call.axes = list(range(len(mesh._shape)))
         return
-    if type(axis) is not int or axis < 0:
-        axis = call.cluster_axis = integer(axis, None, 0)
     call.axes = [axis]
-    if axis >= len(mesh._shape):
-        rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
-        words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
-        words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
-        cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
-        refuse(words.get(call.name, rule), cure)
+    if not 0 <= axis < len(mesh._shape):
+        rule = f"Invalid cluster axis {axis}: index out of range. Only support cluster axis of None"
+        refuse(f"{rule}, 0 or 1", "cluster_axis=0 for columns of the mesh, 1 for rows")
 
 
 def fabric_is_on(call: Call) -> None:
@@ -140,19 +132,9 @@ def axis_is_named(call: Call) -> None:
             fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
 
 
-def dim_in_range(rule: str) -> Check:
+def dim_in_range(call: Call) -> None:
     """The dimension is one of the shard's."""
-
-    def check(call: Call) -> None:
-        dim, rank = call.dim, call.rank
-        if type(dim) is not int:
-            dim = integer(dim)
-        if not -rank <= dim < rank:
-            words = {"dim": dim, "rank": rank, "least": -max(rank, 4), "last": rank - 1}
-            refuse(rule.format(**words), f"a dim from {-rank} to {rank - 1}")
-        call.dim = dim % rank
-
-    return check
+    call.dim = axis_of(call.tensor, call.dim)
 
 
 def divides(rule: str) -> Check:
@@ -172,11 +154,10 @@ def scatters(call: Call) -> None:
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
         refuse(rule, "ttnn.unsqueeze first")
-    have, ids = call.mesh.system.links_per_pair, call.mesh._ids
+    have = call.mesh.system.links_per_pair
     if call.num_links is not None and call.num_links > have:
         rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
-        rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
-        refuse(rule, f"num_links of at most {have}")
+        refuse(f"{rule} to forward b/w src and dst", f"num_links of at most {have}")
 
 
 def result_fits(call: Call) -> None:
@@ -242,9 +223,7 @@ def each(call: Call) -> list[np.ndarray]:
     return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
 
-BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
 PARTS = "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
-IN_RANGE = dim_in_range("Invalid gather dim {dim} for {rank}D input tensor")
 
 
 def _sent(call: Call):
@@ -262,13 +241,13 @@ def _sent(call: Call):
 
 COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
-        (fabric_is_on, IN_RANGE, axis_is_named, neighbours, result_fits),
+        (fabric_is_on, dim_in_range, axis_is_named, neighbours, result_fits),
         lambda call: along(call, call.dim),
         after_gather,
         "all_gather",
     ),
     "reduce_scatter": Collective(
-        (fabric_is_on, dim_in_range(BOUNDS), scatters, neighbours, divides(PARTS)),
+        (fabric_is_on, dim_in_range, scatters, neighbours, divides(PARTS)),
         lambda call: along(call, cut=call.dim),
         after_scatter,
         "reduce_scatter",

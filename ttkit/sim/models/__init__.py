@@ -12,15 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from ttkit.errors import is_strict
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check, keywords_of, refuse
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, each_element, operation, result
+from ttkit.sim.ops import Operands, axis_of, each_element, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.shaping import RANGE, axis_of, shards
-from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.ops.shaping import shards
+from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
@@ -43,30 +41,15 @@ def softmax_of(array: Array) -> Array:
     return blocks.rowwise(_softmax_rows, array)
 
 
-def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
-    """Check the layout, the type, and that `size` divides the width of a float operand."""
-    if tensor.layout is not Layout.TILE:
-        cure = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-        refuse(f"Inputs to {name} must be tilized", cure)
-    if tensor.dtype not in types:
-        known = ", ".join(t.name for t in types)
-        rule = f"Unsupported data type: Input tensor must be {known}, got"
-        refuse(f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
-    if tensor.shard_shape[-1] % size:
-        rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
-        refuse(rule, f"a head size that is a multiple of {size}")
-
-
 @operation("softmax", flops=each_element(5))
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     """Return exp(x) over its sum along `dim` of each shard, without overflow.
 
     Raises:
-        TTKitError: no such dim, row-major or integer input.
+        TTKitError: no such dim.
     """
     array, lead = shards(input_tensor)
-    axis = lead + axis_of(input_tensor, dim, RANGE)
-    check_tiles("softmax", input_tensor, FLOATS[:3])
+    axis = lead + axis_of(input_tensor, dim)
     values = softmax_of(array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
@@ -79,7 +62,6 @@ def scale_mask_softmax_in_place(
     Args:
         mask: [b or 1, 1, s or 1, n].
     """
-    check_tiles("softmax", input_tensor, FLOATS[:3])
     on = Operands(input_tensor, mask)
     values, *added = on.broadcast() if mask is not None else on.arrays[:1]
     if scale is not None:
@@ -134,45 +116,34 @@ def scaled_dot_product_attention(
     Args:
         input_tensor_q: [batch, heads, queries, size].
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
-        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores;
-            only without `is_causal`.
+        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
         scale: 1 / sqrt(size) when left out.
         sliding_window_size: causal, only the last so many keys count; else a window of that size
             around the query.
 
     Raises:
-        TTKitError: sizes or head counts that do not fit; row-major; float32 in the strict
-            dialect, as on a card; a mask with `is_causal`.
+        TTKitError: sizes or head counts that do not fit.
     """
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
-    _check_attention(on.tensors, is_causal)
+    (users, _, queries, _), (many, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
+    _check_batch(users, many)
+    rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
+    check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
     q, k, v, mask = on.arrays
     values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
     return on.result(values)
+
+
+def _check_batch(users: int, keys: int) -> None:
+    """Check that each user has its own keys: NumPy would repeat those of one for all."""
+    rule = f"K tensor batch size ({keys}) must equal B ({users})"
+    check(users != keys, rule, "queries and keys sharded alike over the users")
 
 
 def _grouped(x: Array, n: int) -> Array:
     """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
     *front, many, length, size = x.shape
     return x.reshape((*front, many // n, n, length, size))
-
-
-def _check_attention(tensors: list[Tensor], is_causal: bool) -> None:
-    for tensor in tensors[:3]:
-        check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
-    q, k, v, *masks = (list(tensor.shard_shape) for tensor in tensors)
-    lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
-    alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
-    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must"
-    both = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true"
-    check(is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask")
-    check(k != v or (q[0], q[3]) != (k[0], k[3]), f"{alike} {q}, K: {k}, V: {v}")
-    check(
-        q[1] % k[1],
-        f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
-        "shard query and key heads over the same chips",
-    )
-    check(is_causal and masks, both, "is_causal=False, or no mask")
 
 
 def hidden(behind: Array, window: int | None) -> Array:
@@ -248,39 +219,31 @@ def _flops(given, operands, results, shape) -> int:
 
 
 def _cached(
-    qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
+    qkv: tuple[Tensor, ...], table: Tensor | None, users: int | None, *more: Tensor | None
 ) -> Operands:
     """Return the operands without the page table: keys and values of its pages are joined.
 
     Args:
-        of: which dimensions of the queries are users and heads.
+        users: how many the cache must have; None where they share that of the first.
     """
     on = Operands(*qkv, *more, table)
     pages = on.arrays.pop()
-    q, k, v = (t.shard_shape for t in qkv)
-    users, heads = q[of]
-    size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
-    length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
-    shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
-    check(k[3] != q[3], size, "the head size of the cache")
-    check(k != v, length, "equal shapes")
-    check(heads % k[1], shared, "shard query and key heads over the same chips")
-    if table is not None:
-        rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        check(table.shard_shape[0] != users, rule)
+    if pages is not None:
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
+    if users is not None:
+        _check_batch(users, on.arrays[1].shape[on.lead])
     return on
 
 
-def _attended(on: Operands, at: Array, window: int | None, scale: float | None, rule: str) -> Array:
+def _attended(on: Operands, at: Array, window: int | None, scale: float | None) -> Array:
     """Return the attention of queries [users, heads, s, size] to keys up to their positions.
 
     Args:
         at: [*chips, users or 1, s].
     """
     query, key, value = on.arrays[:3]
-    last = int(at.max()) + 1
-    check(last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache")
+    last, keys = int(at.max()) + 1, key.shape[-2]
+    check(last > keys, f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where(hidden(behind, window), NEVER, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
@@ -298,29 +261,21 @@ def _decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    on = _cached(qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
+    _, users, heads, _ = qkv[0].shard_shape
+    on = _cached(qkv, table, None if share_cache else users, attn_mask, cur_pos_tensor)
     (query, key, value, mask, at), lead = on.arrays, on.lead
-    (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
-    batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
-    few = f"cur_pos tensor must have at least one position per batch ({users}), got {at.shape[-1]}"
-    check(not share_cache and many != users, batch, "the users of the cache, or share_cache=True")
     check(is_causal and mask is not None, both)
-    check(is_causal and at.shape[-1] < users, few, "-1 skips a user")
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
         at = at[..., :users, None]
-        rule = "cur_pos must be <= K sequence dim: {1}, {0}"
-        values = _attended(on, at, sliding_window_size, scale, rule)
+        values = _attended(on, at, sliding_window_size, scale)
         # A user with a negative position is skipped and gets zeros.
         values = values * (at >= 0)[..., None, None]
     else:
         if mask is not None:
-            wanted, got = [heads, keys], list(mask.shape[-2:])
-            rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
-            check(got != wanted, rule)
-            mask = shaped(mask, lead, users, heads, 1, keys)
+            mask = shaped(mask, lead, users, heads, 1, key.shape[-2])
         values = attend(query, key, value, mask, scale)
     values = shaped(values, lead, *qkv[0].shard_shape)
     return on.result(values)
@@ -390,18 +345,12 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    start = chunk_start_idx_tensor
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    on = _cached(qkv, page_table_tensor, slice(2), start)
-    neither = start is None and chunk_start_idx is None
-    check(neither, "chunk_start_idx (int) is required for legacy chunked SDPA")
+    users, _, length, _ = input_tensor_q.shard_shape
+    on = _cached(qkv, page_table_tensor, users, chunk_start_idx_tensor)
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
-    length = input_tensor_q.shard_shape[2]
-    rule = "K's sequence length must be >= Q's sequence length + chunk_start_idx. Got K: {0}"
-    rule += f", Q: {length}, chunk_start_idx: {first.max()}"
     at = first[..., None] + np.arange(length)
-    values = _attended(on, at, sliding_window_size, scale, rule)
-    return on.result(values)
+    return on.result(_attended(on, at, sliding_window_size, scale))
 
 
 # ---------------------------------------------------------------- products of one token
@@ -421,7 +370,6 @@ def group_attn_matmul(
     on = Operands(input_tensor_a, input_tensor_b)
     x, y = on.arrays
     (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-    check(heads % groups, "Number of q_heads must be divisible by kv_heads!")
     x = shaped(x, -4, groups, heads // groups, users, size)
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
     values = shaped(values, -4, 1, heads, users, -1)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.ops import Operands, operation, spread
 from ttkit.sim.tensor import integers
 from ttkit.sim.tensor.absent import absent
@@ -71,6 +71,10 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
         coords: only the chips there write; all where this is not given.
     """
     cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    own, new = cache.shard_shape[1::2], values.shape[-2:]
+    if own != new:
+        rule = f"Input tensor heads and width {new} must equal those of the cache {own}"
+        refuse(rule, "shard the heads of both over the same chips")
     before, *given, _ = spread((cache.array, values, pages, rows, chips), on.lead)
     # The array may be written in place if only the tensor, `before` and this call refer to it.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
@@ -86,15 +90,6 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
 
 
 # ---------------------------------------------------------------- one position for all users
-def _check_whole(on: Operands) -> None:
-    """Check a cache that has no pages, and an input [1, heads, rows, size]."""
-    (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
-    rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
-    check(width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})")
-    check(one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time")
-    check(heads != own, rule, "shard the heads of both over the same chips")
-
-
 @operation("fill_cache", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
@@ -102,14 +97,7 @@ def fill_cache(
     """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
     on = _operands(cache_tensor, input_tensor)
     user, first = integers((batch_idx, update_idx), None, 0)
-    _check_whole(on)
-    (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
-    rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
-    few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
-    check(user >= users, few)
-    check(first + height > length, f"{rule} height ({length})", "a longer cache")
-
-    values = on.arrays[0][..., 0, :, :, :].swapaxes(-3, -2)
+    values = on.arrays[0].squeeze(-4).swapaxes(-3, -2)
     rows = numbers(None, np.arange(first, first + values.shape[-3]), on.lead)
     return _write(on, values, np.full_like(rows, user), rows)
 
@@ -131,26 +119,10 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     """
     on = _operands(cache, input)
     row, first = integers((update_idx, batch_offset), None, 0)
-    _check_whole(on)
-    users, rows = cache.shard_shape[0], input.shard_shape[2]
-    rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
-    check(first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user")
-
-    values = on.arrays[0][..., 0, :, first : first + users, :].swapaxes(-3, -2)
+    users = cache.shard_shape[0]
+    values = on.arrays[0].squeeze(-4)[..., first : first + users, :].swapaxes(-3, -2)
     pages = numbers(None, np.arange(users), on.lead)
     return _write(on, values, pages, np.full_like(pages, row))
-
-
-@operation("kv_cache.update_cache_for_token_", "store", moves="part")
-def update_cache_for_token_(
-    cache: Tensor,
-    input: Tensor,
-    update_index: int,
-    batch_offset: int = 0,
-    compute_kernel_config=None,
-) -> Tensor:
-    """Do as `update_cache` does."""
-    return update_cache(cache, input, update_index, batch_offset=batch_offset)
 
 
 # ---------------------------------------------------------------- a position for each user
@@ -178,15 +150,10 @@ def paged_update_cache(
     on = _operands(cache_tensor, *more)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
-    rows = numbers(rows, integers(update_idxs, None, 0), on.lead)
+    rows = numbers(rows, update_idxs, on.lead)
     if table is None:  # Without a page table, each user has one page.
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
-    both = "Only an update tensor or an update vector can be provided. Not both or neither."
-    count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
-    check(bool(update_idxs) == (update_idxs_tensor is not None), both)
-    check(rows.shape[-1] != users, count, "a position for each user; -1 writes nothing")
-
     pages = np.take_along_axis(table, rows[..., None] // length, -1)[..., 0]
     pages = np.where(rows < 0, -1, pages)
     return _write(on, values[..., 0, :, :own, :], pages, rows % length, mesh_coords)
@@ -226,15 +193,7 @@ def paged_fill_cache(
     on = _operands(cache_tensor, *more)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
-    (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
-    (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
-    view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
-    fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
-    batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    check((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}")
-    check(count != many, batch, "batch_idx_tensor, a user for each prompt")
-    check(chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size")
-    check(length > most * rows, f"{fits} ({rows})", "more pages for a user")
+    rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape
     position = np.arange(length)
     pages = looked_up(table, on.lead, np.maximum(chosen, 0))[..., position // rows]
     pages = np.where(chosen[..., None] < 0, -1, pages)

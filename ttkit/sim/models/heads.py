@@ -41,11 +41,8 @@ def _split(
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
-    shape, many, width = on.tensors[0].shard_shape, heads + 2 * groups, x.shape[-1]
-    rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
-    rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
-    check(width % many or width // many % 32, rule, "another size, or shard by whole heads")
-    x = shaped(x, on.lead, shape[0], shape[-2], width)
+    shape = on.tensors[0].shard_shape
+    x = shaped(x, on.lead, shape[0], shape[-2], x.shape[-1])
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
@@ -110,14 +107,10 @@ def nlp_create_qkv_heads_decode(
     """
     on = Operands(input_tensor, batch_offset)
     x, offset = on.arrays
-    width, groups = input_tensor.shard_shape[-1], num_kv_heads or num_heads
-    many = num_heads + 2 * groups
-    whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    check(width % many, whole, "shard by whole heads")
     if slice_size is not None:
         first = numbers(offset, 0, on.lead) + np.arange(slice_size)
         x = looked_up(x[..., 0, 0, :, :], on.lead, first)[..., None, None, :, :]
-    made = _three(on, _parts(x[..., 0, :, :, :], num_heads, groups))
+    made = _three(on, _parts(x[..., 0, :, :, :], num_heads, num_kv_heads or num_heads))
     for tensor in made:
         tensor.plain_memory_config = L1_HEIGHT_SHARDED_MEMORY_CONFIG
     return made
@@ -156,13 +149,10 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- positions
-def _check_caches(on: Operands, rows: int) -> None:
-    """Check that the cosines and sines are of each position and each column of the input."""
-    x, cos, sin = (t.shard_shape for t in on.tensors[:3])
-    rule = f"Cosine and Sine cache dimensions must match, and cover the input: {rows} positions of"
-    bad = cos != sin or cos[-1] != x[-1] or cos[-2] < rows
-    cure = "longer caches, or the sequence sharded"
-    check(bad, f"{rule} {x[-1]} columns. The caches have {cos} and {sin}", cure)
+def _check_caches(cos: Array, rows: int) -> None:
+    """Check that there are cosines of each position of the input."""
+    rule = f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input"
+    check(cos.shape[-2] < rows, rule, "longer caches, or the sequence sharded")
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))
@@ -183,8 +173,8 @@ def rotary_embedding(
     on = Operands(input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
-    _check_caches(on, rows.stop)
     x, cos, sin = on.arrays
+    _check_caches(cos, rows.stop)
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     # As in ttnn, the result consists of whole tiles.
@@ -219,11 +209,8 @@ def _turned(
     Of many copies of the matrix T, one on each core, the first counts.
     """
     on = Operands(tensor, *others)
-    _check_caches(on, rows)
     x, cos, sin, matrix = on.arrays
-    shape = list(matrix.shape[-4:])
-    rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
-    check(shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]")
+    _check_caches(cos, rows)
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
     tiles, one = shaped(x, -1, -1, 32), matrix[..., :1, :1, None, :32, :]
     made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)

@@ -332,7 +332,11 @@ class Operands:
         if shapes.count(shapes[0]) == len(shapes):
             return self.arrays
         for shape in shapes[1:]:
-            check_broadcast(shapes[0], shape)
+            # NumPy refuses all else that does not broadcast.
+            one, other = (list((1, *sizes)[-2:]) for sizes in (shapes[0], shape))
+            if one != other and 1 not in one + other:
+                rule = f"Invalid subtile broadcast type: the last two dimensions {one} and {other}"
+                refuse(f"{rule} differ and none is 1", "equal sizes, or 1 where one repeats")
         rank = max(map(len, shapes))
         return [with_rank(array, self.lead, rank) for array in self.arrays]
 
@@ -367,13 +371,18 @@ def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
     return restricted(tensor.array, tensor.grid, grid)
 
 
-def check_broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """Refuse two tiles' sizes that differ; NumPy refuses all else that does not broadcast."""
-    one, other = (1, *a)[-2:], (1, *b)[-2:]
-    if one != other and 1 not in one + other:
-        rule = f"Invalid subtile broadcast type: the last two dimensions {list(one)} and"
-        rule += f" {list(other)} differ and none is 1"
-        refuse(rule, "equal sizes, or 1 where one repeats")
+def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
+    """`dim` as a number from 0, counted from the end where negative.
+
+    Args:
+        more: the dimension is one of a tensor that has so many more.
+    """
+    rank = len(tensor.shard_shape) + more
+    if not -rank <= dim < rank:
+        rule = f"Dimension out of range for {rank}D input tensor (index out of range): Index is"
+        rule += f" out of bounds for the rank, should be between {-rank} and {rank - 1} however is"
+        refuse(f"{rule} {dim}", f"a dim from {-rank} to {rank - 1}")
+    return dim % rank
 
 
 def with_rank(array: np.ndarray, lead: int, rank: int) -> np.ndarray:

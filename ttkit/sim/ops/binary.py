@@ -1,7 +1,7 @@
 """Operations on the elements of two tensors, or of a tensor and a number; and a few on three.
 
-A new operation of two operands is one row in `FUNCTIONS`, and in `TAKES` where it takes more than
-floats.
+A new operation of two operands is one row in `FUNCTIONS`, and in `WHOLE` where it takes whole
+numbers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, keywords_of, refuse
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
-from ttkit.sim.ops.unary import INTEGERS, activation, gelu_erf, truth
+from ttkit.sim.ops.unary import activation, gelu_erf, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
-Pairs = set[tuple[DataType, ...]]
 F = np.float32
 NONE: list = []  # This is ttnn's own default for activations, so nothing may write to it.
 
@@ -54,35 +53,22 @@ TESTS: dict[str, Function] = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
-# Each set has the element types that two operands may have together; the result has the first.
-SAME_FLOATS: Pairs = {(f, f) for f in FLOATS}
-ANY_FLOATS: Pairs = {(a, b) for a in FLOATS for b in FLOATS}
-ARITHMETIC = ANY_FLOATS | {(w, w) for w in INTEGERS}
-TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
-TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
-TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
-TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w) for w in INTEGERS[:2]})
+# These take whole numbers of one type, too.
+WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
+WHOLE |= TESTS.keys()
 
 # The first operand of these may be a number; they have a form that replaces the first operand.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
 
 
 # ---------------------------------------------------------------- types
-def _check_types(name: str, takes: Pairs, *given: DataType) -> None:
-    """Check the element types of two operands."""
-    if given not in takes:
+def _check_types(name: str, *given: DataType) -> None:
+    """Check the element types of two operands; the result has the first."""
+    whole = given[0] is given[1] and name.removesuffix("_") in WHOLE
+    if not (whole or set(given) <= set(FLOATS)):
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
         refuse(rule, "ttnn.typecast first")
-
-
-def _check_number(name: str, kind: DataType, value: float) -> None:
-    """Check that a tensor of whole numbers takes the number, without rounding."""
-    limits = np.iinfo(dtypes.numpy_dtype(kind))
-    if not (float(value).is_integer() and limits.min <= value <= limits.max):
-        rule = f"ttnn.{name} with a DataType::{kind.name} tensor cannot represent the scalar"
-        cure = "ttnn.typecast the tensor to a float type"
-        refuse(f"{rule} {value}: only a whole number within its range stays the same", cure)
 
 
 # ---------------------------------------------------------------- two operands
@@ -91,7 +77,6 @@ def _binary(
     a,
     b,
     function: Function,
-    takes: Pairs,
     dtype: DataType | None = None,
     output: Tensor | None = None,
     activations: tuple[Any, Any, Any] = ((), (), ()),
@@ -104,28 +89,30 @@ def _binary(
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on = Operands(a, b)
         like, topology, (x, y) = on.like, on.topology, on.broadcast()
-        _check_types(name, takes, a.dtype, b.dtype)
+        _check_types(name, a.dtype, b.dtype)
         given, layout = a.dtype, a.layout if a.layout is b.layout else Layout.TILE
     else:
-        like, number = (a, b) if isinstance(a, Tensor) else (b, a)
+        like, scalar = (a, b) if isinstance(a, Tensor) else (b, a)
         on_mesh(like)
         given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
-        _check_types(name, takes, given, given)
-        if given not in FLOATS:
-            _check_number(name, given, number)
-        number = values.dtype.type(number)
+        _check_types(name, given, given)
+        number = values.dtype.type(scalar)
+        if given not in FLOATS and number != scalar:
+            rule = f"ttnn.{name} with a DataType::{given.name} tensor cannot represent the scalar"
+            refuse(f"{rule} {scalar}", "ttnn.typecast the tensor to a float type")
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
-    for which in first:
-        x = activation(which)(x)
-    for which in second:
-        y = activation(which)(y)
-    values = function(x, y)
-    for which in after:
-        values = activation(which)(values)
+    values = _through(function(_through(x, first), _through(y, second)), after)
     return result(
         like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
     )
+
+
+def _through(values, activations):
+    """Return values after each of the activations."""
+    for which in activations:
+        values = activation(which)(values)
+    return values
 
 
 def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -139,8 +126,6 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
         **how,
     ) -> Tensor:
         """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
-        if rounding_mode not in (None, "floor", "trunc"):
-            refuse("Incorrect rounding mode (expected None, 'trunc', or 'floor')")
         if rounding_mode:
             how["activations"] = [rounding_mode, *how.get("activations", NONE)]
         return divide(input_tensor_a, input_tensor_b, **how)
@@ -149,8 +134,6 @@ def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _enter(name: str, function: Function) -> None:
-    takes = TAKES[name]
-
     def call(
         input_tensor_a: Tensor,
         input_tensor_b: Tensor | float,
@@ -163,12 +146,12 @@ def _enter(name: str, function: Function) -> None:
     ) -> Tensor:
         all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
         return _binary(
-            name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three
+            name, input_tensor_a, input_tensor_b, function, dtype, output_tensor, all_three
         )
 
     def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float) -> Tensor:
         into = input_tensor_a
-        return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
+        return _binary(f"{name}_", into, input_tensor_b, function, output=into)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
     if name == "divide":
@@ -199,7 +182,7 @@ def clamp(
         refuse(rule, "min=0.0, for example")
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
-            input_tensor = _binary("clamp", input_tensor, limit, function, TAKES["maximum"])
+            input_tensor = _binary("clamp", input_tensor, limit, function)
     return input_tensor
 
 
@@ -263,16 +246,10 @@ def bcast(
         input_a: [w, z, y, x].
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
-    on_mesh(input_a, input_b)
-    (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
-    down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
-    tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
-    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
-    check(rows != (32 if down else height), tall)
-    check(columns != (32 if over else width), f"{wide} for height broadcast")
     name = ("add", "subtract", "multiply")[math_op.value]
-    first = input_b[..., : 1 if down else None, : 1 if over else None]
-    return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)
+    rows, columns = (None if dim is whole else 1 for whole in (BcastOpDim.W, BcastOpDim.H))
+    first = input_b[..., :rows, :columns]
+    return _binary(name, input_a, first, FUNCTIONS[name], output=output_tensor)
 
 
 # ---------------------------------------------------------------- Python's operators

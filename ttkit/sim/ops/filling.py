@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
-from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, dtypes, integer, integers
+from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, dtypes, integers
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
@@ -174,7 +174,7 @@ def rand(
     They are the same on every device unless a mapper shards them.
     """
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
-    values = generator.uniform(low, high, integers(shape, None, 0)).astype(np.float32)
+    values = generator.uniform(low, high, tuple(shape)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)
     return from_torch(
         values, dtype, layout=layout, device=device, memory_config=memory_config, mesh_mapper=mapper
@@ -200,7 +200,7 @@ def dropout(
     on_mesh(input_tensor)
     if not input_tensor.mesh.has_values:
         return result(input_tensor, input_tensor.array)
-    seed, grid, shape = integer(seed, None, 0), input_tensor.grid, input_tensor.shard_shape
+    grid, shape = input_tensor.grid, input_tensor.shard_shape
     lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
     kept = np.empty((math.prod(lead), *shape), bool)
     for i, chip in enumerate(grid.coords[: len(kept)]):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
-from ttkit.sim.ops import OPERATIONS, Operands, check_broadcast, operation, with_rank
+from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -82,10 +82,6 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
         refuse(rule, "transpose_a, transpose_b, or another sharded dimension")
-    longer = math.prod(b[: max(len(b) - len(a), 0)]) > 1
-    if math.prod(b[:-2]) != 1 and a[:-2] != b[:-2] and (longer or math.prod(a[:-2]) != 1):
-        rule = "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN, got"
-        refuse(f"{rule} {list(a)} and {list(b)}", "equal dimensions before the last two")
 
 
 def _linear(
@@ -119,7 +115,6 @@ def _linear(
     would_fit(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)
     values = product(x, y, lead)
     if bias is not None:
-        check_broadcast(values.shape[lead:], bias.shard_shape)
         rank = max(values.ndim, added.ndim) - lead
         values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, refuse
+from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
 from ttkit.sim.ops.shaping import reshape, shards
@@ -17,7 +17,6 @@ from ttkit.sim.tensor import (
     BufferType,
     DataType,
     Layout,
-    MeshCoordinate,
     MeshShape,
     PlacementShard,
     ShardOrientation,
@@ -168,15 +167,13 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
 
 @operation("tilize", "store")
 def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
-    """Return a row-major tensor in tiles; its last two sizes must be multiples of 32."""
-    on_mesh(input_tensor)
+    """Return a row-major tensor in tiles."""
     return to_layout(input_tensor, Layout.TILE, dtype)
 
 
 @operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
-    on_mesh(input_tensor)
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
@@ -209,7 +206,6 @@ def to_memory_config(
     output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
-    on_mesh(tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
     return _stored(tensor, dtype, memory_config, output_tensor)
@@ -248,8 +244,7 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
-    on_mesh(input_tensor)
-    config, own = sharded_memory_config or grid, input_tensor.plain_memory_config
+    config = sharded_memory_config or grid
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
     if not isinstance(config, MemoryConfig):
@@ -258,9 +253,6 @@ def interleaved_to_sharded(
             grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
         spec = ShardSpec(grid, shard_shape, shard_orientation)
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
-    rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-    check(own.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard")
-    check(config.interleaved, "Output memory config must be sharded", "ttnn.to_memory_config")
     return _stored(input_tensor, output_dtype, config)
 
 
@@ -271,13 +263,10 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
-    on_mesh(input_tensor)
-    config = memory_config or DRAM_MEMORY_CONFIG
     if not input_tensor.is_sharded():
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
-    check(config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
-    return _stored(input_tensor, output_dtype, config)
+    return _stored(input_tensor, output_dtype, memory_config or DRAM_MEMORY_CONFIG)
 
 
 @operation("reshard", "store")
@@ -291,7 +280,8 @@ def reshard(
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
     rows, rest = divmod(plane(tensor.padded)[0], num_slices)
-    check(rest, f"num_slices must divide the rows: {num_slices}")
+    if rest:
+        refuse(f"num_slices must divide the rows: {num_slices}")
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 
@@ -326,7 +316,6 @@ def sharded_to_interleaved_partial(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
-    on_mesh(input_tensor, cache_tensor)
     rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
     whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
@@ -372,17 +361,10 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
 @checked("combine_device_tensors")
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
-    cure = "ttnn.get_device_tensors gives such tensors"
-    mesh = tensors[0].mesh
-    if mesh is None or any(t.mesh is not mesh for t in tensors):
-        refuse("All tensor shards must be on device and on the same mesh", cure)
-    coords = [c for t in tensors for c in t.grid.covers]
-    twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
-    if twice:
-        refuse(f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
+    mesh = on_mesh(*tensors)
     by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
-    grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
-    return _combine(by_place, grid, mesh)
+    coords = tuple(c for t in by_place for c in t.grid.covers)
+    return _combine(by_place, grid_over(tuple(mesh.shape), coords, mesh.owners), mesh)
 
 
 def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> Tensor:

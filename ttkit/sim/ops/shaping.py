@@ -13,6 +13,7 @@ import numpy as np
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
     Operands,
+    axis_of,
     checked,
     in_whole_tiles,
     moved,
@@ -24,29 +25,13 @@ from ttkit.sim.ops import (
 from ttkit.sim.tensor import Layout, dtypes, integer, integers
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
-BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
-RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
-
-
-def axis_of(tensor: Tensor, dim: int, rule: str = BOUNDS, more: int = 0) -> int:
-    """`dim` as a number from 0, counted from the end where negative.
-
-    Args:
-        more: the dimension is one of a tensor that has so many more.
-    """
-    rank, dim = len(tensor.shard_shape) + more, integer(dim)
-    if not -rank <= dim < rank:
-        numbers = {"least": -rank, "last": rank - 1, "dim": dim}
-        refuse(rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
-    return dim % rank
-
 
 def axes_of(tensor: Tensor, dims) -> list[int]:
     """One dimension or several as numbers from 0; all where none is named."""
     if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
-    return [axis_of(tensor, dim, RANGE) for dim in several]
+    return [axis_of(tensor, dim) for dim in several]
 
 
 def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
@@ -71,27 +56,21 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         TTKitError: another number of elements.
     """
     array, lead = shards(input_tensor, host=True)
-    wanted, have = integers(shape, None, -1), input_tensor.logical_volume()
-    front = array.shape[:lead]
-    if padded_shape is not None and math.prod(wanted) != have:
+    wanted, front = integers(shape, None, -1), array.shape[:lead]
+    if padded_shape is not None and math.prod(wanted) != input_tensor.logical_volume():
         tiled = input_tensor.layout is Layout.TILE
         stored = in_whole_tiles(with_rank(array, lead, 2)) if tiled else array
         stored = stored.reshape((*front, *padded_shape))
         first: Any = (..., *map(slice, wanted))
         return moved(input_tensor, stored[first])
-    try:
-        return moved(input_tensor, array.reshape((*front, *wanted)))
-    except ValueError:
-        rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} has {have}"
-        rule += f" elements, {list(wanted)} has {math.prod(wanted)}"
-        refuse(rule, "a shape with as many elements; one -1 at most")
+    return moved(input_tensor, array.reshape((*front, *wanted)))
 
 
 @operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead = shards(input_tensor)
-    order = [axis_of(input_tensor, d) for d in integers(dims)]
+    order = [axis_of(input_tensor, d) for d in dims]
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
@@ -108,7 +87,7 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = shards(input_tensor)
     have = input_tensor.shard_shape
-    pairs = [(0, 0)] * (len(have) - len(padding)) + [integers(pair) for pair in padding]
+    pairs = [(0, 0)] * (len(have) - len(padding)) + list(padding)
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
         refuse(rule, "a row-major tensor, or padding after")
@@ -138,8 +117,7 @@ def repeat(
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
     """Repeat each slice along `dim` that often, one after the other."""
     array, lead = shards(input_tensor)
-    axis, times = axis_of(input_tensor, dim), integer(repeats, None, 0)
-    return moved(input_tensor, np.repeat(array, times, lead + axis))
+    return moved(input_tensor, np.repeat(array, repeats, lead + axis_of(input_tensor, dim)))
 
 
 @operation("squeeze", "arrange", moves="shape")
@@ -153,7 +131,7 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 at `dim`."""
     shape = list(input_tensor.shard_shape)
-    shape.insert(axis_of(input_tensor, dim, RANGE, more=1), 1)
+    shape.insert(axis_of(input_tensor, dim, more=1), 1)
     return reshape(input_tensor, shape)
 
 
@@ -167,10 +145,9 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
 def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
     array, lead = shards(input_tensor)
-    wanted = integers(output_shape, None, -1)
-    array = with_rank(array, lead, len(wanted))
+    array = with_rank(array, lead, len(output_shape))
     have = array.shape[lead:]
-    sizes = [m if n == -1 else n for n, m in zip(wanted, have, strict=True)]
+    sizes = [m if n == -1 else n for n, m in zip(output_shape, have, strict=True)]
     return moved(input_tensor, np.broadcast_to(array, (*array.shape[:lead], *sizes)))
 
 
@@ -231,16 +208,12 @@ def slice_(
     array, lead = shards(input_tensor, host=True)
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
-    ranges = [integers(numbers) for numbers in (starts, ends, steps)]
     picked: list = [slice(None)] * lead
-    for size, lo, hi, step in zip(have, *ranges, strict=True):
+    for size, lo, hi, step in zip(have, starts, ends, steps, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
         if not (0 <= lo <= hi <= size and step > 0):
-            rule = f"Ends {hi} must be less than or equal to the shape of the tensor {size}, End"
-            rule += (
-                f" {hi} must be greater than or equal to start {lo}, Step {step} must be positive"
-            )
-            refuse(rule)
+            rule = f"Ends {hi} must be less than or equal to the shape of the tensor {size} and not"
+            refuse(f"{rule} less than start {lo}, Step {step} must be positive")
         picked.append(slice(lo, hi, step))
     return moved(input_tensor, array[tuple(picked)])
 
@@ -292,8 +265,8 @@ def split(input_tensor: Tensor, split_size, dim: int = 0) -> list[Tensor]:
 @operation("chunk", "arrange")
 def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
-    axis, count = axis_of(input_tensor, dim), integer(chunks, None, 1)
-    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+    axis = axis_of(input_tensor, dim)
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // chunks), axis)
 
 
 # ---------------------------------------------------------------- methods of a tensor

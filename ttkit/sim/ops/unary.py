@@ -1,6 +1,6 @@
 """Operations on each element of one tensor: most are a row of a table; and three gradients.
 
-A new operation of one operand is one row in `UNARY`, and in `TAKES` where it takes whole numbers.
+A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it takes whole numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import Operands, on_mesh, operation, result
-from ttkit.sim.tensor import DataType, GeluVariant, UnaryOpType, UnaryWithParam, dtypes
+from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
+from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
 
 Array = np.ndarray
@@ -148,16 +149,14 @@ TESTS: dict[str, Function] = {
     "lez": lambda x: x <= 0,
 }
 UNARY |= {name: truth(test) for name, test in TESTS.items()}
-INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
-# Operations take floats only, except these, which take further element types.
-TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
-TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
-TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
+# Operations take floats only, except these.
+WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
+WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
 
 
-def _unary(name: str, tensor: Tensor, function: Function, takes, output: Tensor | None) -> Tensor:
+def _unary(name: str, tensor: Tensor, function: Function, output: Tensor | None) -> Tensor:
     on_mesh(tensor)
-    if tensor.dtype not in takes:
+    if tensor.dtype not in FLOATS and name not in WHOLE:
         kind = f"UnaryOpType::{name.upper()}"
         rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
         refuse(rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
@@ -165,10 +164,8 @@ def _unary(name: str, tensor: Tensor, function: Function, takes, output: Tensor 
 
 
 def _enter(name: str, function: Function) -> None:
-    takes = TAKES.get(name, dtypes.FLOATS)
-
     def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
-        return _unary(name, input_tensor, function, takes, output_tensor)
+        return _unary(name, input_tensor, function, output_tensor)
 
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
@@ -190,7 +187,7 @@ def gelu(
     """Return x * Phi(x): by the error function, or by tanh in the fast mode."""
     by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
     function = gelu_tanh if by_tanh else gelu_erf
-    return _unary("gelu", input_tensor, function, dtypes.FLOATS, output_tensor)
+    return _unary("gelu", input_tensor, function, output_tensor)
 
 
 # ---------------------------------------------------------------- gradients
@@ -264,6 +261,6 @@ def activation(which) -> Function:
     kind, fast = getattr(which, "op_type", which), any(getattr(which, "params", ()))
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
     name = "gelu_approx" if fast and name == "gelu" else name
-    if not isinstance(name, str) or name not in ACTIVATIONS:
+    if name not in ACTIVATIONS:
         refuse(f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]
