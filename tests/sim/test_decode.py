@@ -181,3 +181,9 @@ def test_a_page_that_is_not_there(wide, cut):
     paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
     with pytest.raises(ttkit.TTKitError, match="index 9 is out of bounds"):
         paged(query, key, key, table, cur_pos_tensor=far)
+
+
+def test_one_position_for_two_users(wide, cut):
+    query, key = cut(wide, normal(1, 2, 4, 32)), cut(wide, normal(2, 2, 64, 32))
+    with pytest.raises(ttkit.TTKitError, match="1 positions for 2 users"):
+        ttnn.transformer.scaled_dot_product_attention_decode(query, key, key, cur_pos=[3])

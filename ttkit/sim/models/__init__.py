@@ -269,6 +269,8 @@ def _decode(
     check(is_causal and mask is not None, both)
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
+        few = f"{at.shape[-1]} positions for {users} users"
+        check(at.shape[-1] < users, few, "a position for each user; -1 skips one")
         at = at[..., :users, None]
         values = _attended(on, at, sliding_window_size, scale)
         # A user with a negative position is skipped and gets zeros.

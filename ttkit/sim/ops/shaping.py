@@ -63,7 +63,11 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         stored = stored.reshape((*front, *padded_shape))
         first: Any = (..., *map(slice, wanted))
         return moved(input_tensor, stored[first])
-    return moved(input_tensor, array.reshape((*front, *wanted)))
+    try:
+        return moved(input_tensor, array.reshape((*front, *wanted)))
+    except ValueError:
+        rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} and {list(wanted)}"
+        refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")
 
 
 @operation("permute", "arrange")
