@@ -218,21 +218,20 @@ def _flops(given, operands, results, shape) -> int:
     return 4 * math.prod(shape(given["input_tensor_q"])) * keys
 
 
-def _cached(
-    qkv: tuple[Tensor, ...], table: Tensor | None, users: int | None, *more: Tensor | None
-) -> Operands:
-    """Return the operands without the page table: keys and values of its pages are joined.
+def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
+    """Take the page table, the last operand, away: keys and values of its pages are joined.
 
     Args:
         users: how many the cache must have; None where they share that of the first.
+        last: only so many positions are needed, where not all.
     """
-    on = Operands(*qkv, *more, table)
     pages = on.arrays.pop()
     if pages is not None:
+        rows = on.arrays[1].shape[-2]
+        pages = pages[..., : None if last is None else max(1, -(-last // rows))]
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
     if users is not None:
         _check_batch(users, on.arrays[1].shape[on.lead])
-    return on
 
 
 def _attended(on: Operands, at: Array, window: int | None, scale: float | None) -> Array:
@@ -262,9 +261,11 @@ def _decode(
     sliding_window_size: int | None = None,
 ) -> Tensor:
     _, users, heads, _ = qkv[0].shard_shape
-    on = _cached(qkv, table, None if share_cache else users, attn_mask, cur_pos_tensor)
-    (query, key, value, mask, at), lead = on.arrays, on.lead
-    at = numbers(at, cur_pos, lead)
+    on = Operands(*qkv, attn_mask, cur_pos_tensor, table)
+    lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
+    last = int(at.max()) + 1 if is_causal else None
+    _join_pages(on, None if share_cache else users, last)
+    query, key, value, mask, _ = on.arrays
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     check(is_causal and mask is not None, both)
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
@@ -349,9 +350,10 @@ def chunked_scaled_dot_product_attention(
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     users, _, length, _ = input_tensor_q.shard_shape
-    on = _cached(qkv, page_table_tensor, users, chunk_start_idx_tensor)
+    on = Operands(*qkv, chunk_start_idx_tensor, page_table_tensor)
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     at = first[..., None] + np.arange(length)
+    _join_pages(on, users, int(at.max()) + 1)
     return on.result(_attended(on, at, sliding_window_size, scale))
 
 
