@@ -24,7 +24,7 @@ for _name in ("models.experts", "models.heads", "ops.binary", "ops.reductions"):
 _load, _names, _ = _attach(
     __name__,
     {
-        "hints": """DispatchCoreConfig MeshEvent QueueId ReadDeviceProfiler SubDevice SubDeviceId
+        "hints": """DispatchCoreConfig QueueId ReadDeviceProfiler SubDevice SubDeviceId
             SubDeviceManagerId apply_device_delay create_global_semaphore event_synchronize
             get_arch_name init_device_compute_kernel_config record_event
             reset_global_semaphore_value wait_for_event""",

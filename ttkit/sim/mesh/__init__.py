@@ -265,7 +265,7 @@ class MeshDevice:
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """How many columns and rows of cores programs may use; each has a bank of L1."""
-        return CoreCoord(self.system.chip.core_grid)
+        return CoreCoord(*self.system.chip.core_grid)
 
     def dram_grid_size(self) -> CoreCoord:
         """How many banks of DRAM a chip has, in one row."""
@@ -285,7 +285,7 @@ class MeshDevice:
         self, sub_devices: Sequence[SubDevice], local_l1_size: int
     ) -> SubDeviceManagerId:
         """Return a division of the chips' cores, which changes nothing here."""
-        return SubDeviceManagerId(sub_devices)
+        return SubDeviceManagerId(0)
 
     def _nothing(self, *args) -> None:
         """Do nothing: nothing is compiled, and every operation has ended when it returns."""
