@@ -41,7 +41,7 @@ def test_an_unknown_keyword_is_refused(wide, put):
 
 def test_every_operation_takes_a_queue(wide, put):
     x = put(wide, [32, 32], "S0R")
-    for queue in (0, 1, None, ttnn.QueueId(1)):
+    for queue in (0, 1, None):
         assert ttnn.relu(x, queue_id=queue).shape == [32, 32]
 
 

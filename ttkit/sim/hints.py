@@ -181,18 +181,10 @@ class SubDeviceId(Number):
     """The number of a sub-device."""
 
 
-class QueueId(Number):
-    """The number of a command queue."""
-
-
 class SubDevice(NamedTuple):
     """Cores that take part together: a set of ranges for each type of core."""
 
     cores: Sequence
-
-
-class SubDeviceManagerId(Number):
-    """The number of a division of chips into sub-devices."""
 
 
 @dataclass(eq=False)

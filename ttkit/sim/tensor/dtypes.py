@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim.blocks import elementwise
-from ttkit.sim.tensor import DataType, Layout, integers
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.absent import Absent, absent
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
@@ -164,7 +165,7 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     return elements * BYTES[dtype]
 
 
-class Tile:
+class Tile(NamedTuple):
     """The shape of a tile.
 
     Example:
@@ -172,8 +173,8 @@ class Tile:
         1024
     """
 
-    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
-        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+    tile_shape: Sequence[int]
+    transpose_tile: bool = False
 
     def get_tile_size(self, dtype: DataType) -> int:
         """Bytes of a tile."""
@@ -181,14 +182,6 @@ class Tile:
         if dtype in TILE_BYTES:
             return TILE_BYTES[dtype] * elements // 1024
         return bytes_of((elements,), dtype)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Tile with shape: {self.tile_shape}"
 
 
 def element_size(dtype: DataType, /) -> int:

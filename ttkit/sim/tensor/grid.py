@@ -133,10 +133,6 @@ class MeshDeviceView:
         """Rows and columns."""
         return MeshShape(self._grid.mesh_shape)
 
-    def num_devices(self) -> int:
-        """How many chips."""
-        return len(self._grid.covers)
-
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this process drives the chip at `coord`."""
         grid, place = self._grid, tuple(coord)
