@@ -149,8 +149,6 @@ _ttnn = _SimpleNamespace(
 
 def get_fallback_function(operation: _Any) -> _Any:
     """Return what computes an operation on the host: here itself, as NumPy computes them all."""
-    if operation not in _calls.values():
-        _fail("get_fallback_function", f"{operation!r} does not have a golden function", "ttnn.add")
     return operation
 
 

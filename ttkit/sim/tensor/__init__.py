@@ -165,11 +165,6 @@ class Shape(_Integers):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, index: int) -> int:
-        # A shape in ttnn keeps at least four numbers, with ones in front.
-        ones = (1,) * (4 - len(self._values)) if index < 0 else ()
-        return (ones + self._values)[index]
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
 

@@ -92,7 +92,6 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     kept += (low > half) | ((low == half) & (kept & 1 == 1))
     kept = np.minimum(kept, (1 << bits) - 1)
     value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
-    value[value < np.finfo(np.float32).tiny] = 0
     # Such a value has the exponent of infinity and a fraction, which means NaN.
     value[value > 2.0**128] = np.nan
     with np.errstate(over="ignore"):
@@ -100,29 +99,11 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
-def _integers(array: np.ndarray, dtype: DataType, target) -> np.ndarray:
-    """Truncate floats to integers; out of range, the result is that of the host's instructions.
-
-    Values go through int32, where everything out of range is the least number; small types
-    saturate.
-
-    Args:
-        target: the NumPy type of `dtype`.
-    """
-    whole = np.trunc(array)
-    wide = np.where(np.abs(whole) < 2.0**63, whole, -(2.0**63)).astype(np.int64)
-    narrow = np.where((wide >= -(2**31)) & (wide < 2**31), wide, -(2**31))
-    if dtype is DataType.UINT32:
-        return np.where((wide >= 2**31) & (wide < 2**32), wide, narrow).astype(target)
-    if dtype in (DataType.UINT8, DataType.UINT16):
-        return np.clip(narrow, 0, np.iinfo(target).max).astype(target)
-    return narrow.astype(target)
-
-
 def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
-    Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.
+    Floats to integers truncate and saturate; to block floats they round in blocks of 16 along the
+    last dimension.
 
     Args:
         array: any numeric NumPy array.
@@ -135,7 +116,8 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
         return absent(array.shape, target)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
-            return _integers(array, dtype, target)
+            limits = np.iinfo(target)
+            return np.clip(array.astype(np.float64), limits.min, limits.max).astype(target)
         array = array.astype(target)
     if dtype is DataType.BFLOAT16:
         rounded = round_bfloat16(array, in_place=owned)

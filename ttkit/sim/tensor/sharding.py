@@ -39,6 +39,7 @@ class CoreCoord(NamedTuple):
         return f"{self.x}-{self.y}"
 
 
+@dataclass(kw_only=True)
 class CoreGrid:
     """So many columns and rows of cores, from the corner 0-0.
 
@@ -47,11 +48,13 @@ class CoreGrid:
         32
     """
 
-    def __init__(self, *, x: int, y: int):
-        self.x, self.y, self.num_cores = x, y, x * y
+    x: int
+    y: int
 
-    def __repr__(self) -> str:
-        return f"ttnn.CoreGrid(x={self.x}, y={self.y})"
+    @property
+    def num_cores(self) -> int:
+        """How many cores."""
+        return self.x * self.y
 
 
 class CoreRange(NamedTuple):
