@@ -163,9 +163,9 @@ class MeshDevice:
         shape = self._part(submesh_shape, offset)
         start = (0,) * len(shape) if offset is None else tuple(offset)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            # This is how ttnn prints an offset that was not given.
-            at = "std::nullopt" if offset is None else repr(offset)
-            rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
+            rule = (
+                f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
+            )
             refuse(f"{rule} mesh ({self.shape!r}).")
         ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
         submesh = MeshDevice(self.system, ids, shape, self)
