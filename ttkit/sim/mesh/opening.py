@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
@@ -29,7 +28,7 @@ from ttkit.sim.tensor import (
     MeshShape,
     Rank,
     Size,
-    _Enum,
+    enumeration,
     integer,
     integers,
 )
@@ -305,9 +304,7 @@ CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
 SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
 _NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
-ClusterType: Any = _Enum(  # type: ignore[call-arg]
-    "ClusterType", [cluster.partition("=")[0] for cluster in CLUSTERS], start=0, module=__name__
-)
+ClusterType = enumeration("ClusterType", *(cluster.partition("=")[0] for cluster in CLUSTERS))
 
 
 def get_cluster_type():

@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from ttkit.errors import fail, older_form
 
@@ -164,11 +165,6 @@ class Shape(_Integers):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, index: int) -> int:
-        # A shape in ttnn keeps at least four numbers, with ones in front.
-        ones = (1,) * (4 - len(self._values)) if index < 0 else ()
-        return (ones + self._values)[index]
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
 
@@ -195,9 +191,6 @@ class PlacementShard:
     """The devices along this mesh axis have consecutive shards along tensor dimension `dim`."""
 
     dim: int
-
-    def __post_init__(self) -> None:
-        integer(self.dim, "PlacementShard")
 
     def __repr__(self) -> str:
         return f"PlacementShard({self.dim})"
@@ -390,25 +383,18 @@ class UnaryOpType(_Enum):
     NEG = 61
 
 
-class UnaryWithParam:
+class UnaryWithParam(SimpleNamespace):
     """An activation with its parameters.
 
     Example:
         >>> UnaryWithParam((UnaryOpType.GELU, True))
-        UnaryWithParam(op_type=UnaryOpType::GELU, params=[1])
+        UnaryWithParam(op_type=UnaryOpType.GELU, params=[1.0])
     """
 
     def __init__(self, op_type, *params: float):
         if isinstance(op_type, (tuple, list)):
             op_type, params = op_type[0], op_type[1:]
-        if not isinstance(op_type, UnaryOpType):
-            rule = f"incompatible function arguments: {op_type!r} is not a UnaryOpType"
-            fail("UnaryWithParam", rule, "UnaryWithParam(ttnn.UnaryOpType.GELU)", TypeError)
-        self.op_type, self.params = op_type, [float(p) for p in params]
-
-    def __repr__(self) -> str:
-        params = f", params=[{', '.join(f'{p:g}' for p in self.params)}]" if self.params else ""
-        return f"UnaryWithParam(op_type=UnaryOpType::{self.op_type.name}{params})"
+        super().__init__(op_type=op_type, params=[float(p) for p in params])
 
 
 def enumeration(name: str, *members: str, start: int = 0):

@@ -360,9 +360,6 @@ def chosen(given, kind: type[Mapper]) -> Mapper | None:
         return variable.get()  # type: ignore[no-any-return]
     if isinstance(given, ReplicateTensorToMeshWrapper):
         given = given.unwrap()
-    if not isinstance(given, kind):
-        rule = f"incompatible function arguments: {variable.name}={given!r}"
-        refuse(rule, "ttnn.ShardTensorToMesh or ttnn.ConcatMeshToTensor(mesh, 0)", TypeError)
     return given
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import chips
 from ttkit.sim.blocks import elementwise
-from ttkit.sim.tensor import DataType, Layout, integers
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.absent import Absent, absent
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
@@ -91,7 +92,6 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     kept += (low > half) | ((low == half) & (kept & 1 == 1))
     kept = np.minimum(kept, (1 << bits) - 1)
     value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
-    value[value < np.finfo(np.float32).tiny] = 0
     # Such a value has the exponent of infinity and a fraction, which means NaN.
     value[value > 2.0**128] = np.nan
     with np.errstate(over="ignore"):
@@ -99,29 +99,11 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
-def _integers(array: np.ndarray, dtype: DataType, target) -> np.ndarray:
-    """Truncate floats to integers; out of range, the result is that of the host's instructions.
-
-    Values go through int32, where everything out of range is the least number; small types
-    saturate.
-
-    Args:
-        target: the NumPy type of `dtype`.
-    """
-    whole = np.trunc(array)
-    wide = np.where(np.abs(whole) < 2.0**63, whole, -(2.0**63)).astype(np.int64)
-    narrow = np.where((wide >= -(2**31)) & (wide < 2**31), wide, -(2**31))
-    if dtype is DataType.UINT32:
-        return np.where((wide >= 2**31) & (wide < 2**32), wide, narrow).astype(target)
-    if dtype in (DataType.UINT8, DataType.UINT16):
-        return np.clip(narrow, 0, np.iinfo(target).max).astype(target)
-    return narrow.astype(target)
-
-
 def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarray:
     """Return values that `dtype` can represent, in the NumPy type that stores them.
 
-    Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.
+    Floats to integers truncate and saturate; to block floats they round in blocks of 16 along the
+    last dimension.
 
     Args:
         array: any numeric NumPy array.
@@ -134,7 +116,8 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
         return absent(array.shape, target)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
-            return _integers(array, dtype, target)
+            limits = np.iinfo(target)
+            return np.clip(array.astype(np.float64), limits.min, limits.max).astype(target)
         array = array.astype(target)
     if dtype is DataType.BFLOAT16:
         rounded = round_bfloat16(array, in_place=owned)
@@ -164,7 +147,7 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     return elements * BYTES[dtype]
 
 
-class Tile:
+class Tile(NamedTuple):
     """The shape of a tile.
 
     Example:
@@ -172,8 +155,8 @@ class Tile:
         1024
     """
 
-    def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
-        self.tile_shape = list(integers(tile_shape, "Tile", 0))
+    tile_shape: Sequence[int]
+    transpose_tile: bool = False
 
     def get_tile_size(self, dtype: DataType) -> int:
         """Bytes of a tile."""
@@ -181,14 +164,6 @@ class Tile:
         if dtype in TILE_BYTES:
             return TILE_BYTES[dtype] * elements // 1024
         return bytes_of((elements,), dtype)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tile) and self.tile_shape == other.tile_shape
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"Tile with shape: {self.tile_shape}"
 
 
 def element_size(dtype: DataType, /) -> int:

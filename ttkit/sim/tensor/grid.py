@@ -133,10 +133,6 @@ class MeshDeviceView:
         """Rows and columns."""
         return MeshShape(self._grid.mesh_shape)
 
-    def num_devices(self) -> int:
-        """How many chips."""
-        return len(self._grid.covers)
-
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this process drives the chip at `coord`."""
         grid, place = self._grid, tuple(coord)
@@ -280,8 +276,6 @@ def _relabelled(
     dim = dim if shards else None
     placement = REPLICATE if dim is None else PlacementShard(dim)
     mesh, shape, placements = grid.mesh_shape, old._shape, list(old._placements)
-    if math.prod(shape) != math.prod(mesh):
-        return TensorTopology(shape, placements, grid.covers)
     if len(shape) < len(mesh):  # The shards lie in a line over all chips.
         if max(mesh) == shape[0]:
             axis = None

@@ -6,70 +6,58 @@ Values do not depend on it, and L1 is not counted; a configuration is checked ag
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.errors import fail
 from ttkit.sim.tensor import (
     BufferType,
     Layout,
-    Shape,
     ShardDistributionStrategy,
     ShardOrientation,
     ShardStrategy,
     TensorMemoryLayout,
-    integer,
-    integers,
 )
 from ttkit.sim.tensor.dtypes import plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
-class CoreCoord(NamedTuple("CoreCoord", [("x", int), ("y", int)])):
+class CoreCoord(NamedTuple):
     """A core of a chip: column and row; a pair may stand for it.
 
     Example:
-        >>> CoreCoord(3, 1), CoreCoord((3, 1)) == CoreCoord(3, 1)
+        >>> CoreCoord(3, 1), CoreCoord(3, 1) == (3, 1)
         (3-1, True)
     """
 
-    __slots__ = ()
-    __iter__: Any = None  # As in ttnn, a `CoreCoord` does not unpack.
-
-    def __new__(cls, *xy) -> CoreCoord:
-        pair = xy[0] if len(xy) == 1 else xy
-        if isinstance(pair, CoreCoord):
-            return pair
-        pair = integers(pair, "CoreCoord", 0)
-        if len(pair) != 2:
-            rule = f"incompatible function arguments: {len(pair)} numbers"
-            fail("CoreCoord", rule, "CoreCoord(x, y)", TypeError)
-        return tuple.__new__(cls, pair)
+    x: int
+    y: int
 
     def __repr__(self) -> str:
         return f"{self.x}-{self.y}"
 
 
+@dataclass(kw_only=True)
 class CoreGrid:
-    """So many columns and rows of cores, from the corner 0-0; equal to itself alone, as in ttnn.
+    """So many columns and rows of cores, from the corner 0-0.
 
     Example:
         >>> CoreGrid(x=8, y=4).num_cores
         32
     """
 
-    def __init__(self, *, x: int, y: int):
-        self.x, self.y = integer(x, "CoreGrid", 0), integer(y, "CoreGrid", 0)
-        self.num_cores = self.x * self.y
+    x: int
+    y: int
 
-    def __repr__(self) -> str:
-        return f"ttnn.CoreGrid(x={self.x}, y={self.y})"
+    @property
+    def num_cores(self) -> int:
+        """How many cores."""
+        return self.x * self.y
 
 
-class CoreRange(NamedTuple("CoreRange", [("start", CoreCoord), ("end", CoreCoord)])):
+class CoreRange(NamedTuple):
     """The rectangle of cores from `start` to `end`, which is included.
 
     Example:
@@ -77,117 +65,80 @@ class CoreRange(NamedTuple("CoreRange", [("start", CoreCoord), ("end", CoreCoord
         4-2
     """
 
-    __slots__ = ()
-
-    def __new__(cls, start, end) -> CoreRange:
-        start, end = CoreCoord(start), CoreCoord(end)
-        if start.x > end.x or start.y > end.y:
-            rule = f"Invalid core range for start_coord: {start}, end_coord: {end}"
-            fail("CoreRange", rule, "the corner with the smaller x and y first")
-        return tuple.__new__(cls, (start, end))
+    start: CoreCoord
+    end: CoreCoord
 
     def __repr__(self) -> str:
         return f"[{self.start} - {self.end}]"
 
     def grid_size(self) -> CoreCoord:
         """How many columns and rows."""
-        return CoreCoord(self.end.x - self.start.x + 1, self.end.y - self.start.y + 1)
+        (left, top), (right, bottom) = self
+        return CoreCoord(right - left + 1, bottom - top + 1)
 
-    def contains(self, core) -> bool:
-        """True where it has the core, or all cores of a range or of a set."""
-        return set(cores_of(core)) <= set(cores_of(self))
+    def cores(self, row_wise: bool = True) -> list[CoreCoord]:
+        """All cores, by rows or by columns."""
+        (left, top), (right, bottom) = self
+        columns, rows = range(left, right + 1), range(top, bottom + 1)
+        if row_wise:
+            return [CoreCoord(x, y) for y in rows for x in columns]
+        return [CoreCoord(x, y) for x in columns for y in rows]
 
 
 @dataclass(frozen=True, repr=False)
 class CoreRangeSet:
-    """Rectangles of cores, in the order given, of which no two overlap.
+    """Rectangles of cores, in the order given.
 
     Example:
-        >>> half = CoreRangeSet([CoreRange((0, 0), (7, 3))])
-        >>> half.num_cores(), half.merge(CoreRangeSet([CoreRange((0, 4), (7, 4))]))
-        (32, {[0-0 - 7-4]})
+        >>> half = CoreRangeSet([CoreRange((0, 0), (7, 2)), CoreRange((0, 3), (3, 3))])
+        >>> half.num_cores(), half.bounding_box()
+        (28, [0-0 - 7-3])
     """
 
     core_ranges: Collection[CoreRange]
 
     def __post_init__(self) -> None:
         given = self.core_ranges
-        if not all(isinstance(each, CoreRange) for each in given):
-            rule = f"incompatible function arguments: {given!r}"
-            fail("CoreRangeSet", rule, "[CoreRange(...), ...]", TypeError)
         # A set has another order in every process, so its ranges are sorted.
         ranges = sorted(given) if isinstance(given, set) else given
         object.__setattr__(self, "core_ranges", tuple(ranges))
-        for a, b in itertools.combinations(ranges, 2):
-            if not set(cores_of(a)).isdisjoint(cores_of(b)):
-                rule = "Cannot create CoreRangeSet with specified core ranges because core ranges"
-                fail("CoreRangeSet", f"{rule} {a} and {b} overlap!", "merge() of two sets")
 
     def __repr__(self) -> str:
         return f"{{{', '.join(map(repr, self.core_ranges))}}}"
 
-    def ranges(self) -> list[CoreRange]:
-        """The rectangles."""
-        return list(self.core_ranges)
-
-    def size(self) -> int:
-        """How many rectangles."""
-        return len(self.core_ranges)
-
-    def empty(self) -> bool:
-        """True without any core."""
-        return not self.core_ranges
+    def cores(self, row_wise: bool = True) -> list[CoreCoord]:
+        """The cores of each rectangle, by rows or by columns."""
+        return [core for each in self.core_ranges for core in each.cores(row_wise)]
 
     def num_cores(self) -> int:
         """How many cores."""
-        return len(cores_of(self))
+        return len(self.cores())
 
     def bounding_box(self) -> CoreRange:
         """The smallest rectangle that has all cores."""
-        xs, ys = zip(*cores_of(self), strict=True)
-        return CoreRange((min(xs), min(ys)), (max(xs), max(ys)))
-
-    contains = CoreRange.contains
-
-    def merge(self, other: CoreRangeSet) -> CoreRangeSet:
-        """The cores of both, in few rectangles."""
-        return _rectangles(sorted({*cores_of(self), *cores_of(other)}))
-
-    def subtract(self, other: CoreRangeSet) -> CoreRangeSet:
-        """The cores that `other` does not have, in few rectangles."""
-        return _rectangles(sorted({*cores_of(self)} - {*cores_of(other)}))
-
-
-def cores_of(value, row_wise: bool = True) -> list[tuple[int, int]]:
-    """The cores (x, y) of a set, a range or a coordinate, by rows or by columns of each range."""
-    if isinstance(value, CoreRangeSet):
-        return [core for r in value.core_ranges for core in cores_of(r, row_wise)]
-    if not isinstance(value, CoreRange):
-        value = CoreRange(value, value)
-    xs, ys = range(value.start.x, value.end.x + 1), range(value.start.y, value.end.y + 1)
-    return [(x, y) for y in ys for x in xs] if row_wise else list(itertools.product(xs, ys))
+        xs, ys = zip(*self.cores(), strict=True)
+        return CoreRange(CoreCoord(min(xs), min(ys)), CoreCoord(max(xs), max(ys)))
 
 
 def corner(columns: int, rows: int) -> CoreRangeSet:
     """So many columns and rows from the core 0-0."""
-    return CoreRangeSet([CoreRange((0, 0), (columns - 1, rows - 1))])
+    return CoreRangeSet([CoreRange(CoreCoord(0, 0), CoreCoord(columns - 1, rows - 1))])
 
 
-def _rectangles(cores: Iterable[tuple[int, int]], row_wise: bool = True) -> CoreRangeSet:
+def _rectangles(cores: list[CoreCoord], row_wise: bool) -> CoreRangeSet:
     """Join cores that follow each other in rows (or columns), and then rows of equal length."""
     boxes = [[*core, *core] for core in cores]  # Each box is [x, y, last x, last y].
     for along in (0, 1) if row_wise else (1, 0):
         across, last = slice(1 - along, None, 2), along + 2
         joined: list[list[int]] = []
         for box in boxes:
-            for old in joined:
-                if old[across] == box[across] and old[last] + 1 == box[along]:
-                    old[last] = box[last]
-                    break
+            before = joined[-1] if joined else None
+            if before and before[across] == box[across] and before[last] + 1 == box[along]:
+                before[last] = box[last]
             else:
                 joined.append(box)
         boxes = joined
-    return CoreRangeSet([CoreRange(box[:2], box[2:]) for box in boxes])
+    return CoreRangeSet([CoreRange(CoreCoord(*box[:2]), CoreCoord(*box[2:])) for box in boxes])
 
 
 def num_cores_to_corerangeset(
@@ -199,8 +150,7 @@ def num_cores_to_corerangeset(
         >>> num_cores_to_corerangeset(20, CoreCoord(8, 8), row_wise=True)
         {[0-0 - 7-1], [0-2 - 3-2]}
     """
-    grid = CoreCoord(grid_size)
-    cores = corner(grid.x, grid.y)
+    cores = corner(*grid_size)
     return num_cores_to_corerangeset_in_subcoregrids((0, 0), target_num_cores, cores, row_wise)
 
 
@@ -208,13 +158,9 @@ def num_cores_to_corerangeset_in_subcoregrids(
     start_core, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
 ) -> CoreRangeSet:
     """Return so many cores of a set of rectangles, from `start_core` on."""
-    asked, cores = "num_cores_to_corerangeset", cores_of(sub_core_grids, row_wise)
-    count, total = integer(target_num_cores, asked, 0), len(cores)
-    first = cores.index(CoreCoord(start_core))
-    if first + count > total:
-        rule = f"Target number of cores {count} is greater than total number of available cores"
-        fail(asked, f"{rule} {total} from {CoreCoord(start_core)} on", "a larger grid")
-    return _rectangles(cores[first : first + count], row_wise)
+    cores = sub_core_grids.cores(row_wise)
+    first = cores.index(start_core)
+    return _rectangles(cores[first : first + target_num_cores], row_wise)
 
 
 INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
@@ -222,14 +168,6 @@ ROW_MAJOR, COL_MAJOR = ShardOrientation
 
 
 # ---------------------------------------------------------------- shard specifications
-def _text(cores: CoreRangeSet, end: str) -> str:
-    """Print ranges of cores as ttnn does, which forgets the last brace in a `ShardSpec`."""
-    return ", ".join(
-        f'{{"start":{{"x":{a.x},"y":{a.y}}},"end":{{"x":{b.x},"y":{b.y}}}{end}'
-        for a, b in cores.core_ranges
-    )
-
-
 @dataclass(repr=False)
 class ShardSpec:
     """Shards of rows (of all leading dimensions) and columns on cores.
@@ -245,51 +183,31 @@ class ShardSpec:
     orientation: ShardOrientation
 
     def __init__(self, grid, shard_shape, shard_orientation):
-        self.grid, self.orientation = grid, shard_orientation
-        self.shape = list(integers(shard_shape, "ShardSpec", 0))
-        if len(self.shape) != 2 or not isinstance(grid, CoreRangeSet):
-            rule = f"incompatible function arguments: shard_shape={self.shape}, grid={grid}"
-            fail("ShardSpec", rule, "[rows, columns] on a CoreRangeSet", TypeError)
+        self.grid, self.shape, self.orientation = grid, list(shard_shape), shard_orientation
 
     def num_cores(self) -> int:
         """How many cores."""
         return self.grid.num_cores()
 
     def __repr__(self) -> str:
-        end = f"], shape={self.shape}, orientation=ShardOrientation::{self.orientation.name}}}"
-        return "ShardSpec{grid=[" + _text(self.grid, "") + end
+        grid = ", ".join(  # As in ttnn, the last brace of each range is missing.
+            f'{{"start":{{"x":{left},"y":{top}}},"end":{{"x":{right},"y":{bottom}}}'
+            for (left, top), (right, bottom) in self.grid.core_ranges
+        )
+        way = f"ShardOrientation::{self.orientation.name}"
+        return f"ShardSpec{{grid=[{grid}], shape={self.shape}, orientation={way}}}"
 
 
-@dataclass(repr=False)
+@dataclass
 class NdShardSpec:
-    """Shards of any number of dimensions on cores.
+    """Shards of any number of dimensions on cores."""
 
-    Example:
-        >>> NdShardSpec([1, 32, 32], CoreRangeSet([CoreRange((0, 0), (3, 3))])).num_cores()
-        16
-    """
-
-    shard_shape: Shape
+    shard_shape: Sequence[int]
     grid: CoreRangeSet
     orientation: ShardOrientation = ROW_MAJOR
     shard_distribution_strategy: ShardDistributionStrategy = (
         ShardDistributionStrategy.ROUND_ROBIN_1D
     )
-
-    def __post_init__(self) -> None:
-        self.shard_shape = Shape(tuple(self.shard_shape))
-
-    def num_cores(self) -> int:
-        """How many cores."""
-        return self.grid.num_cores()
-
-    def __repr__(self) -> str:
-        cores, sizes = _text(self.grid, "}"), list(self.shard_shape)
-        way, kind = self.orientation.name, self.shard_distribution_strategy.name
-        return (
-            f'{{"shard_shape":{sizes},"grid":[{cores}],"orientation":"ShardOrientation::{way}",'
-            f'"shard_distribution_strategy":"ShardDistributionStrategy::{kind}"}}'
-        )
 
 
 # ---------------------------------------------------------------- memory configurations
@@ -383,9 +301,6 @@ def create_sharded_memory_config(
     given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
     if isinstance(core_grid, CoreGrid):
         cores = corner(core_grid.x, core_grid.y)
-    asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
-    if not isinstance(cores, CoreRangeSet):
-        fail(asked, "Invalid core_grid type", "ttnn.CoreGrid(x=8, y=8)")
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
     *batch, height, width = shape
     if given:
@@ -395,55 +310,33 @@ def create_sharded_memory_config(
         cut, rest = zip(*map(divmod, sizes, even), strict=True)
         if any(rest):
             rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
+            asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
             fail(asked, rule, "a grid whose sides divide the shape")
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))
 
 
 # ---------------------------------------------------------------- beside its tensor
-def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout, mesh) -> None:
+def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 
     Raises:
-        TTKitError: the shards do not cover the tensor, are not whole tiles, are more than the
-            cores, or lie on cores that the chip does not have.
+        TTKitError: the shards do not cover the tensor, or are more than the cores.
     """
-    if config.interleaved:
-        return
     scheme, spec = config.memory_layout, config.shard_spec
+    if config.interleaved or config.nd_shard_spec:
+        return
     asked = f"place {list(padded)} {layout.name} as {scheme.name}"
-
-    def check(right: object, rule: str) -> None:
-        if not right:
-            fail(asked, rule, "ttnn.create_sharded_memory_config(...), or other cores")
-
-    on: Any = config.nd_shard_spec or spec
-    check(on, "Shard spec must not be None for sharded tensors (bad optional access)")
-    sizes = tuple(on.shard_shape if config.nd_shard_spec else on.shape)
-    whole = len(sizes) > 1 and all(n and n % 32 == 0 for n in sizes[-2:])
-    rule = f"Physical shard shape {sizes} must be tile {{32, 32}} sized!"
-    check(whole or layout is not Layout.TILE, rule)
-    if spec:
-        need, count = list(plane(padded)), shards_of(padded, spec.shape)
-        if layout is not Layout.TILE:
-            need[1] = count[1] * sizes[1]  # Stored rows are as wide as whole shards.
-        most = _most_shards(scheme, spec.grid, spec.orientation)
-        lines, way = ("row", "column"), spec.orientation.value
-        for i, side in enumerate(("height", "width")):
-            if scheme is (WIDTH, HEIGHT)[i]:
-                rule = f"Shard {side} {sizes[i]} must match physical {side} {need[i]} for"
-                name = scheme.name.lower().replace("_", " ")
-                check(sizes[i] == need[i], f"{rule} {name}")
-            limit = f"cores {most[i]}"
-            if scheme is BLOCK:
-                limit = f"{lines[i ^ way]}s {most[i]} for {lines[way]} major orientation!"
-            rule = f"Number of shards along {side} {count[i]} must not exceed number of {limit}"
-            check(count[i] <= most[i], rule)
-    if mesh is not None:
-        dram = config.buffer_type is BufferType.DRAM
-        size = mesh.dram_grid_size() if dram else mesh.compute_with_storage_grid_size()
-        for x, y in cores_of(on.grid):
-            rule = (
-                f"Invalid shard grid: shard core ({x}, {y}) has no {config.buffer_type.name} bank"
-            )
-            rule += f" on this device, which has {size.x * size.y} of them, {size.x} x {size.y}"
-            check(x < size.x and y < size.y, rule)
+    cure = "ttnn.create_sharded_memory_config(...), or other cores"
+    if spec is None:
+        rule = "Shard spec must not be None for sharded tensors (bad optional access)"
+        fail(asked, rule, cure)
+    counts = shards_of(padded, spec.shape)
+    most = _most_shards(scheme, spec.grid, spec.orientation)
+    for i, side in enumerate(("height", "width")):
+        rule = f"Number of shards along {side} {counts[i]} must not exceed number of cores"
+        rule += f" {most[i]}"
+        if scheme is (WIDTH, HEIGHT)[i]:
+            rule = f"Shard {side} {spec.shape[i]} must match physical {side} {plane(padded)[i]} for"
+            rule += f" {scheme.name.lower().replace('_', ' ')}"
+        if counts[i] > most[i]:
+            fail(asked, rule, cure)

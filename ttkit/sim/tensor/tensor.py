@@ -354,7 +354,7 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
     Raises:
         TTKitError: the configuration is not one for this tensor.
     """
-    check_fits(config, tensor.padded, tensor.layout, tensor.mesh)
+    check_fits(config, tensor.padded, tensor.layout)
     tensor.plain_memory_config = config
     if config.buffer_type is not DRAM and tensor._allocation is not None:
         tensor._allocation.free()
