@@ -133,6 +133,10 @@ def test_a_tensor_on_a_part_of_the_mesh():
         x = ttnn.from_torch(np.zeros((128, 64), np.float32), device=row, mesh_mapper=mapper)
         ttnn.all_gather(x, 0, cluster_axis=1)
 
+    def summed(mesh):
+        ttnn.all_reduce(place(mesh, (64, 256), (0, 1)))
+
+    assert [line.along for line in seen(summed)[0]] == ["", "all 8 chips"]
     found, wrong = seen(gathered)
     assert [line.along for line in found] == ["", "axis 1 of 4 chips"]
     assert wrong == []

@@ -109,3 +109,10 @@ def test_a_semaphore_keeps_its_value(wide):
     assert (semaphore.value, semaphore.cores) == (3, cores(7, 7))
     ttnn.reset_global_semaphore_value(semaphore, 1)
     assert semaphore.value == 1
+
+
+def test_cores_that_start_kernels():
+    config = ttnn.DispatchCoreConfig(
+        ttnn.DispatchCoreType.WORKER, None, None
+    )  # as tt-metal's conftest
+    assert config.type is ttnn.DispatchCoreType.WORKER

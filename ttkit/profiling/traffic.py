@@ -99,7 +99,7 @@ def table(found: Sequence[Line]) -> Report:
 
 
 def _axes(sent: Record) -> list[int]:
-    return list(range(len(sent.mesh.shape))) if sent.axis is None else [sent.axis]
+    return list(range(sent.mesh.shape.dims())) if sent.axis is None else [sent.axis]
 
 
 def _along(sent: Record) -> str:

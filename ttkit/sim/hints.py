@@ -169,6 +169,7 @@ class DispatchCoreConfig:
 
     type: Any = DispatchCoreType["WORKER"]
     axis: Any = DispatchCoreAxis["ROW"]
+    fabric_tensix_config: Any = None
 
 
 def get_arch_name() -> str:
