@@ -12,7 +12,6 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import refuse
-from ttkit.sim.collectives import exchanged
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked
 from ttkit.sim.ranks import mpi
@@ -186,7 +185,9 @@ class CppTensorToMesh(_Distribution):
                 cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
                 refuse(f"{rule} one", cure)
             over[axis] = parts
-            cut = exchanged(cut, tuple(over), [axis], cut=dim)
+            at, shape = len(over) + dim, list(cut.shape)
+            cut = cut.reshape([*shape[:at], parts, size // parts, *shape[at + 1 :]])
+            cut = np.moveaxis(cut, at, axis).squeeze(axis + 1)
         distribution = tuple(over)
         coords = devices_of(distribution, self._mesh_shape, self._offset)
         whole = grid = grid_over(self._mesh_shape, coords)
