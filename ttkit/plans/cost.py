@@ -182,7 +182,7 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
 
 def busy_s(plan: Plan) -> float:
     """Return the modelled seconds of a collective while all chips send: the time of its links, and
-    the chips' own time for each hop. The planner and the profile count so.
+    the chips' own time for each hop. The planner and the profile use this time.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology

@@ -20,7 +20,7 @@ INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
 # Faults have the colour BAD, the box under words about them ALARM, in both themes.
 BAD, ALARM = "#d64545", "#fbd0cc"
 BOLD = "600"
-# These attributes a shape has unless others are given.
+# A shape has these attributes unless others are given.
 RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
 SHAPE: dict[str, Any] = {"fill": "none", "stroke": "none", "stroke_width": 1}
 LINE: dict[str, Any] = {"stroke": "var(--link)", "stroke_width": 1.6}

@@ -62,7 +62,7 @@ class Client(ipyparallel.Client):
     def busy(self) -> list[int]:
         """Return the engines that have not finished all they were sent.
 
-        Only here does ipyparallel know it without asking the hub.
+        `_outstanding_dict` is the only place where ipyparallel knows it without asking the hub.
         """
         engines = dict(self._engines)
         return [number for number in sorted(engines) if self._outstanding_dict.get(engines[number])]
@@ -112,7 +112,7 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
     """Wait for an answer and output of every rank; return the process id of each.
 
     A registered engine may not be connected yet. ZeroMQ drops what is sent or printed before the
-    other end is connected, and a cell would wait forever. So one sends until it is answered.
+    other end is connected, and a cell would wait forever. So this sends until each rank answers.
     """
     pids: dict[int, int] = {}
     while rest := [rank for rank in range(cluster.n) if rank not in pids]:

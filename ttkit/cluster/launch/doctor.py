@@ -1,7 +1,7 @@
 """`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
 
 All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
-`lines` says what is made of the answers.
+`lines` makes the checks of the answers.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def _flops(given, operands, results, shape) -> int:
 
 
 def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
-    """Take the page table, the last operand, away: keys and values of its pages are joined.
+    """Remove the page table, the last operand, and join the keys and values of its pages.
 
     Args:
         users: how many the cache must have; None where they share that of the first.

@@ -41,7 +41,7 @@ class CoreCoord(NamedTuple):
 
 @dataclass(kw_only=True)
 class CoreGrid:
-    """So many columns and rows of cores, from the corner 0-0.
+    """Columns and rows of cores, from the corner 0-0.
 
     Example:
         >>> CoreGrid(x=8, y=4).num_cores
@@ -121,7 +121,7 @@ class CoreRangeSet:
 
 
 def corner(columns: int, rows: int) -> CoreRangeSet:
-    """So many columns and rows from the core 0-0."""
+    """Return the rectangle of columns and rows from the core 0-0."""
     return CoreRangeSet([CoreRange(CoreCoord(0, 0), CoreCoord(columns - 1, rows - 1))])
 
 

@@ -24,8 +24,8 @@ def builtin_corpus() -> str:
     """Return about 190 KB of small stories in plain ASCII.
 
     Each animal always likes the same things and lives in the same place, additions are correct and
-    days follow each other: a small model learns letters first, then words, then the animals'
-    likings. They were generated for ttkit from sentences of our own.
+    days follow each other: a small model learns letters first, then words, then what each
+    animal likes. They were generated for ttkit from sentences of our own.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
