@@ -35,7 +35,7 @@ PHASES = {
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-# From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+# From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}

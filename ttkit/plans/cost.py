@@ -211,7 +211,7 @@ def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int
     first; None where it always or never does, up to a GiB.
 
     Args:
-        small, large: build a plan for a shard of so many bytes: the one that is better for small
+        small, large: build a plan for a shard of this many bytes: the one that is better for small
             shards, then the other.
 
     Example:

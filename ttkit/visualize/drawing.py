@@ -27,7 +27,7 @@ LINE: dict[str, Any] = {"stroke": "var(--link)", "stroke_width": 1.6}
 TEXT: dict[str, Any] = {"fill": "var(--ink)", "text_anchor": "middle"}
 # A halo keeps a text apart from the lines below it.
 HALO: dict[str, Any] = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
-READABLE = 10  # A drawing shrinks until its smallest words are so many px high; then it scrolls.
+READABLE = 10  # A drawing shrinks until its smallest words are this many px high; then it scrolls.
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
 LIGHT = (

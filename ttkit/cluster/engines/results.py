@@ -30,12 +30,12 @@ from ttkit.errors import Interrupted, TTKitError, fail
 from ttkit.words import numbered
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
-PATIENCE_S = 3.0  # The others get so long after the first rank has raised.
+PATIENCE_S = 3.0  # The others get this long after the first rank has raised.
 # ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
 NOTICE_S = 3.0
-INTERRUPT_S = 1.5  # A rank has so long to leave its line, and to report it.
-RAISED_S = 10.0  # One that has left its line has so long to answer.
-OUTPUT_S = 10.0  # Prints may arrive so long after the result.
+INTERRUPT_S = 1.5  # A rank has this long to leave its line, and to report it.
+RAISED_S = 10.0  # One that has left its line has this long to answer.
+OUTPUT_S = 10.0  # Prints may arrive this long after the result.
 UNREADABLE = "an answer that cannot be read"  # It stands for the name of an engine's error.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # The real ttnn adds its C++ line and a backtrace.

@@ -23,7 +23,7 @@ from ttkit.hardware import current_system
 from ttkit.words import counted
 
 ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
-SHOWN = 3  # So many files that differ are named.
+SHOWN = 3  # This many files that differ are named.
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
 # What must be the same on every host, and what to do where it is not.

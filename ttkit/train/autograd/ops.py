@@ -19,7 +19,7 @@ from ttkit.train.autograd import Tensor, Value, back_to, recorded
 NEVER = -1e9
 
 
-# `causal_attention` has the scores of so many queries in memory at once.
+# `causal_attention` has the scores of this many queries in memory at once.
 ATTENTION_BLOCK = 512
 
 
