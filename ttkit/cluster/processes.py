@@ -180,7 +180,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # They are from Linux's <sys/p
 LOOK_EVERY_S = 0.1
 MPIRUN_S = 4.0  # mpirun reports why a rank has ended within 0.3 s.
 GRACE_S = 2.0  # mpirun stops its ranks and removes its files in 0.2 s.
-LAST_BYTES = 20_000  # So much of a log is kept when its process ends.
+LAST_BYTES = 20_000  # This much of a log is kept when its process ends.
 
 
 def pid_file(rank: int | str) -> str:

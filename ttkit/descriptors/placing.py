@@ -19,7 +19,7 @@ from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 Ids = tuple[tuple[int, ...], ...]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-STEPS = 20_000  # The search of a line gives up after so many.
+STEPS = 20_000  # The search of a line gives up after this many.
 
 
 @lru_cache(maxsize=64)

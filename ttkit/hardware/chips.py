@@ -34,7 +34,7 @@ class Rate(NamedTuple):
     traffic: str
     gb_per_s: float
     packet_bytes: int = 4096
-    links: int = 1  # So many links of a pair of chips were in use at once.
+    links: int = 1  # This many links of a pair of chips were in use at once.
 
 
 class Latency(NamedTuple):
@@ -57,7 +57,7 @@ ELEMENT_BYTES = {
 }
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
-# A core's matrix engine multiplies two 32x32 tiles in so many cycles, by math fidelity: each pass
+# A core's matrix engine multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.
 CYCLES_PER_TILE = {
     "LoFi": Fact(16, "cycles", GEMM_REPORT),
@@ -74,7 +74,7 @@ class Link:
     `rates` and `latencies` hold measured figures: the first of each is a message along a line of
     chips."""
 
-    raw: Fact  # The cable carries so much.
+    raw: Fact  # The cable carries this much.
     rates: tuple[Rate, ...]
     latencies: tuple[Latency, ...]
     source: str
@@ -93,7 +93,7 @@ class Chip:
     arch: str
     cores: Fact
     clock: Fact
-    flop_per_cycle: Fact  # One core's matrix engine does so many at LoFi.
+    flop_per_cycle: Fact  # One core's matrix engine does this many at LoFi.
     sram_per_core: Fact
     dram: Fact
     dram_banks: Fact

@@ -1,7 +1,7 @@
 """The modelled time of an operation on one chip: its launch, and then the longer of computing and
 moving.
 
-The planner, `training_plan`, the profile and inference have their times of a chip from here. The
+The planner, `training_plan`, the profile and inference take their times of a chip from here. The
 three constants are published or follow from published figures; none is fitted to what the model is
 then compared with. (Inference adds a fitted time of a layer.)
 """

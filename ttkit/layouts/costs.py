@@ -35,7 +35,7 @@ PHASES = {
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-# From so many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+# From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
@@ -189,7 +189,11 @@ def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ..
 
 
 def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
-    """Return the stages; blocks are divided evenly unless `per_stage` has the number of each."""
+    """Return the stages of a layout.
+
+    Args:
+        per_stage: the number of blocks of each; they are divided evenly unless given.
+    """
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
     counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
@@ -264,7 +268,7 @@ def memory(job: Job, layout: Layout) -> Memory:
 
 # ---------------------------------------------------------------- time
 FORWARD = ("start", "block")
-ONCE = ("gradients", "optimizer", "norm")  # This is sent after the last micro-batch.
+ONCE = ("gradients", "optimizer", "norm")  # These parts send after the last micro-batch.
 
 
 class Times(NamedTuple):

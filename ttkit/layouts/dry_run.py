@@ -245,7 +245,7 @@ def _constants(events: list[Event]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1024)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
-    """Run a micro-batch of so many sequences in each replica, of a step after the first."""
+    """Run a micro-batch of `rows` sequences in each replica, of a step after the first."""
     with dry_run(layout) as run:
         model = _model(config, run, ends, layout.recompute)
         parameters = model.parameters()
@@ -315,7 +315,7 @@ def update_of(
     Args:
         clips: whether gradients are clipped.
         optimizer: the keys and values of its settings.
-        bucket_mb: gradients are averaged together up to so many MB.
+        bucket_mb: gradients are averaged together up to this many MB.
     """
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
@@ -372,7 +372,7 @@ class Job(NamedTuple):
         batch: sequences of a step, of all replicas together.
         sequence: tokens of each.
         training: the optimizer, and whether gradients are clipped.
-        bucket_mb: gradients are averaged together up to so many MB.
+        bucket_mb: gradients are averaged together up to this many MB.
     """
 
     config: TransformerConfig

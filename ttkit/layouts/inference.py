@@ -111,7 +111,7 @@ class InferencePlan(Tables):
 
     # ------------------------------------------------------------ time
     def traffic(self, rows: int) -> list[tuple[str, int, Plan]]:
-        """Return the collectives for so many rows of activations: purpose, count, plan."""
+        """Return the collectives for `rows` rows of activations: purpose, count, plan."""
         if self.tp == 1:
             return []
         each = int(BYTES[SENT] * in_tiles(rows))
@@ -122,7 +122,7 @@ class InferencePlan(Tables):
         return [("blocks", reduced, blocks), ("head", 1, head)]
 
     def _times(self, rows: int, busy: float = 1, more: float = 0) -> dict[str, float]:
-        """Return the seconds of a pass over so many rows, whose matmuls keep a share of the cores
+        """Return the seconds of a pass over `rows` rows, whose matmuls keep a share of the cores
         busy, and of `more` flops."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():

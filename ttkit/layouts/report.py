@@ -20,7 +20,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
-ROWS = 12  # A table shows at most so many layouts.
+ROWS = 12  # A table shows at most this many layouts.
 # The largest error of a modelled speed of training beside a published one (docs/published.md).
 ERROR = 0.12
 

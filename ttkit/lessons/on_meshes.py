@@ -44,7 +44,7 @@ def replicas(mesh, array: np.ndarray) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What an answer may use on a mesh: the bytes of the shards in `OnMeshes`, and so many sends.
+    """What an answer may use on a mesh: the bytes of the shards in `OnMeshes`, and its collectives.
 
     Args:
         sends: how many collectives, or a function from the mesh to this number. A reduce_scatter

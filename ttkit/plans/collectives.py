@@ -251,7 +251,7 @@ def _along(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Step
 
 
 def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, int]]) -> Steps:
-    """Steps in which each chip's load makes so many hops forwards and so many backwards."""
+    """Steps in which each chip's load makes this many hops forwards and this many backwards."""
     steps: Steps = [[] for _ in range(max(map(max, reach)))]
     for i, (load, far) in enumerate(zip(loads, reach, strict=True)):
         chunk = load[0] if len(load) == 1 else load

@@ -182,7 +182,7 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
 
 def busy_s(plan: Plan) -> float:
     """Return the modelled seconds of a collective while all chips send: the time of its links, and
-    the chips' own time for each hop. The planner and the profile count so.
+    the chips' own time for each hop. The planner and the profile use this time.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
@@ -211,7 +211,7 @@ def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int
     first; None where it always or never does, up to a GiB.
 
     Args:
-        small, large: build a plan for a shard of so many bytes: the one that is better for small
+        small, large: build a plan for a shard of this many bytes: the one that is better for small
             shards, then the other.
 
     Example:

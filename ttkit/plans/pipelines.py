@@ -95,7 +95,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
         for chunk in range(chunks)
         for i in range(length)
     ]
-    first = (chunks - 1) * length  # The last stage does so many forwards ahead.
+    first = (chunks - 1) * length  # The last stage does this many forwards ahead.
     ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
     return _alternating("interleaved 1F1B", micro_batches, turns, ahead, chunks)
 
@@ -159,7 +159,7 @@ def _whole(name: str, micro_batches: int, ahead: list[int]) -> Schedule:
 def _alternating(
     name: str, micro_batches: int, turns: list[tuple[int, int]], ahead: list[int], chunks: int = 1
 ) -> Schedule:
-    """Return a schedule: so many forwards ahead, then one of each in turn, then the backwards left.
+    """Return a schedule: some forwards ahead, then one of each in turn, then the backwards left.
 
     Args:
         turns: chunk and micro-batch of each forward; a backward has the chunks in reverse.

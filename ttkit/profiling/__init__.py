@@ -237,9 +237,9 @@ def profile() -> Iterator[Profile]:
 
     An operation takes its launch and then the longer of computing whole tiles and moving bytes, see
     `ttkit.hardware.roofline`; a collective, what its plan costs while all chips send, see
-    `ttkit.plans.cost.busy_s`; so the planner counts, too. Transfers between host and chips are
-    listed, but not timed. What a call does inside is part
-    of it. Operations of a trace are recorded when it is captured, and again at each replay.
+    `ttkit.plans.cost.busy_s`. The planner counts in the same way. Transfers between host and chips
+    are listed, but not timed. What a call does inside is part of it. Operations of a trace are
+    recorded when it is captured, and again at each replay.
 
     A call without a compute_kernel_config has the math fidelity that ttnn chooses by element type,
     see `ttkit.hardware.roofline.default_fidelity`.

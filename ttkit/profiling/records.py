@@ -75,7 +75,7 @@ class Reader:
         self.tape = tape
         self.meshes: list = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
-        self._seen = 0  # So many events have been read.
+        self._seen = 0  # This many events have been read.
         # Each key has the call that made the values (0 if before the tape), then its readers.
         self._calls: defaultdict[int, list[int]] = defaultdict(lambda: [0])
 

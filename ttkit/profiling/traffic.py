@@ -164,14 +164,14 @@ def compare(one: Sequence[Line], other: Sequence[Line]) -> str:
 
 
 # ---------------------------------------------------------------- what is wrong
-# Linear operations: of the parts of a sum they make the parts of a sum.
+# These are linear: given the parts of one sum, they give the parts of another.
 ADDS = {"add", "add_", "subtract", "subtract_", "rsub"}
 MULTIPLIES = {"multiply", "multiply_", "divide", "divide_"}
 LINEAR = MULTIPLIES | {"neg", "sum", "mean", "experimental.fast_reduce_nc"}
 
 
 class Sums:
-    """Follows sums whose parts lie on several chips, from the matmul that makes the parts on.
+    """Sums whose parts lie on several chips, followed from the matmul that makes the parts.
 
     A matmul by a weight that the host sharded along its contracted dimension gives every chip a
     part of the sum. Whatever is not linear must wait for an all-reduce or a reduce-scatter along
@@ -229,7 +229,7 @@ class Sums:
         return {}
 
     def _multiplied(self, event: Event, given: Sequence[Parts]) -> Parts:
-        """A product is linear in its first operand; a bias and an activation wait for the sum."""
+        """Return the parts of a product, which is linear in its first operand; a bias must wait."""
         weight, made = event.operands[1], dict(given[0])
         contracted = len(weight.shard_shape) - (1 if event.kwargs.get("transpose_b") else 2)
         for axis, length in enumerate(weight.lead):
@@ -250,7 +250,7 @@ class Sums:
                 )
 
     def _reduced(self, event: Event, parts: Parts) -> Parts:
-        """A collective adds the parts along its axis, or brings them together."""
+        """Return the parts that are left: a collective adds or gathers those along its axis."""
         left = dict(parts)
         for sent in event.sent:
             lead = event.operands[0].lead

@@ -1,7 +1,7 @@
 """Hints: values that say how the hardware works, and that change no result.
 
-They are records: built by keyword with ttnn's defaults, printed, passed on.
-Whether a chip could work so is not checked: blocks of a product, chunks of an attention, cores.
+They are records: built by keyword with ttnn's defaults, printed, passed on. Nothing checks that a
+chip could work as they ask: blocks of a product, chunks of an attention, cores.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 
 class Record(SimpleNamespace):
-    """Fields of a row of `FIELDS`."""
+    """A hint: it has the fields of its row of `FIELDS`."""
 
     fields: ClassVar[dict[str, Any]] = {}
 

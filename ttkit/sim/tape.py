@@ -172,7 +172,7 @@ def described(value):
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
         return Held.of(value)
-    # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.
+    # A named tuple, such as a `CoreCoord`, has no tensors, and is not made from one iterable.
     if type(value) in (list, tuple):
         return type(value)(map(described, value))
     if isinstance(value, np.ndarray):

@@ -20,13 +20,13 @@ Size = tuple[float, float]
 # A cell's name and lines have these sizes in px; lines are STEP px apart.
 NAME, SIZE, STEP = 12, 11, 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
-SLIVER = 2.5  # A thinner part of a box than so many px would not be visible.
-# Cells are so many px apart, across and down; with narrow gaps eight chips in a row fit a page.
+SLIVER = 2.5  # A thinner part of a box than this many px would not be visible.
+# Cells are this many px apart, across and down; with narrow gaps eight chips in a row fit a page.
 GAPS, NARROW = (20.0, 30.0), (6.0, 30.0)
-# The links of one pair of cells are so many px apart: straight ones, and the tops of arcs.
+# The links of one pair of cells are this many px apart: straight ones, and the tops of arcs.
 LINK_STEP, CURVE_STEP = 5, 3
-OUTLINE = 8  # The outline of a card is at most so many px away from its chips.
-SHEET = 15  # Sheets that lie over one another are shifted by so many px.
+OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
+SHEET = 15  # Sheets that lie over one another are shifted by this many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
@@ -74,7 +74,7 @@ class Cell:
 
     Args:
         name, lines: words on it.
-        boxes: small boxes below the words, row by row in so many `columns`, each of size `box`.
+        boxes: small boxes below the words, row by row in `columns` columns, each of size `box`.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Grid:
         pairs: linked cells.
         links: of each pair; None where the links are not known.
         cards: the first and the last of the cells with one outline: those of a card, or of a host.
-        fold: a long line is drawn in rows of so many cells, every second row in the other
+        fold: a long line is drawn in rows of this many cells, every second row in the other
             direction.
     """
 

@@ -20,14 +20,14 @@ INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
 # Faults have the colour BAD, the box under words about them ALARM, in both themes.
 BAD, ALARM = "#d64545", "#fbd0cc"
 BOLD = "600"
-# These attributes a shape has unless others are given.
+# A shape has these attributes unless others are given.
 RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
 SHAPE: dict[str, Any] = {"fill": "none", "stroke": "none", "stroke_width": 1}
 LINE: dict[str, Any] = {"stroke": "var(--link)", "stroke_width": 1.6}
 TEXT: dict[str, Any] = {"fill": "var(--ink)", "text_anchor": "middle"}
 # A halo keeps a text apart from the lines below it.
 HALO: dict[str, Any] = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
-READABLE = 10  # A drawing shrinks until its smallest words are so many px high; then it scrolls.
+READABLE = 10  # A drawing shrinks until its smallest words are this many px high; then it scrolls.
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
 LIGHT = (

@@ -27,8 +27,8 @@ from ttkit.visualize.drawing import (
 from ttkit.words import counted
 
 LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
-MOST = 12  # A plan of at most so many steps is shown whole on one page.
-# Each row is for chips that hold at most so many chunks; it has the columns, and the width and
+MOST = 12  # A plan of at most this many steps is shown whole on one page.
+# Each row is for chips that hold at most this many chunks; it has the columns, and the width and
 # height of a box.
 BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.

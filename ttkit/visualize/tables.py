@@ -13,7 +13,7 @@ from ttkit.visualize.cells import Coordinate
 from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
-CELL = 30  # A cell of a mesh has so many columns of text.
+CELL = 30  # A cell of a mesh has this many columns of text.
 Table = list  # Its elements are what rich prints, in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 

@@ -21,7 +21,7 @@ from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
 from ttkit.words import counted
 
-MAP = 34  # The small map is so many px wide.
+MAP = 34  # The small map is this many px wide.
 # A shard has (start, end) in each dimension of the global tensor.
 Ranges = tuple[tuple[int, int], ...]
 

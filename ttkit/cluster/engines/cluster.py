@@ -66,7 +66,7 @@ class Cluster:
         # `hosts` has the host of each rank, "" for this one.
         self.hosts = ["" if here[name] else name for name in names]
         self._words = words if any(self.hosts) else []
-        # `run` and %%px wait so many seconds; None means without a limit.
+        # `run` and %%px wait this many seconds; None means without a limit.
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.
         self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.

@@ -17,7 +17,7 @@ from ttkit.words import counted, in_notebook, short, shows_progress
 Cluster = Any  # The class in engines.cluster, which imports this module.
 SHOW_AFTER_S = 2.0  # A shorter wait is not shown.
 REFRESH_S = 0.5
-LAST_LINES = 3  # So many prints of a rank are shown while it works.
+LAST_LINES = 3  # This many prints of a rank are shown while it works.
 NOTE = "as it was when this cell ran; run it again to see the ranks now"
 SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", "failed": "✕"}
 CARD = (

@@ -30,12 +30,12 @@ from ttkit.errors import Interrupted, TTKitError, fail
 from ttkit.words import numbered
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
-PATIENCE_S = 3.0  # The others get so long after the first rank has raised.
+PATIENCE_S = 3.0  # The others get this long after the first rank has raised.
 # ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
 NOTICE_S = 3.0
-INTERRUPT_S = 1.5  # A rank has so long to leave its line, and to report it.
-RAISED_S = 10.0  # One that has left its line has so long to answer.
-OUTPUT_S = 10.0  # Prints may arrive so long after the result.
+INTERRUPT_S = 1.5  # A rank has this long to leave its line, and to report it.
+RAISED_S = 10.0  # One that has left its line has this long to answer.
+OUTPUT_S = 10.0  # Prints may arrive this long after the result.
 UNREADABLE = "an answer that cannot be read"  # It stands for the name of an engine's error.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # The real ttnn adds its C++ line and a backtrace.
@@ -62,7 +62,7 @@ class Client(ipyparallel.Client):
     def busy(self) -> list[int]:
         """Return the engines that have not finished all they were sent.
 
-        Only here does ipyparallel know it without asking the hub.
+        `_outstanding_dict` is the only place where ipyparallel knows it without asking the hub.
         """
         engines = dict(self._engines)
         return [number for number in sorted(engines) if self._outstanding_dict.get(engines[number])]
@@ -112,7 +112,7 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
     """Wait for an answer and output of every rank; return the process id of each.
 
     A registered engine may not be connected yet. ZeroMQ drops what is sent or printed before the
-    other end is connected, and a cell would wait forever. So one sends until it is answered.
+    other end is connected, and a cell would wait forever. So this sends until each rank answers.
     """
     pids: dict[int, int] = {}
     while rest := [rank for rank in range(cluster.n) if rank not in pids]:

@@ -30,7 +30,7 @@ from ttkit.errors import TTKitError, fail
 from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
-SHOWN = 60  # A message shows so many characters of a value.
+SHOWN = 60  # A message shows this many characters of a value.
 # A message shows these lines for a key that is missing, or for a value of another form.
 EXAMPLE = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: PATH.textproto"
 

@@ -1,6 +1,6 @@
 """Which hosts a cluster has, and which rank runs on which.
 
-In a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
+A hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile has them.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _report(text: str) -> None:
 
 
 # ---------------------------------------------------------------- what mpirun and its ranks print
-LAST_LINES = 12  # So many lines of a rank that failed are repeated at the end.
+LAST_LINES = 12  # This many lines of a rank that failed are repeated at the end.
 # mpirun --tag-output puts this tag before each line, to name its rank.
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
 RULER = b"-" * 60  # mpirun frames its own messages with two such lines.

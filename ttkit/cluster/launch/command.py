@@ -132,7 +132,7 @@ def mpirun_environment(
 
 
 def blas_threads(ranks: int) -> dict[str, str]:
-    """Return variables that give the BLAS of each of so many ranks its share of the cores.
+    """Return variables that give the BLAS of each of `ranks` ranks its share of the cores.
 
     With all cores for each, their threads wait for one another: three workers on two cores took six
     times as long for a step. The shell's own values win.

@@ -1,7 +1,7 @@
 """`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
 
 All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
-`lines` says what is made of the answers.
+`lines` makes the checks of the answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ttkit.hardware import current_system
 from ttkit.words import counted
 
 ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
-SHOWN = 3  # So many files that differ are named.
+SHOWN = 3  # This many files that differ are named.
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
 # What must be the same on every host, and what to do where it is not.

@@ -23,7 +23,7 @@ from ttkit.words import counted
 H = TypeVar("H")
 T = TypeVar("T")
 
-AT_ONCE = 32  # So many hosts are asked at the same time.
+AT_ONCE = 32  # This many hosts are asked at the same time.
 # ssh must never ask for a password, and must give up a host that does not answer, at the start or
 # later (after 3 * 5 s).
 SSH = (
@@ -137,7 +137,7 @@ def call(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with a text as its input and return its output as text.
 
-    Where it takes longer than so many seconds, or cannot be started, its code is 255 or 127.
+    Where it takes longer than this many seconds, or cannot be started, its code is 255 or 127.
     """
     how: Any = {"capture_output": True, "text": True, "errors": "replace"}
     try:
@@ -205,7 +205,7 @@ EXCLUDED = (
     ".ipython",
     "checkpoints",
 )
-SHOWN = 20  # So many files of a host are shown.
+SHOWN = 20  # This many files of a host are shown.
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 INSTALLATION = (
     f"{PYTHON} -m venv .venv",

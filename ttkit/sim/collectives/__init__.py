@@ -46,7 +46,7 @@ def exchanged(
     *,
     sums: bool = False,
 ) -> Array:
-    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`.
+    """Exchange shards along mesh `axes`: cut each along dimension `cut`, join them along `into`.
 
     Chips are in row-major order. Without `cut` each chip gets all; without `into` the shards along
     the axes are one replica, of which each chip keeps its part.

@@ -150,7 +150,7 @@ def divides(rule: str) -> Check:
 
 
 def scatters(call: Call) -> None:
-    """There is more than one dimension, and each pair of chips has so many links."""
+    """There is more than one dimension, and each pair of chips has this many links."""
     if call.rank < 2:
         rule = "reduce_scatter currently supports rank 2 tensors at minimum"
         refuse(rule, "ttnn.unsqueeze first")

@@ -118,8 +118,8 @@ def scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
         attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
         scale: 1 / sqrt(size) when left out.
-        sliding_window_size: causal, only the last so many keys count; else a window of that size
-            around the query.
+        sliding_window_size: causal, a query sees this many keys up to its own; else a window of
+            that size around it.
 
     Raises:
         TTKitError: sizes or head counts that do not fit.
@@ -219,11 +219,11 @@ def _flops(given, operands, results, shape) -> int:
 
 
 def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
-    """Take the page table, the last operand, away: keys and values of its pages are joined.
+    """Remove the page table, the last operand, and join the keys and values of its pages.
 
     Args:
         users: how many the cache must have; None where they share that of the first.
-        last: only so many positions are needed, where not all.
+        last: only this many positions are needed, where not all.
     """
     pages = on.arrays.pop()
     if pages is not None:
@@ -303,7 +303,7 @@ def scaled_dot_product_attention_decode(
         attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
         cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
             of -1 the result is zero.
-        sliding_window_size: only the last so many keys count.
+        sliding_window_size: only this many keys, the last ones, count.
         share_cache: all users read the cache of the first.
     """
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)

@@ -163,7 +163,7 @@ def moe_expert_token_remap(
         topk_tensor: scores [1, batch, s, experts].
         expert_mapping_tensor: [1, 1, experts, chips], 1 where a chip has an expert.
         expert_metadata_tensor: the chosen experts of each token, [1, batch, s, n].
-        reduction_size: so many tokens share an entry of the second result.
+        reduction_size: this many tokens share an entry of the second result.
 
     Returns:
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].

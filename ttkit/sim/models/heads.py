@@ -99,7 +99,7 @@ def nlp_create_qkv_heads_decode(
 
     Args:
         input_tensor: [1, 1, users, (heads + 2 * key heads) * size].
-        batch_offset, slice_size: only so many users, from this one on; the offset is a tensor [1].
+        batch_offset, slice_size: the first user, a tensor [1], and how many; all unless given.
         memory_config: as ttnn does, the results are height-sharded in L1 whatever it says.
 
     Returns:

@@ -219,7 +219,7 @@ def preprocess_model_parameters(
     Args:
         initialize_model: a function that makes the module.
         custom_preprocessor: a function of a module and its name, such as "layers.0.dense"; the
-            tensors that it returns are those of the module, and for an empty dict the rule holds.
+            tensors that it returns are those of the module; an empty dict asks for the rules above.
         device: where the tensors go; without it they stay on the host.
     """
     import torch

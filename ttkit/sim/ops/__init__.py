@@ -211,7 +211,7 @@ def _kind(value):
     """Return the part of an argument that selects a program: no tensor's values, and no float."""
     if type(value) is Tensor:
         return value.shard_shape, value.dtype
-    # `isinstance` would take a `CoreCoord`, a tuple that cannot be iterated.
+    # A named tuple, such as a `CoreCoord`, selects no program here.
     if type(value) in (list, tuple):
         return tuple(map(_kind, value))
     return value if isinstance(value, (int, str)) else None
@@ -372,10 +372,10 @@ def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
 
 
 def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
-    """`dim` as a number from 0, counted from the end where negative.
+    """Return `dim` as a number from 0; a negative one counts from the end.
 
     Args:
-        more: the dimension is one of a tensor that has so many more.
+        more: how many dimensions more than `tensor` the result has, of which `dim` is one.
     """
     rank = len(tensor.shard_shape) + more
     if not -rank <= dim < rank:

@@ -60,7 +60,7 @@ def product(a, b, lead: int) -> np.ndarray:
 
 
 def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
-    """Return the jobs of one product, cut into so many parts of its rows or of its columns."""
+    """Return the jobs of one product, cut into `count` parts of its rows or of its columns."""
     rows, columns = out.shape
     step = -(-max(rows, columns) // count)
     parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]

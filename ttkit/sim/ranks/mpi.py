@@ -106,7 +106,7 @@ class World:
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]):
-        """A communicator of some ranks, in that order; all of them must ask."""
+        """Return a communicator of some ranks, in that order; each must make the first call."""
         key = tuple(ranks)
         if key not in self._groups:
             self._groups[key] = self.comm.Create_group(self.comm.Get_group().Incl(key))
@@ -209,12 +209,12 @@ def numbered(ranks: Sequence[int]) -> str:
 
 @functools.cache
 def world() -> World:
-    """All ranks; the first time, every rank must ask."""
+    """Return all ranks; every rank must make the first call, which connects them."""
     return World()
 
 
 def me() -> int:
-    """This rank; 0 where the ranks have not found each other."""
+    """Return this rank; 0 where `world` has not been called."""
     return world().rank if world.cache_info().currsize else 0
 
 
@@ -340,7 +340,7 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
 def _without_replicas(values: Array, axes: list[int]) -> Array:
     """Return one replica where all shards along the axes are equal.
 
-    Its sum is then a multiple, as it is in one process.
+    Their sum is then computed as a multiple of it, as in one process.
     """
     first = values[tuple(slice(1) if a in axes else slice(None) for a in range(values.ndim))]
     return first if (values == first).all() else values
@@ -378,7 +378,7 @@ def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
 
 # ---------------------------------------------------------------- from everywhere
 def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
-    """The values of all chips of a tensor on every rank of the machine: all of them must call.
+    """Return the values of all chips of a tensor, on every rank; all must call.
 
     Returns:
         An array over the chips, and the grid of them all.
@@ -390,7 +390,7 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
 
 
 def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Grid]:
-    """Every chip's values, from these ranks; zeros where this rank is not one of them.
+    """Return every chip's values, from these ranks; zeros where this rank is not one of them.
 
     Args:
         ranks: by default those that drive chips of the tensor.

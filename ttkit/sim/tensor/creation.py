@@ -183,7 +183,7 @@ def to_torch(
 
     Args:
         dtype: the torch type wanted.
-        torch_rank: leading dimensions of 1 are left out down to so many dimensions.
+        torch_rank: leading dimensions of 1 are left out down to this many dimensions.
         mesh_composer: how to join several shards.
         device, cq_id: where ttnn reads from; the values are the same.
 

@@ -41,7 +41,7 @@ class CoreCoord(NamedTuple):
 
 @dataclass(kw_only=True)
 class CoreGrid:
-    """So many columns and rows of cores, from the corner 0-0.
+    """Columns and rows of cores, from the corner 0-0.
 
     Example:
         >>> CoreGrid(x=8, y=4).num_cores
@@ -121,7 +121,7 @@ class CoreRangeSet:
 
 
 def corner(columns: int, rows: int) -> CoreRangeSet:
-    """So many columns and rows from the core 0-0."""
+    """Return the rectangle of columns and rows from the core 0-0."""
     return CoreRangeSet([CoreRange(CoreCoord(0, 0), CoreCoord(columns - 1, rows - 1))])
 
 
@@ -144,7 +144,7 @@ def _rectangles(cores: list[CoreCoord], row_wise: bool) -> CoreRangeSet:
 def num_cores_to_corerangeset(
     target_num_cores: int, grid_size, row_wise: bool = False
 ) -> CoreRangeSet:
-    """Return the first so many cores of a grid, by columns or by rows.
+    """Return the first `target_num_cores` cores of a grid, by columns or by rows.
 
     Example:
         >>> num_cores_to_corerangeset(20, CoreCoord(8, 8), row_wise=True)
@@ -157,7 +157,7 @@ def num_cores_to_corerangeset(
 def num_cores_to_corerangeset_in_subcoregrids(
     start_core, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
 ) -> CoreRangeSet:
-    """Return so many cores of a set of rectangles, from `start_core` on."""
+    """Return `target_num_cores` cores of a set of rectangles, from `start_core` on."""
     cores = sub_core_grids.cores(row_wise)
     first = cores.index(start_core)
     return _rectangles(cores[first : first + target_num_cores], row_wise)

@@ -19,13 +19,13 @@ from ttkit.train.autograd import Tensor, Value, back_to, recorded
 NEVER = -1e9
 
 
-# `causal_attention` has the scores of so many queries in memory at once.
+# `causal_attention` has the scores of this many queries in memory at once.
 ATTENTION_BLOCK = 512
 
 
 @functools.lru_cache(16)
 def later_keys(length: int, copies: int, layout) -> Value:
-    """Return what hides later keys from queries, [1, 1, copies * length, length], to add to scores.
+    """Return the mask that hides later keys, [1, 1, copies * length, length], to add to scores.
 
     Args:
         copies: heads that share keys and lie one below the other.
@@ -94,7 +94,7 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def softmax_back(probs: Value, grad: Value) -> Value:
-    """Return the gradient of what a softmax was taken of, given its result's."""
+    """Return the gradient of the input of a softmax, given its result and that one's gradient."""
     weighted = probs * grad
     total = ttnn.sum(weighted, dim=-1, keepdim=True)
     return weighted - probs * total
@@ -271,7 +271,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
         # A block gives gradients to all keys and values up to its own end, so the sums go from the
-        # last block to the first, and what lies before a block goes on.
+        # last block to the first, and the part before a block is handed on to the next.
         ends: list[list[Value]] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
@@ -395,7 +395,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
     is_small = table.dtype == ttnn.bfloat16
 
     def index() -> Value:
-        """Return the row of each element of the result, for operations that want it so."""
+        """Return the row of each element of the result, as gather and scatter_add take it."""
         column = ttnn.reshape(_tiled(flat), (1, 1, count, 1))
         return ttnn.expand(column, [1, 1, count, width])
 

@@ -361,7 +361,7 @@ class Layout:
             )
 
     def check_experts(self, experts: int) -> None:
-        """Raise unless so many experts fit the layout."""
+        """Raise unless this many experts fit the layout."""
         if experts and self.cp > 1:
             rule = f"all tokens of a sequence share its experts' places, and {self.cp} chips"
             fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
@@ -396,7 +396,7 @@ class Layout:
         return next((rule for broken, rule in rules if broken), "")
 
     def check(self, model: TransformerConfig, batch: int, sequence: int) -> None:
-        """Raise unless the layout cuts a model and a batch of so many sequences evenly.
+        """Raise unless the layout cuts a model and a batch of sequences evenly.
 
         Args:
             batch: of all replicas together.

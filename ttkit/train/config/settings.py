@@ -132,7 +132,7 @@ class LayoutConfig(Section):
     zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the axis of DDP, else of CP.
     sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
     expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
-    bucket_mb: Rate = 0.0  # A bucket of gradients has at most so many MB; 0 sends each alone.
+    bucket_mb: Rate = 0.0  # A bucket of gradients has at most this many MB; 0 sends each alone.
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ class TransformerConfig(Section):
     # With 0 the MLP is dense.
     num_experts: Natural = 0
     experts_per_token: Count = 2
-    capacity_factor: Above0 = 1.25  # An expert has so many times its even share of slots.
-    balance_loss: Rate = 0.01  # The total loss has so many times Switch's balance loss.
+    capacity_factor: Above0 = 1.25  # An expert has this many times its even share of slots.
+    balance_loss: Rate = 0.01  # The total loss has this many times Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -297,7 +297,7 @@ class Distributed(Section):
 
     enabled: StrictBool = False
     hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
-    ranks: Natural = 0  # A plan counts so many ranks; a run with 0 takes as many as there are.
+    ranks: Natural = 0  # A plan counts this many ranks; a run with 0 takes as many as there are.
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from ttkit.train.context import sockets
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
-AHEAD = 2  # So many receives are posted before their turn, to overlap communication with compute.
+AHEAD = 2  # This many receives are posted before their turn, to overlap communication with compute.
 Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
-# A wait sleeps so long between two tests, so that Ctrl-C ends it and its core is free.
+# A wait sleeps this long between two tests, so that Ctrl-C ends it and its core is free.
 POLL_S = 0.0005
 Result = TypeVar("Result")
 
@@ -71,7 +71,7 @@ def wait(request, times: float = 1) -> None:
 
 
 def check_timeout(start: float, what: str, times: float = 1) -> None:
-    """Raise if a wait that began at `start`, by `time.monotonic()`, exceeds so many times the
+    """Raise if a wait that began at `start`, by `time.monotonic()`, exceeds this many times the
     limit.
     """
     limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))

@@ -24,8 +24,8 @@ def builtin_corpus() -> str:
     """Return about 190 KB of small stories in plain ASCII.
 
     Each animal always likes the same things and lives in the same place, additions are correct and
-    days follow each other: a small model learns letters first, then words, then the animals'
-    likings. They were generated for ttkit from sentences of our own.
+    days follow each other: a small model learns letters first, then words, then what each
+    animal likes. They were generated for ttkit from sentences of our own.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]
@@ -124,7 +124,7 @@ class Batches:
         return len(self.dataset) // self.batch_size
 
     def part(self, which: int, parts: int) -> Batches:
-        """Return one of so many equal parts of the rows of each batch: what a rank sees."""
+        """Return one of `parts` equal parts of the rows of each batch: what a rank sees."""
         check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
         size = len(self.rows) // parts
         part = copy.copy(self)
@@ -153,7 +153,7 @@ class Batches:
 def make_batches(
     ids, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
 ) -> tuple[Batches, Batches]:
-    """Return the training and validation batches of one of `ranks` ranks of so many groups each,
+    """Return the training and validation batches of one of `ranks` ranks of `groups` groups each,
     in windows of `length` ids; the last tenth is for validation.
 
     Raises:

@@ -107,7 +107,7 @@ class Exchange:
         return float(first), float(second), arrays
 
     def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
-        """Send all peers the weights after so many steps, and whether another step comes."""
+        """Send all peers the weights after `steps` steps, and whether another step comes."""
         weights = list(weights)
         for peer in self.peers:
             self.send("weights", peer, weights, (steps, running))

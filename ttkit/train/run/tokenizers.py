@@ -14,7 +14,7 @@ import tokenizers
 from ttkit.errors import fail
 from ttkit.files import read_text
 
-# The library needs about 250 bytes of memory a character, so it encodes so many at once.
+# The library needs about 250 bytes of memory a character, so it encodes this many at once.
 PIECE = 1 << 16
 
 

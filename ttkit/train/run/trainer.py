@@ -31,7 +31,7 @@ from ttkit.train.run.data import make_batches, training_text
 from ttkit.train.run.generation import Sampler, generate
 from ttkit.train.run.tokenizers import make_tokenizer, tokenizer_from_dict
 
-VALIDATION_BATCHES = 50  # A validation takes at most so many batches.
+VALIDATION_BATCHES = 50  # A validation takes at most this many batches.
 
 
 class Trainer:

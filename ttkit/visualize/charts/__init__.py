@@ -19,7 +19,7 @@ from ttkit.words import short
 # WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
 WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-LEGEND = 3  # A legend above a chart has so many columns.
+LEGEND = 3  # A legend above a chart has this many columns.
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
@@ -28,8 +28,8 @@ GREY = "#7a828c"
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
-DOTS = 20  # Each point of a curve has a dot if there are at most so many.
-BESIDE = 45  # The name of a bar breaks after so many letters.
+DOTS = 20  # Each point of a curve has a dot if there are at most this many.
+BESIDE = 45  # The name of a bar breaks after this many letters.
 Points = Sequence[tuple[float, float]]
 LOOK = {
     "svg.fonttype": "none",

@@ -15,7 +15,7 @@ from ttkit.visualize.plan import title_of
 from ttkit.words import counted
 
 SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
-MOST = 16  # So many routes from chip to chip have their own bar; the rest are summarized.
+MOST = 16  # This many routes from chip to chip have their own bar; the rest are summarized.
 
 
 def _micro(seconds: float) -> str:
@@ -73,7 +73,7 @@ def cost_curves(
     """Return the chart of the modelled times of algorithms over the bytes of a shard.
 
     Args:
-        algorithms: name -> a function that builds the plan for a shard of so many bytes.
+        algorithms: name -> a function that builds the plan for a shard of this many bytes.
         size: bytes at which the times are read off.
 
     Example:

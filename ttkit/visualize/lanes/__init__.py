@@ -30,7 +30,7 @@ from ttkit.words import short
 
 LEFT, WIDTH = 158, 540  # Names take LEFT px, bars WIDTH px.
 LANE, BOX, HEAD = 40, 30, 26  # These are the heights in px of a lane, a bar and the legend.
-LATER = 30  # A bar that never starts has so many px.
+LATER = 30  # A bar that never starts has this many px.
 SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
 MANY = 600
@@ -249,7 +249,7 @@ KINDS = {
     COMMUNICATION: Look("communication, hidden", tone(3), 12),
     EXPOSED: Look("communication, exposed", ALARM, 6),
 }
-COLUMN = 18  # A line of a lane's name has at most so many letters.
+COLUMN = 18  # A line of a lane's name has at most this many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.
 
 

@@ -17,7 +17,7 @@ from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 # Each kind has a colour, and the gap between the lines of its hatching.
 FILLS = {"F": (tone(1), 0), "B": (tone(2), 6), "I": (tone(5), 12), "W": (tone(3), 3)}
 LOOKS = {kind: Look(name, *FILLS[kind]) for kind, name in KINDS.items()}
-COLUMNS = 100  # Lanes take so many columns of a terminal.
+COLUMNS = 100  # Lanes take this many columns of a terminal.
 Row = tuple[str, tuple[Slot, ...], str]
 
 

@@ -21,7 +21,7 @@ UNFINISHED = "after the last step"  # A plan that is only unfinished has these w
 ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
 KEYS = "Drag a box onto another of its stage; or Tab to a box, then the left and right arrow keys."
-HIT = 18  # A click within a band of so many px around an arrow hits it.
+HIT = 18  # A click within a band of this many px around an arrow hits it.
 
 
 class PlanBuilder(Touched):

@@ -14,8 +14,8 @@ from ttkit.visualize.charts.plans import loss_curves, words
 from ttkit.visualize.drawing import on_page
 from ttkit.words import in_notebook, shows_progress
 
-LINES = 20  # In a log, a whole run prints about so many lines.
-EVERY_S = 2.0  # Updates are so many seconds apart; one takes about 60 ms.
+LINES = 20  # In a log, a whole run prints about this many lines.
+EVERY_S = 2.0  # Updates are this many seconds apart; one takes about 60 ms.
 
 
 class Lines:
