@@ -202,7 +202,10 @@ class Plan:
         held = self.before(lambda chip, c: bit[chip])
         for number, step in enumerate(self.steps, 1):
             for t in step:
-                _check_transfer(self, number, t, held)
+                cabled = self.topology.joined(t.source, t.destination)
+                is_held = cabled and all(map(held[t.source].__contains__, t.chunks))
+                if not is_held or (t.reduce and not self.adds):
+                    _refuse(self, number, t, held)
             _check_load(self, number, step)
             if self.adds:
                 _add_up(self, number, step, held)
@@ -369,8 +372,8 @@ COLLECTIVES = {
 
 
 # ---------------------------------------------------------------- checking
-def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> None:
-    """Fail where no cable leads there, or the chip does not have what it sends."""
+def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
+    """Fail: no cable leads there, nothing is to be added, or the chip has not what it sends."""
     topology = plan.topology
     if strangers := {t.source, t.destination} - topology.place.keys():
         rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
@@ -379,13 +382,12 @@ def _check_transfer(plan: Plan, number: int, t: Transfer, held: Holdings) -> Non
         near = ", ".join(map(str, topology.neighbours(t.source)))
         rule = f"{_sends(t, t.chunk)}, but no cable joins them"
         _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
-    if not held[t.source].keys() >= set(t.chunks):
-        missing = next(c for c in t.chunks if c not in held[t.source])
-        rule = f"{_sends(t, missing)}, but does not hold it yet"
-        _wrong(plan, number, rule, "send it in an earlier step to this chip first")
     if t.reduce and not plan.adds:
         rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
         _wrong(plan, number, rule, "reduce=False")
+    missing = next(c for c in t.chunks if c not in held[t.source])
+    rule = f"{_sends(t, missing)}, but does not hold it yet"
+    _wrong(plan, number, rule, "send it in an earlier step to this chip first")
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:
