@@ -182,8 +182,8 @@ def embedding_bw(input_tensor: Tensor, weight: Tensor, output_gradient_tensor: T
         weight: the table; only its shape counts.
         output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
     """
-    on = Operands(output_gradient_tensor, input_tensor, weight)
-    values, indices, _ = spread(on.arrays, on.lead)
+    on = Operands(output_gradient_tensor, input_tensor)
+    values, indices = spread(on.arrays, on.lead)
     lead = values.shape[: on.lead]
     places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)
     out = blocks.empty((*lead, 1, 1, *weight.shard_shape[-2:]))
