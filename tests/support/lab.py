@@ -43,7 +43,8 @@ NOT_OURS = "Could not restore the debugger state"
 # Scripts see the notebook in front as `panel`; what is out of sight is in its model, not in the
 # page.
 PANEL = (
-    "const panel = window.jupyterapp?.shell.currentWidget, "
+    "const shell = window.jupyterapp?.shell, "
+    "panel = shell?.currentWidget ?? [...(shell?.widgets('main') ?? [])].at(-1), "
     "kernel = panel?.sessionContext?.session?.kernel;"
 )
 STATE = """return {idle: kernel?.status === 'idle', cells: [...panel.content.model.cells].map((cell, index) => ({
