@@ -137,7 +137,7 @@ def one_big_mesh(folder):
         assert [cluster.report(rank).meshes for rank in range(2)] == [(), ()]
     for shape, devices, picture, shapes, total in answers:
         assert (shape, devices, total) == ((2, 4), 8, [0.0, 3.0, 6.0]), (shape, devices, total)
-        for word in ("Remote", "Local", "Dev. ID", "other rank"):
+        for word in ("Remote", "Local", "Dev. ID", ">other rank<"):
             assert picture.count(word) == 4, (word, picture)
         assert shapes == [(32, 32), (32, 32), (32, 128)], shapes
     return (
