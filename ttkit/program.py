@@ -106,10 +106,8 @@ def python(words: Sequence[str]) -> int:
         print(*shown.format(), sep="", end="", file=sys.stderr)
         return 1
     finally:
-        if calls and Profile(calls).records:
-            print(report_of(calls), file=sys.stderr)
-            if asked.report:
-                traffic.write(traffic.sent_by(calls.events)[0], asked.report)
+        if calls and (profile := Profile(calls)).records:
+            print(report_of(calls, profile, asked.report), file=sys.stderr)
     return 0
 
 
@@ -135,14 +133,20 @@ def note_line(event: Event) -> None:
     event.where = f"{path}:{frame.f_lineno}"
 
 
-def report_of(calls: Tape) -> str:
-    """Return what ran: chips, memory, what looks wrong, each collective, and a profile."""
-    profile, system = Profile(calls), current_system()
+def report_of(calls: Tape, profile: Profile, path: str) -> str:
+    """Return what ran: chips, memory, what looks wrong, each collective, and a profile.
+
+    Args:
+        path: of the file for `ttkit report`; "" writes none.
+    """
+    system = current_system()
     chips = sorted({chip for record in profile.records for chip in record.chips})
     most = max((event.in_use for event in calls.events), default=0)
     placed = filter(traffic.is_placed, calls.events)
     found = dict.fromkeys(text for event in placed for text in partial_tiles(event))
     sent, wrong = traffic.sent_by(calls.events)
+    if path:
+        traffic.write(sent, path)
     warnings = [f"warning: {text}\n" for text in (*wrong, *found)]
     sends = any(line.along for line in sent)
     tables = [f"{traffic.table(sent)!r}\n"] if sends else []

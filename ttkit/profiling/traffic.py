@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ttkit.errors import fail
 from ttkit.files import read_text, write_whole
-from ttkit.plans import Plan
 from ttkit.plans.collectives import Record, plan_of
 from ttkit.plans.cost import busy_s
 from ttkit.profiling.records import last_name
@@ -61,7 +60,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
     Equal warnings are one, with their number.
     """
     calls: Counter[tuple] = Counter()
-    plans: dict[tuple, list[Plan]] = {}
+    records: dict[tuple, Counter[Record]] = {}
     sums = Sums()
     for event in events:
         sums_up = (sent for sent in event.sent if "reduce" in sent.collective)
@@ -73,11 +72,13 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
             shown = " ".join(operands), _shard(event.results[0], sums.parts(event.results[0]))
             key = event.where, last_name(event.name), along, *shown
             calls[key] += 1
-            plans.setdefault(key, []).extend(map(plan_of, event.sent))
+            records.setdefault(key, Counter()).update(event.sent)
     found = []
     for key, number in calls.items():
-        sent = plans[key]
-        nbytes, time_s = sum(plan.total_bytes for plan in sent), sum(map(busy_s, sent))
+        # Equal collectives have one plan.
+        sent = [(plan_of(record), times) for record, times in records[key].items()]
+        nbytes = sum(times * plan.total_bytes for plan, times in sent)
+        time_s = sum(times * busy_s(plan) for plan, times in sent)
         found.append(Line(*key, number, nbytes, time_s))
     wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
     return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
