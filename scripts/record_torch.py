@@ -14,7 +14,7 @@ from run_lessons import NOTEBOOKS, run
 
 sys.path.insert(0, str(NOTEBOOKS))
 
-from course.lesson_13 import RECORD, key
+from course.lesson_07 import RECORD, key
 
 
 def main() -> int:

@@ -1,7 +1,4 @@
-"""Lessons 04 and 04b, collectives and what they cost: their exercises.
-
-The answers are plans and numbers.
-"""
+"""Lesson 04, collectives: its exercises, whose answers are plans."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
-from ttkit.lessons.predicting import as_number
 from ttkit.words import counted
 
 
@@ -129,116 +125,5 @@ Exercise(
         "Read step_3, step_2, step_1, in this order, each arrow turned around.",
         "The first step: [Transfer(d, c, chunk=0, reduce=True), "
         "Transfer(a, b, chunk=3, reduce=True)]",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 04.crossover
-BAND = 0.1  # An answer may be 10 % off the cross-over.
-
-
-def _all_reduce(size: float, algorithm: str) -> plans.Plan:
-    return plans.all_reduce(ROWS[1], int(size), 1, algorithm=algorithm)
-
-
-def _times(size) -> str:
-    tree, pair = (1e6 * plans.cost(_all_reduce(size, name)).time_s for name in ("tree", "line"))
-    return (
-        f"at {int(size):,} bytes a chip the tree takes {tree:.2f} us, "
-        f"scatter and gather {pair:.2f} us (modelled)"
-    )
-
-
-def _off(answer) -> str:
-    """Return why a number of bytes is not the cross-over."""
-    size = as_number(answer)
-    if size is None or size < 1:
-        return f"a number of bytes is asked for, at least 1, not {answer!r}"
-    # Each algorithm is faster at some size, so there is a cross-over.
-    want = plans.crossover(lambda n: _all_reduce(n, "tree"), lambda n: _all_reduce(n, "line")) or 0
-    if abs(size - want) <= BAND * want:
-        return ""
-    return f"{_times(size)}: the cross-over is {'higher' if size < want else 'lower'}"
-
-
-Exercise(
-    "04.crossover",
-    asks="the number of bytes",
-    rules=_off,
-    praise=lambda size: f"{_times(size)}; the cross-over is within a tenth of this",
-    hints=[
-        "Which way is faster for 64 bytes, which for a million?",
-        "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
-        "ttkit.plans.crossover(small, large) finds it: two functions that build a plan for n "
-        "bytes.",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 04.price
-# They differ from every real link, so that an answer must use its arguments.
-LATENCY_S, BYTES_PER_S = 2e-6, 4e9
-Sizes = list[int]
-
-
-def _price(plan: plans.Plan, latency_s: float, rate: float) -> float:
-    return _priced(max, plan, latency_s, rate)
-
-
-def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, rate: float) -> float:
-    """Return the sum over steps of the latency and of a step's size over the links."""
-    sizes = [of([t.bytes or 0 for t in step]) for step in plan.steps]
-    return latency_s * len(sizes) + sum(sizes) / plan.links / rate
-
-
-def _plans() -> list[plans.Plan]:
-    t3000 = plans.topology("t3000")
-    rim = plans.topology("t3000", (1, 8))
-    # In this plan the largest transfer of a step is neither its first nor its last, so that an
-    # answer must take the maximum.
-    uneven = plans.all_to_all(t3000, 240_000)
-    turned = [[*step][2:] + [*step][:2] for step in uneven.steps]
-    return [
-        plans.all_gather(t3000, 240_000),
-        plans.all_gather(rim, 240_000, 1, links=1),
-        plans.all_reduce(ROWS[0], 240_000, 1, algorithm="tree"),
-        dataclasses.replace(uneven, steps=turned),  # type: ignore[arg-type]
-    ]
-
-
-SLOWEST = "a step ends with its slowest pair, the one with the largest transfer"
-
-Exercise(
-    "04.price",
-    asks="my_price(plan, latency_s, bytes_per_s)",
-    reference=_price,
-    cases=[(plan, LATENCY_S, BYTES_PER_S) for plan in _plans()],
-    mistakes={
-        "the latency is paid in each step": lambda plan, latency_s, rate: (
-            _price(plan, 0, rate) + latency_s
-        ),
-        "the latency is missing": lambda plan, latency_s, rate: _price(plan, 0, rate),
-        "a transfer uses plan.links links at once": lambda plan, latency_s, rate: _price(
-            plan, latency_s, rate / plan.links
-        ),
-        "transfers of a step happen at the same time": functools.partial(_priced, sum),
-        SLOWEST: functools.partial(_priced, lambda sizes: sum(sizes) / len(sizes)),
-        f"{SLOWEST}, not with its first": functools.partial(_priced, lambda sizes: sizes[0]),
-        "the busiest pair of the whole plan may be idle in a step: each step has its own": (
-            lambda plan, latency_s, rate: (
-                latency_s * len(plan.steps) + max(plan.bytes_per_link.values()) / plan.links / rate
-            )
-        ),
-        "latency_s and bytes_per_s are swapped": lambda plan, latency_s, rate: _price(
-            plan, rate, latency_s
-        ),
-    },
-    rtol=1e-6,
-    praise="four plans, each the sum of its steps, each step as slow as its slowest pair",
-    hints=[
-        "What takes longest in a step? Do its other transfers make it longer?",
-        "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. And "
-        "latency?",
-        "for step in plan.steps: seconds += latency_s + max(...) / plan.links / bytes_per_s",
     ],
 )

@@ -1,77 +1,122 @@
-"""Lesson 05, engines and ranks: its exercises."""
+"""Lesson 05, what collectives cost: its exercises, whose answers are numbers."""
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+import functools
+from collections.abc import Callable
 
-from course.ranks import OnRanks, RankBudget
+from course.lesson_04 import ROWS
+from ttkit import plans
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import numbers
+from ttkit.lessons.predicting import as_number
 
-Arrays = list[np.ndarray]
-
-
-def _from(values: Arrays, steps: int) -> Arrays:
-    """Return what each rank has when it gets the array of the rank so many places before it."""
-    return [values[(rank - steps) % len(values)] for rank in range(len(values))]
+# ---------------------------------------------------------------- 05.crossover
+BAND = 0.1  # An answer may be 10 % off the cross-over.
 
 
-def _rows(n: int) -> Arrays:
-    return list(numbers(n, n, 5))
+def _all_reduce(size: float, algorithm: str) -> plans.Plan:
+    return plans.all_reduce(ROWS[1], int(size), 1, algorithm=algorithm)
+
+
+def _times(size) -> str:
+    tree, pair = (1e6 * plans.cost(_all_reduce(size, name)).time_s for name in ("tree", "line"))
+    return (
+        f"at {int(size):,} bytes a chip the tree takes {tree:.2f} us, "
+        f"scatter and gather {pair:.2f} us (modelled)"
+    )
+
+
+def _off(answer) -> str:
+    """Return why a number of bytes is not the cross-over."""
+    size = as_number(answer)
+    if size is None or size < 1:
+        return f"a number of bytes is asked for, at least 1, not {answer!r}"
+    # Each algorithm is faster at some size, so there is a cross-over.
+    want = plans.crossover(lambda n: _all_reduce(n, "tree"), lambda n: _all_reduce(n, "line")) or 0
+    if abs(size - want) <= BAND * want:
+        return ""
+    return f"{_times(size)}: the cross-over is {'higher' if size < want else 'lower'}"
 
 
 Exercise(
-    "05.shift",
-    asks="shift(comm, x)",
-    reference=lambda values: _from(values, 1),
-    cases=OnRanks(_rows),
-    mistakes={
-        "that is the right neighbour's: it should be sent the other way, to rank + 1": (
-            lambda values: _from(values, -1)
-        ),
-        "each rank still has its own values": lambda values: values,
-        "it went two places on": lambda values: _from(values, 2),
-    },
-    budget=RankBudget(sends=lambda x, n: x.nbytes),
-    praise="each rank has what its left neighbour had",
+    "05.crossover",
+    asks="the number of bytes",
+    rules=_off,
+    praise=lambda size: f"{_times(size)}; the cross-over is within a tenth of this",
     hints=[
-        "Which rank does rank 3 of 4 send to, and which rank does rank 0 receive from?",
-        "The remainder by comm.size (the operator %) closes the ring: (comm.rank + 1) % comm.size.",
-        "Make an empty array like x, then one call: "
-        "comm.Sendrecv(x, dest=..., recvbuf=..., source=...).",
+        "Which way is faster for 64 bytes, which for a million?",
+        "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
+        "ttkit.plans.crossover(small, large) finds it: two functions that build a plan for n "
+        "bytes.",
     ],
 )
 
 
-def _sum(values: Arrays, times: float = 1, own: bool = False) -> Arrays:
-    """Return the sum on each rank, `times` it, with the rank's own values once more."""
-    total = np.sum(values, axis=0)
-    return [times * total + (value if own else 0) for value in values]
+# ---------------------------------------------------------------- 05.price
+# They differ from every real link, so that an answer must use its arguments.
+LATENCY_S, BYTES_PER_S = 2e-6, 4e9
+Sizes = list[int]
 
 
-def _chunks(x, n: int) -> int:
-    """Return the bytes of 2 (n - 1) chunks of 1/n of an array."""
-    return int(2 * (n - 1) * x.nbytes // n)
+def _price(plan: plans.Plan, latency_s: float, rate: float) -> float:
+    return _priced(max, plan, latency_s, rate)
 
+
+def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, rate: float) -> float:
+    """Return the sum over steps of the latency and of a step's size over the links."""
+    sizes = [of([t.bytes or 0 for t in step]) for step in plan.steps]
+    return latency_s * len(sizes) + sum(sizes) / plan.links / rate
+
+
+def _plans() -> list[plans.Plan]:
+    t3000 = plans.topology("t3000")
+    rim = plans.topology("t3000", (1, 8))
+    # In this plan the largest transfer of a step is neither its first nor its last, so that an
+    # answer must take the maximum.
+    uneven = plans.all_to_all(t3000, 240_000)
+    turned = [[*step][2:] + [*step][:2] for step in uneven.steps]
+    return [
+        plans.all_gather(t3000, 240_000),
+        plans.all_gather(rim, 240_000, 1, links=1),
+        plans.all_reduce(ROWS[0], 240_000, 1, algorithm="tree"),
+        dataclasses.replace(uneven, steps=turned),  # type: ignore[arg-type]
+    ]
+
+
+SLOWEST = "a step ends with its slowest pair, the one with the largest transfer"
 
 Exercise(
-    "05.all_reduce",
-    asks="all_reduce(comm, x)",
-    reference=_sum,
-    cases=OnRanks(lambda n: list(numbers(n, 2 * n * n))),
+    "05.price",
+    asks="my_price(plan, latency_s, bytes_per_s)",
+    reference=_price,
+    cases=[(plan, LATENCY_S, BYTES_PER_S) for plan in _plans()],
     mistakes={
-        "each rank still has its own values": lambda values: values,
-        "that is the mean; the sum is asked for": lambda values: _sum(values, 1 / len(values)),
-        "its own values are twice in the sum": lambda values: _sum(values, own=True),
-        "that is {n} times the sum": lambda values: _sum(values, len(values)),
+        "the latency is paid in each step": lambda plan, latency_s, rate: (
+            _price(plan, 0, rate) + latency_s
+        ),
+        "the latency is missing": lambda plan, latency_s, rate: _price(plan, 0, rate),
+        "a transfer uses plan.links links at once": lambda plan, latency_s, rate: _price(
+            plan, latency_s, rate / plan.links
+        ),
+        "transfers of a step happen at the same time": functools.partial(_priced, sum),
+        SLOWEST: functools.partial(_priced, lambda sizes: sum(sizes) / len(sizes)),
+        f"{SLOWEST}, not with its first": functools.partial(_priced, lambda sizes: sizes[0]),
+        "the busiest pair of the whole plan may be idle in a step: each step has its own": (
+            lambda plan, latency_s, rate: (
+                latency_s * len(plan.steps) + max(plan.bytes_per_link.values()) / plan.links / rate
+            )
+        ),
+        "latency_s and bytes_per_s are swapped": lambda plan, latency_s, rate: _price(
+            plan, rate, latency_s
+        ),
     },
-    budget=RankBudget(sends=_chunks),
-    praise="the same sum on every rank",
+    rtol=1e-6,
+    praise="four plans, each the sum of its steps, each step as slow as its slowest pair",
     hints=[
-        "After n - 1 rounds each rank should have the finished sum of one chunk. Which chunk must "
-        "rank k send first, so that the next rank adds its own to it?",
-        "In round r rank k sends chunk (k - r) % n and adds what arrives to chunk (k - r - 1) % n.",
-        "After these rounds rank k has the sum of chunk (k + 1) % n. Go round once more with the "
-        "same numbers, r from n - 1 to 2n - 3, and replace the chunk instead of adding.",
+        "What takes longest in a step? Do its other transfers make it longer?",
+        "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. And "
+        "latency?",
+        "for step in plan.steps: seconds += latency_s + max(...) / plan.links / bytes_per_s",
     ],
 )

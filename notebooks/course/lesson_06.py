@@ -1,187 +1,77 @@
-"""Lessons 06 and 06b, data parallel: their exercises."""
+"""Lesson 06, engines and ranks: its exercises."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from course.ranks import OneAllreduce, OnRanks, RankBudget
+from course.ranks import OnRanks, RankBudget
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import numbers
+
+Arrays = list[np.ndarray]
 
 
-# ---------------------------------------------------------------- 06.gradient
-def _own(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """Return for each device the gradient of its samples."""
-    samples = zip(split(mesh, x, 0), split(mesh, y, 0))
-    return [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
+def _from(values: Arrays, steps: int) -> Arrays:
+    """Return what each rank has when it gets the array of the rank so many places before it."""
+    return [values[(rank - steps) % len(values)] for rank in range(len(values))]
 
 
-def _times(factor: Callable[[int], float]) -> Callable[..., list[np.ndarray]]:
-    """Return a reference for each device's gradient, times a factor of the number of devices."""
-    return lambda mesh, *arrays: replicas(
-        mesh, factor(mesh.get_num_devices()) * np.mean(_own(mesh, *arrays), axis=0)
-    )
-
-
-def _along(axis: int) -> Callable[..., list[np.ndarray]]:
-    """Return a reference for each device's gradient if the mean is over one mesh axis only."""
-
-    def on_devices(mesh, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        placed = np.reshape(_own(mesh, x, w, y), (*mesh.shape, *w.shape))
-        means = np.broadcast_to(placed.mean(axis, keepdims=True), placed.shape)
-        return list(means.reshape(-1, *w.shape))
-
-    return on_devices
-
-
-def _samples(rows: int, columns: int) -> list:
-    # The rows of a device differ between the meshes, so that an answer cannot use a constant.
-    n, own = rows * columns, 32 if rows > 1 else 96
-    x, w, y = numbers(own * n, 32), numbers(32, 64), numbers(own * n, 64)
-    return [(x, (own, 32)), (w, w.shape), (y, (own, 64))]
+def _rows(n: int) -> Arrays:
+    return list(numbers(n, n, 5))
 
 
 Exercise(
-    "06.gradient",
-    asks="mean_gradient(mesh, x, w, y)",
-    reference=_times(lambda n: 1),
-    cases=OnMeshes([(1, 4), (2, 4)], _samples, fabric=True),
+    "06.shift",
+    asks="shift(comm, x)",
+    reference=lambda values: _from(values, 1),
+    cases=OnRanks(_rows),
     mistakes={
-        "each device has the gradient of its own samples: nothing was averaged": _own,
-        "it is {n} times too large: the sum over {n} devices, where the loss is a mean": _times(
-            lambda n: n
+        "that is the right neighbour's: it should be sent the other way, to rank + 1": (
+            lambda values: _from(values, -1)
         ),
-        "it is {n} times too small: error.logical_volume() counts one device's elements, so that "
-        "the sum needs 1/{n} once": _times(lambda n: 1 / n),
-        "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda n: -1),
-        "y is missing: the error is x @ w - y": lambda mesh, x, w, y: _times(lambda n: 1)(
-            mesh, x, w, 0 * y
-        ),
-        "the mean is over axis 1 of the mesh only: each axis has its own all_reduce": _along(1),
-        "the mean is over axis 0 of the mesh only: each axis has its own all_reduce": _along(0),
+        "each rank still has its own values": lambda values: values,
+        "it went two places on": lambda values: _from(values, 2),
     },
-    budget=Budget(sends=lambda mesh: sum(length > 1 for length in mesh.shape)),
-    rtol=1e-4,
-    praise="one gradient on all {n} devices, that of one device",
+    budget=RankBudget(sends=lambda x, n: x.nbytes),
+    praise="each rank has what its left neighbour had",
     hints=[
-        "Which samples does a chip need, and which weights? So which of x, w and y do you cut?",
-        "The function gradient(x, w, y) of the lesson gives each chip the gradient of its own "
-        "samples. What makes one of four?",
-        "A mesh of 2 x 4 has two axes. all_reduce adds along one. And the sum becomes a mean how?",
-        "for axis in (0, 1): if mesh.shape[axis] > 1: found = ttnn.all_reduce(found, "
-        "cluster_axis=axis). Then multiply by 1 / mesh.get_num_devices().",
+        "Which rank does rank 3 of 4 send to, and which rank does rank 0 receive from?",
+        "The remainder by comm.size (the operator %) closes the ring: (comm.rank + 1) % comm.size.",
+        "Make an empty array like x, then one call: "
+        "comm.Sendrecv(x, dest=..., recvbuf=..., source=...).",
     ],
 )
 
 
-# ---------------------------------------------------------------- 06.unequal
-def _added(gradients: list, samples: list[int]):
-    """Return the gradient of the sum over all samples."""
-    return sum(n * gradient for n, gradient in zip(samples, gradients))
+def _sum(values: Arrays, times: float = 1, own: bool = False) -> Arrays:
+    """Return the sum on each rank, `times` it, with the rank's own values once more."""
+    total = np.sum(values, axis=0)
+    return [times * total + (value if own else 0) for value in values]
+
+
+def _chunks(x, n: int) -> int:
+    """Return the bytes of 2 (n - 1) chunks of 1/n of an array."""
+    return int(2 * (n - 1) * x.nbytes // n)
 
 
 Exercise(
-    "06.unequal",
-    asks="joined(gradients, samples)",
-    reference=lambda gradients, samples: _added(gradients, samples) / sum(samples),
-    cases=[
-        ([*numbers(3, 4, 2)], [6, 1, 3]),
-        ([*numbers(4, 5)], [2, 2, 2, 2]),
-        ([*numbers(2, 3)], [1, 15]),
-    ],
+    "06.all_reduce",
+    asks="all_reduce(comm, x)",
+    reference=_sum,
+    cases=OnRanks(lambda n: list(numbers(n, 2 * n * n))),
     mistakes={
-        "that is the plain mean, where chips have different numbers of samples": (
-            lambda gradients, samples: np.mean(gradients, axis=0)
-        ),
-        "that is the sum of the gradients; a mean is asked for": (
-            lambda gradients, samples: np.sum(gradients, axis=0)
-        ),
-        "divide by the number of all samples": _added,
-        "divide by the number of samples, not of chips": lambda gradients, samples: (
-            _added(gradients, samples) / len(samples)
-        ),
-        "that is the gradient of the first chip only": lambda gradients, samples: gradients[0],
+        "each rank still has its own values": lambda values: values,
+        "that is the mean; the sum is asked for": lambda values: _sum(values, 1 / len(values)),
+        "its own values are twice in the sum": lambda values: _sum(values, own=True),
+        "that is {n} times the sum": lambda values: _sum(values, len(values)),
     },
-    rtol=1e-4,
-    praise="each sample counts the same, however they are shared out",
+    budget=RankBudget(sends=_chunks),
+    praise="the same sum on every rank",
     hints=[
-        "Which chip should have more say: the one with 100 samples, or the one with 1?",
-        "The gradient of a mean over 4 samples, times 4, is the sum over the 4 samples. What do "
-        "you divide the sum over all samples by?",
-        "sum(samples * gradient) / sum(samples), over the chips.",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 06.bucket
-Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
-
-
-def _means(values: Gradients, factor: float = 1) -> Gradients:
-    """Return each rank's means of the gradients, times a factor."""
-    return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
-
-
-def _of_ranks(n: int) -> Gradients:
-    shapes = [(7, 2), (4,)] if n % 2 else [(3, 5), (7,), (2, 2, 4)]
-    return [[numbers(n, *shape)[rank] for shape in shapes] for rank in range(n)]
-
-
-Exercise(
-    "06.bucket",
-    asks="average(comm, gradients)",
-    reference=_means,
-    cases=OnRanks(_of_ranks, comm=OneAllreduce),
-    mistakes={
-        "each rank still has its own": lambda values: values,
-        "it is {n} times too large: the sum, not the mean": lambda values: _means(
-            values, len(values)
-        ),
-        "it is {n} times too small: divided by {n} twice": lambda values: _means(
-            values, 1 / len(values)
-        ),
-    },
-    budget=RankBudget(sends=lambda gradients, n: sum(g.nbytes for g in gradients), calls=1),
-    rtol=1e-4,
-    praise="all gradients averaged in one message",
-    hints=[
-        "One Allreduce takes one array. How do you make one array of several?",
-        "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
-        "adds: what is missing to a mean?",
-        "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
-        "gradient's shape: part.reshape(g.shape).",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 06.step
-Exercise(
-    "06.step",
-    asks="faster(n, computing, sending)",
-    reference=lambda n, computing, sending: n * computing / (computing + sending),
-    cases=[(8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.0)],
-    mistakes={
-        "that is the ideal line: the sending is missing": lambda n, *times: n,
-        "n chips do n times the samples of one": lambda n, computing, sending: (
-            computing / (computing + sending)
-        ),
-        "that is the time of one chip's samples; asked is how many times faster": (
-            lambda n, computing, sending: (computing + sending) / (n * computing)
-        ),
-        "that is only the share that is sending": lambda n, computing, sending: (
-            sending / (computing + sending)
-        ),
-        "each chip has as many samples as before, so its computing is not divided by n": (
-            lambda n, computing, sending: computing / (computing / n + sending)
-        ),
-    },
-    rtol=1e-4,
-    praise="each step as much faster as it is",
-    hints=[
-        "How many times the samples of one chip do n chips do in one step?",
-        "How long is the step of one chip, and how long is that of n chips?",
-        "n times the samples in (computing + sending); one chip needs computing for its own.",
+        "After n - 1 rounds each rank should have the finished sum of one chunk. Which chunk must "
+        "rank k send first, so that the next rank adds its own to it?",
+        "In round r rank k sends chunk (k - r) % n and adds what arrives to chunk (k - r - 1) % n.",
+        "After these rounds rank k has the sum of chunk (k + 1) % n. Go round once more with the "
+        "same numbers, r from n - 1 to 2n - 3, and replace the chunk instead of adding.",
     ],
 )

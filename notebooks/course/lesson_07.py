@@ -1,158 +1,214 @@
-"""Lesson 07, tensor parallel: a picture of f and g, and the exercises."""
+"""Lesson 07, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
+
+%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
+recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
+changed since has no record, and fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from course.lesson_03 import PARTIAL
+from course.common import place
+from ttkit.errors import fail
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.charts import GREY, Chart, entitle
-from ttkit.words import counted
+
+RECORD = Path(__file__).with_name("torch_cells.json")
+
+# ---------------------------------------------------------------- 07.product
+# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
+# As torch does it.
+PRODUCTS = {
+    ("Replicate", "Replicate"): "Replicate",
+    ("Replicate", "Shard(1)"): "Shard(1)",
+    ("Shard(0)", "Replicate"): "Shard(0)",
+    ("Shard(1)", "Shard(0)"): "Partial",
+    ("Replicate", "Shard(0)"): "Partial",  # Each device takes its columns of the replica.
+    ("Shard(1)", "Replicate"): "Partial",
+    ("Partial", "Replicate"): "Partial",  # A matmul of a sum is the sum of the matmuls.
+    ("Replicate", "Partial"): "Partial",
+}
+PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
 
 
-class Passes(Chart):
-    """What each chip has in a pair of matrices, columns then rows, from left to right.
+def _why(a: str, b: str) -> str:
+    """Explain the placement of the product of two placed matrices, or why there is none."""
+    if "Partial" in (a, b):
+        if "Replicate" in (a, b):
+            return "each device multiplies its addend by the replica, and has an addend of a @ b"
+        return "a partial sum must be summed first"
+    if (a, b) == ("Shard(0)", "Shard(1)"):
+        return "each device would multiply its rows by its columns only, not by all columns"
+    if (a, b) not in PRODUCTS:
+        return "each device would multiply numbers that do not belong together"
+    if PRODUCTS[a, b] != "Partial":
+        return "no device sums over what another one holds"
+    if "Replicate" in (a, b):
+        return "a replica can be cut where it lies"
+    return "each device has some of the products that an element sums"
 
-    Args:
-        way: "forwards" or "backwards".
-        f: the all-reduce of the backward pass is there.
-        g: the all-reduce of the forward pass is there.
+
+def _wrong(placement, a: str, b: str) -> str:
+    right = PRODUCTS.get((a, b))
+    return "" if placement == right else f"it is {right}, not {placement!r}: {_why(a, b)}"
+
+
+Exercise(
+    "07.product",
+    asks="product(a, b)",
+    cases=[(a, b) for a in PLACEMENTS for b in PLACEMENTS],
+    rules=_wrong,
+    praise="8 pairs need no sending, and all others are None",
+    hints=[
+        "Which dimension of a and which of b does the product sum over?",
+        "If a and b are both cut along the summed dimension, each device has its part of the sum.",
+        "A replica beside a matrix that is cut along the summed dimension can be cut in the same "
+        "way. That makes two more pairs. And is (a0 + a1) @ b the same as a0 @ b + a1 @ b?",
+        'Eight pairs have a placement: five of them "Partial". All others are None.',
+    ],
+)
+
+
+# ---------------------------------------------------------------- 07.redistribute
+PAIRS = [
+    ("Replicate", "Shard(0)"),
+    ("Replicate", "Shard(1)"),
+    ("Shard(0)", "Replicate"),
+    ("Shard(1)", "Replicate"),
+    ("Partial", "Replicate"),
+    ("Partial", "Shard(0)"),
+    ("Partial", "Shard(1)"),
+]
+# Addends of a partial sum lie one below the other on the host, so dimension 0 gives each device
+# one.
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
+
+
+def _redistributed(answer, mesh, addends: np.ndarray, source: str, target: str):
+    """Call an answer with the tensor placed as `source`."""
+    array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
+    return answer(place(mesh, array, DIMS.get(source)), source, target)
+
+
+def _enough(mesh, addends: np.ndarray, source: str, target: str) -> int:
+    """Return the bytes over links of the cheapest way."""
+    n, size = mesh.get_num_devices(), addends[0].nbytes
+    # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
+    once = (n - 1) * size
+    if source == "Replicate":
+        return 0
+    return 2 * once if (source, target) == ("Partial", "Replicate") else once
+
+
+def _addends(rows: int, columns: int) -> list:
+    n = rows * columns
+    return [(numbers(n, 32 * n, 64 * n), None)]
+
+
+def _moved(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray]:
+    whole = addends.sum(axis=0)
+    return split(mesh, whole, DIMS[target]) if target in DIMS else replicas(mesh, whole)
+
+
+def _own(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray] | None:
+    if target not in DIMS:
+        return None
+    return [split(mesh, addend, DIMS[target])[i] for i, addend in enumerate(addends)]
+
+
+Exercise(
+    "07.redistribute",
+    asks="redistribute(x, source, target)",
+    reference=_moved,
+    cases=OnMeshes([(1, 4), (1, 3)], _addends, fabric=True, more=PAIRS, call=_redistributed),
+    mistakes={
+        "each device still has its partial sum": lambda mesh, addends, *_: list(addends),
+        "each device cut its own partial sum; nothing was added": _own,
+        "that is the mean; the sum is asked for": lambda mesh, *given: [
+            each / mesh.get_num_devices() for each in _moved(mesh, *given)
+        ],
+        "each device has the part of the first one": lambda mesh, *given: replicas(
+            mesh, _moved(mesh, *given)[0]
+        ),
+    },
+    budget=Budget(link_bytes=_enough),
+    rtol=1e-4,
+    praise="7 ways to move a tensor, none sends more than it must",
+    hints=[
+        "From a partial sum to Shard(1): does each device need the whole sum?",
+        "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which is for which "
+        "pair?",
+        "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
+    ],
+)
+
+
+# ---------------------------------------------------------------- %%torch
+def installed() -> bool:
+    """Return whether torch is here, without importing it."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def record() -> dict[str, Any]:
+    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def key(cell: str) -> str:
+    """Return the key of a cell's output: a digest of its text.
 
     Example:
-        >>> Passes("backwards", f=False)
-        backwards, 4 chips, without f: dx is a partial sum on each chip, and none is right
-          on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
+        >>> key("import torch") == key("import torch\\n"), key("import torch") == key("import jax")
+        (True, False)
     """
-
-    def __init__(self, way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True):
-        self.chips = chips
-        if way == "forwards":
-            self.sign, self.sums = "g", g
-            words = ["x", "x @ up", "gelu", "... @ down", "y"]
-        else:
-            self.sign, self.sums = "f", f
-            words = ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
-        kinds = ["whole", "own", "own", "partial", "whole" if self.sums else "partial"]
-        self.columns = list(zip(words, kinds))
-        found = f"{words[-1]} is a partial sum on each chip, and none is right"
-        if self.sums:
-            found = f"{words[-1]} is the whole sum on every chip"
-        sign = f"{self.sign} is an all-reduce" if self.sums else f"without {self.sign}"
-        self.title = f"{way}, {counted(chips, 'chip')}, {sign}: {found}"
-
-    def __repr__(self) -> str:
-        has = ", ".join(f"{words} ({kind})" for words, kind in self.columns)
-        return f"{self.title}\n  on each chip: {has}"
-
-    def draw(self, ax) -> None:
-        """Draw a row for each chip: grey is replicated, a colour is its shard, hatched is a partial
-        sum.
-        """
-        for x, (words, kind) in enumerate(self.columns):
-            for chip in range(self.chips):
-                colour = GREY if kind == "whole" else f"C{chip}"
-                hatch = "///" if kind == "partial" else None
-                box = {"facecolor": (colour, 0.4), "edgecolor": GREY, "hatch": hatch}
-                ax.broken_barh([(x, 0.9)], (chip - 0.4, 0.8), **box)
-                ax.text(x + 0.45, chip, words, ha="center", va="center")
-        if self.sums:
-            ax.axvline(3.95, linewidth=4, label=f"{self.sign}: an all-reduce")
-        ax.set_yticks(range(self.chips), [f"chip {chip}" for chip in range(self.chips)])
-        ax.invert_yaxis()
-        ax.set(xticks=[])
-        entitle(ax, self.title)
+    return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
 
 
-# ---------------------------------------------------------------- 07.swiglu
-Hidden = Callable[[np.ndarray, np.ndarray], np.ndarray]
-TOO_LARGE = "it is {n} times too large: the sum was made twice, or of whole values"
-TOO_SMALL = "it is {n} times too small: a sum is asked for, not a mean"
+def run_torch_cell(shell, line: str, cell: str) -> None:
+    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
+
+    Raises:
+        TTKitError: another option than --ranks; without torch, no record of this text.
+    """
+    if line.strip() not in ("", "--ranks"):
+        cure = "%%torch in the notebook, %%torch --ranks on the engines"
+        fail(f"%%torch {line}", "the only option is --ranks", cure)
+    if installed() and line.strip():
+        shell.run_cell_magic("px", "", cell)
+    elif installed():
+        exec(compile(cell, "<%%torch>", "exec"), shell.user_ns)
+    elif key(cell) in record()["cells"]:
+        print(record()["cells"][key(cell)], end="")
+    else:
+        rule = "torch is not installed, and the cell was changed since its output was recorded"
+        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
 
 
-def _silu(a: np.ndarray) -> np.ndarray:
-    return a * (1 + np.tanh(a / 2)) / 2
+def activate_torch_cells() -> None:
+    """Register %%torch in this notebook, and print whether its cells run or show their record."""
+    from IPython import get_ipython
+    from IPython.core.magic import no_var_expand
 
+    shell: Any = get_ipython()
 
-def _mlp(hidden: Hidden) -> Callable:
-    """Return the MLP whose hidden features are this function of x @ gate and x @ up."""
-    return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
+    @no_var_expand
+    def torch(line: str, cell: str) -> None:
+        """Run a cell that needs torch."""
+        run_torch_cell(shell, line, cell)
 
-
-def _parts(mesh, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
-    """Return the partial sum of each device."""
-    cut = (split(mesh, weight, dim) for weight, dim in zip(weights, (1, 1, 0)))
-    return [(_silu(x @ gate) * (x @ up)) @ down for gate, up, down in zip(*cut)]
-
-
-def _three_matrices(rows: int, columns: int) -> list:
-    n = rows * columns
-    # The sizes differ from mesh to mesh, so that an answer cannot use constants.
-    width, out = 32 * (5 - n), 96 * (5 - n)
-    x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8
-    shards = [x.shape, (width, 32), (width, 32), (32, out)]
-    return list(zip([x, gate, up, numbers(32 * n, out) / 8], shards))
-
-
-_swiglu = _mlp(lambda a, b: _silu(a) * b)
-
-Exercise(
-    "07.swiglu",
-    asks="swiglu(mesh, x, gate, up, down)",
-    reference=_swiglu,
-    cases=OnMeshes([(1, 4), (1, 3)], _three_matrices, fabric=True),
-    mistakes={
-        "the silu is on x @ up; it belongs on x @ gate": _mlp(lambda a, b: a * _silu(b)),
-        "the silu is missing: silu(x @ gate)": _mlp(lambda a, b: a * b),
-        "the silu is on the product of both; it belongs on x @ gate alone": _mlp(
-            lambda a, b: _silu(a * b)
-        ),
-        "x @ up is missing: silu(x @ gate) * (x @ up)": _mlp(lambda a, b: _silu(a)),
-        "both are added; silu(x @ gate) and x @ up are multiplied": _mlp(lambda a, b: _silu(a) + b),
-        PARTIAL: _parts,
-        TOO_LARGE: lambda mesh, *arrays: [a * mesh.shape[1] for a in _swiglu(mesh, *arrays)],
-        TOO_SMALL: lambda mesh, *arrays: [a / mesh.shape[1] for a in _swiglu(mesh, *arrays)],
-    },
-    budget=Budget(sends=1),
-    rtol=1e-3,
-    praise="three matrices, one sum",
-    hints=[
-        "Which cut gives a chip finished numbers of its own columns, which it can multiply element "
-        "by element?",
-        "gate and up have the same columns: cut both alike. Which cut of down fits the hidden "
-        "features that a chip has?",
-        "gate and up by columns, down by rows. Then each chip has a partial sum: one all_reduce.",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 07.backward
-def _columns(rows: int, columns: int) -> list:
-    n = rows * columns
-    return [(numbers(64 * n, 32 * n), (64 * n, 32)), (numbers(96 * n, 32 * n), (96 * n, 32))]
-
-
-Exercise(
-    "07.backward",
-    asks="backward(mesh, dy, w)",
-    reference=lambda mesh, dy, w: replicas(mesh, dy @ w.T),
-    cases=OnMeshes([(1, 4), (1, 3)], _columns, fabric=True),
-    mistakes={
-        PARTIAL: lambda mesh, dy, w: [
-            a @ b.T for a, b in zip(split(mesh, dy, 1), split(mesh, w, 1))
-        ],
-        TOO_LARGE: lambda mesh, dy, w: replicas(mesh, dy @ w.T * mesh.shape[1]),
-        TOO_SMALL: lambda mesh, dy, w: replicas(mesh, dy @ w.T / mesh.shape[1]),
-    },
-    budget=Budget(sends=1),
-    rtol=1e-4,
-    praise="the gradient of x on each of {n} devices",
-    hints=[
-        "A chip has some columns of dy and of w. Which numbers of dy @ wᵀ can it compute from "
-        "them?",
-        "dy @ wᵀ is a sum over the columns. A chip has the part of that sum for its columns.",
-        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does on the way back.",
-    ],
-)
+    shell.register_magic_function(torch, "cell", "torch")
+    if installed():
+        print("torch is installed: the cells marked %%torch run here")
+    else:
+        print(
+            "torch is not installed: the cells marked %%torch show what they printed when "
+            f"recorded, with torch {record()['torch']}"
+        )

@@ -1,187 +1,80 @@
-"""Lesson 09, pipeline parallel: stages that are timed, and exercises about schedules."""
+"""Lesson 09, the Trainer: its exercises."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from typing import Any
+import numpy as np
 
-from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed
+from course.ranks import OneAllreduce, OnRanks, RankBudget
 from ttkit.lessons.exercises import Exercise
-from ttkit.plans import Schedule, interleaved, one_f_one_b
-from ttkit.train import PipelineTrainer
+from ttkit.lessons.on_meshes import numbers
 
-# These are the sizes and limits of the exercise 09.budget.
-STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4
-FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
-BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
+# ---------------------------------------------------------------- 09.bucket
+Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.
 
 
-# ---------------------------------------------------------------- what the lesson measures
-class Slow:
-    """A stage of a pipeline that also sleeps, as if its blocks were large.
-
-    Args:
-        stage: what it does besides.
-        seconds: how long each forward sleeps; each backward sleeps twice as long.
-    """
-
-    def __init__(self, stage, seconds: float):
-        self.stage, self.seconds = stage, seconds
-
-    def __getattr__(self, name: str):
-        return getattr(self.stage, name)
-
-    def forward(self, *args):
-        """Sleep, then do the stage's forward."""
-        time.sleep(self.seconds)
-        return self.stage.forward(*args)
-
-    def backward(self, *args):
-        """Sleep, then do the stage's backward."""
-        time.sleep(2 * self.seconds)
-        return self.stage.backward(*args)
+def _means(values: Gradients, factor: float = 1) -> Gradients:
+    """Return each rank's means of the gradients, times a factor."""
+    return [[factor * np.mean(each, axis=0) for each in zip(*values)]] * len(values)
 
 
-def timed(settings, text: str, seconds: float) -> tuple[list[float], Any]:
-    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
-
-    Returns:
-        The losses of the first three steps, and the timetable of the fastest slow step: the one
-        that other programs disturbed least.
-    """
-    with PipelineTrainer(settings, text=text) as trainer:
-        losses = [record.loss for record in trainer.fit(3, show=False)]
-        for number, stage in trainer.stages.items():
-            trainer.stages[number] = Slow(stage, seconds)  # type: ignore[assignment]
-        found = []
-        for _ in range(3):
-            trainer.step()
-            found.append(trainer.timetable())
-        return losses, min(found, key=lambda table: table.time_s)
-
-
-# ---------------------------------------------------------------- 09.bubble
-def _waits(stages: int, micro_batches: int, chunks: int) -> float:
-    """Return which part of the time a pipeline waits, from its timetable."""
-    if chunks > 1:
-        schedule = interleaved(stages, micro_batches, chunks)
-    else:
-        schedule = one_f_one_b(stages, micro_batches)
-    return float(schedule.timeline().bubble_fraction)
-
-
-def _of_the_work(*case: int) -> float:
-    return _waits(*case) / (1 - _waits(*case))
+def _of_ranks(n: int) -> Gradients:
+    shapes = [(7, 2), (4,)] if n % 2 else [(3, 5), (7,), (2, 2, 4)]
+    return [[numbers(n, *shape)[rank] for shape in shapes] for rank in range(n)]
 
 
 Exercise(
-    "09.bubble",
-    asks="bubble(stages, micro_batches, chunks)",
-    reference=_waits,
-    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
+    "09.bucket",
+    asks="average(comm, gradients)",
+    reference=_means,
+    cases=OnRanks(_of_ranks, comm=OneAllreduce),
     mistakes={
-        "that is the idle time as a part of the work; asked is its part of the whole time": (
-            _of_the_work
+        "each rank still has its own": lambda values: values,
+        "it is {n} times too large: the sum, not the mean": lambda values: _means(
+            values, len(values)
         ),
-        "that is a percentage; a part is asked for": lambda *case: 100 * _waits(*case),
-        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
-            stages, micro_batches, 1
+        "it is {n} times too small: divided by {n} twice": lambda values: _means(
+            values, 1 / len(values)
         ),
     },
-    praise="the formula gives what the timetables of seven pipelines show",
+    budget=RankBudget(sends=lambda gradients, n: sum(g.nbytes for g in gradients), calls=1),
+    rtol=1e-4,
+    praise="all gradients averaged in one message",
     hints=[
-        "A stage works for micro_batches slots. In how many slots does it wait until the line is "
-        "full, and when it empties?",
-        "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
-        "long, in short slots, does it wait now?",
-        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
+        "One Allreduce takes one array. How do you make one array of several?",
+        "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
+        "adds: what is missing to a mean?",
+        "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
+        "gradient's shape: part.reshape(g.shape).",
     ],
 )
 
 
-# ---------------------------------------------------------------- 09.budget
-def _over(schedule: Schedule, memory, bubble: float) -> str:
-    """Return what is wrong with a schedule for a training step; "" for nothing.
-
-    Args:
-        memory: the micro-batches whose activations a stage has room for; one number, or one for
-            each stage.
-        bubble: the fraction of the time that may be bubble, if a backward takes twice as long as a
-            forward.
-    """
-    try:
-        timeline = schedule.timeline()
-        schedule.validate(memory_limit=memory)
-    except TTKitError as wrong:
-        return str(wrong)
-    if timeline.bubble_fraction <= bubble + 1e-9:
-        return ""
-    pauses = [
-        (b.start_s - a.end_s, stage, b.action)
-        for stage, row in enumerate(timeline.slots)
-        for a, b in itertools.pairwise(row)
-    ]
-    length, stage, action = max(pauses, key=lambda pause: pause[0])
-    return (
-        f"it is right, but {timeline.bubble_fraction:.1%} of the time is bubble; at most "
-        f"{bubble:.1%} may be. The longest wait: stage {stage}, {length:.4g} forwards long, "
-        f"before {action}"
-    )
-
-
-def _schedule(answer) -> Schedule:
-    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
-    found = getattr(answer, "schedule", answer)
-    if not isinstance(found, Schedule):
-        return Schedule("yours", STAGES, MICRO_BATCHES, found)
-    if (found.stages, found.micro_batches) != (STAGES, MICRO_BATCHES):
-        asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
-        raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
-    return found
-
-
+# ---------------------------------------------------------------- 09.step
 Exercise(
-    "09.budget",
-    asks="the schedule",
-    reads=_schedule,
-    rules=lambda schedule: _over(schedule, ROOM, BUBBLE),
-    praise=f"room for {ROOM} on every stage was enough",
+    "09.step",
+    asks="faster(n, computing, sending)",
+    reference=lambda n, computing, sending: n * computing / (computing + sending),
+    cases=[(8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.0)],
+    mistakes={
+        "that is the ideal line: the sending is missing": lambda n, *times: n,
+        "n chips do n times the samples of one": lambda n, computing, sending: (
+            computing / (computing + sending)
+        ),
+        "that is the time of one chip's samples; asked is how many times faster": (
+            lambda n, computing, sending: (computing + sending) / (n * computing)
+        ),
+        "that is only the share that is sending": lambda n, computing, sending: (
+            sending / (computing + sending)
+        ),
+        "each chip has as many samples as before, so its computing is not divided by n": (
+            lambda n, computing, sending: computing / (computing / n + sending)
+        ),
+    },
+    rtol=1e-4,
+    praise="each step as much faster as it is",
     hints=[
-        "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes "
-        "12.",
-        "F5 needs B0, B1 and B2 done on stage 0, so the end is F5's start plus 12. Which forward "
-        "of a middle stage delays a backward that stage 0 waits for?",
-        "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
-        "place to the left, past a forward; look at the bubble after each move.",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 09.repair
-def _repaired(answer) -> Schedule:
-    stage, row = answer
-    if stage not in range(len(BROKEN)):
-        raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")
-    rows: Any = [*BROKEN[:stage], row, *BROKEN[stage + 1 :]]
-    return Schedule("yours", 3, 4, rows)
-
-
-def _worse(schedule: Schedule) -> str:
-    good = one_f_one_b(3, 4)
-    return _over(schedule, good.peak_activations(), good.timeline().bubble_fraction)
-
-
-Exercise(
-    "09.repair",
-    asks="the pair",
-    reads=_repaired,
-    rules=_worse,
-    praise="that stage was the one",
-    hints=[
-        "Follow the picture's red boxes: which stage waits for what, and who should send it?",
-        "How many forwards does the last stage do before its first backward? Who is behind it?",
-        "The last stage can do B0 right after F0. Write its whole list so.",
+        "How many times the samples of one chip do n chips do in one step?",
+        "How long is the step of one chip, and how long is that of n chips?",
+        "n times the samples in (computing + sending); one chip needs computing for its own.",
     ],
 )

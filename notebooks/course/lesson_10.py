@@ -1,63 +1,158 @@
-"""Lesson 10, hierarchical training: its exercises."""
+"""Lesson 10, tensor parallel: a picture of f and g, and the exercises."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
+from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.visualize.charts import GREY, Chart, entitle
+from ttkit.words import counted
 
 
-def _role(rank: int, world: int, num_workers: int) -> str:
-    left = {1: ["aggregator_optimizer"], 2: ["aggregator", "optimizer"]}[world - num_workers]
-    return "worker" if rank < num_workers else left[rank - num_workers]
+class Passes(Chart):
+    """What each chip has in a pair of matrices, columns then rows, from left to right.
 
+    Args:
+        way: "forwards" or "backwards".
+        f: the all-reduce of the backward pass is there.
+        g: the all-reduce of the forward pass is there.
+
+    Example:
+        >>> Passes("backwards", f=False)
+        backwards, 4 chips, without f: dx is a partial sum on each chip, and none is right
+          on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
+    """
+
+    def __init__(self, way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True):
+        self.chips = chips
+        if way == "forwards":
+            self.sign, self.sums = "g", g
+            words = ["x", "x @ up", "gelu", "... @ down", "y"]
+        else:
+            self.sign, self.sums = "f", f
+            words = ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
+        kinds = ["whole", "own", "own", "partial", "whole" if self.sums else "partial"]
+        self.columns = list(zip(words, kinds))
+        found = f"{words[-1]} is a partial sum on each chip, and none is right"
+        if self.sums:
+            found = f"{words[-1]} is the whole sum on every chip"
+        sign = f"{self.sign} is an all-reduce" if self.sums else f"without {self.sign}"
+        self.title = f"{way}, {counted(chips, 'chip')}, {sign}: {found}"
+
+    def __repr__(self) -> str:
+        has = ", ".join(f"{words} ({kind})" for words, kind in self.columns)
+        return f"{self.title}\n  on each chip: {has}"
+
+    def draw(self, ax) -> None:
+        """Draw a row for each chip: grey is replicated, a colour is its shard, hatched is a partial
+        sum.
+        """
+        for x, (words, kind) in enumerate(self.columns):
+            for chip in range(self.chips):
+                colour = GREY if kind == "whole" else f"C{chip}"
+                hatch = "///" if kind == "partial" else None
+                box = {"facecolor": (colour, 0.4), "edgecolor": GREY, "hatch": hatch}
+                ax.broken_barh([(x, 0.9)], (chip - 0.4, 0.8), **box)
+                ax.text(x + 0.45, chip, words, ha="center", va="center")
+        if self.sums:
+            ax.axvline(3.95, linewidth=4, label=f"{self.sign}: an all-reduce")
+        ax.set_yticks(range(self.chips), [f"chip {chip}" for chip in range(self.chips)])
+        ax.invert_yaxis()
+        ax.set(xticks=[])
+        entitle(ax, self.title)
+
+
+# ---------------------------------------------------------------- 10.swiglu
+Hidden = Callable[[np.ndarray, np.ndarray], np.ndarray]
+TOO_LARGE = "it is {n} times too large: the sum was made twice, or of whole values"
+TOO_SMALL = "it is {n} times too small: a sum is asked for, not a mean"
+
+
+def _silu(a: np.ndarray) -> np.ndarray:
+    return a * (1 + np.tanh(a / 2)) / 2
+
+
+def _mlp(hidden: Hidden) -> Callable:
+    """Return the MLP whose hidden features are this function of x @ gate and x @ up."""
+    return lambda mesh, x, gate, up, down: replicas(mesh, hidden(x @ gate, x @ up) @ down)
+
+
+def _parts(mesh, x: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+    """Return the partial sum of each device."""
+    cut = (split(mesh, weight, dim) for weight, dim in zip(weights, (1, 1, 0)))
+    return [(_silu(x @ gate) * (x @ up)) @ down for gate, up, down in zip(*cut)]
+
+
+def _three_matrices(rows: int, columns: int) -> list:
+    n = rows * columns
+    # The sizes differ from mesh to mesh, so that an answer cannot use constants.
+    width, out = 32 * (5 - n), 96 * (5 - n)
+    x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8
+    shards = [x.shape, (width, 32), (width, 32), (32, out)]
+    return list(zip([x, gate, up, numbers(32 * n, out) / 8], shards))
+
+
+_swiglu = _mlp(lambda a, b: _silu(a) * b)
 
 Exercise(
-    "10.roles",
-    asks="role(rank, world, num_workers)",
-    reference=_role,
-    cases=[
-        (rank, workers + others, workers)
-        for workers in (1, 2, 3, 40)
-        for others in (1, 2)
-        for rank in range(workers + others)
-    ],
+    "10.swiglu",
+    asks="swiglu(mesh, x, gate, up, down)",
+    reference=_swiglu,
+    cases=OnMeshes([(1, 4), (1, 3)], _three_matrices, fabric=True),
     mistakes={
-        "with {world} ranks and {num_workers} workers one rank has both jobs": (
-            lambda rank, world, num_workers: _role(rank, num_workers + 2, num_workers)
+        "the silu is on x @ up; it belongs on x @ gate": _mlp(lambda a, b: a * _silu(b)),
+        "the silu is missing: silu(x @ gate)": _mlp(lambda a, b: a * b),
+        "the silu is on the product of both; it belongs on x @ gate alone": _mlp(
+            lambda a, b: _silu(a * b)
         ),
-        "the workers are ranks 0 to {num_workers} - 1": lambda rank, world, num_workers: _role(
-            max(rank - 1, 0), world, num_workers
-        ),
+        "x @ up is missing: silu(x @ gate) * (x @ up)": _mlp(lambda a, b: _silu(a)),
+        "both are added; silu(x @ gate) and x @ up are multiplied": _mlp(lambda a, b: _silu(a) + b),
+        PARTIAL: _parts,
+        TOO_LARGE: lambda mesh, *arrays: [a * mesh.shape[1] for a in _swiglu(mesh, *arrays)],
+        TOO_SMALL: lambda mesh, *arrays: [a / mesh.shape[1] for a in _swiglu(mesh, *arrays)],
     },
-    praise="every rank has its role, in two tiers and in three",
+    budget=Budget(sends=1),
+    rtol=1e-3,
+    praise="three matrices, one sum",
     hints=[
-        "Which ranks come first? How many ranks are left when the workers have theirs?",
-        "world - num_workers is 1 in two tiers and 2 in three.",
-        "rank < num_workers is a worker. Else: with one rank left it is 'aggregator_optimizer'; "
-        "with two, the first is the 'aggregator', the second the 'optimizer'.",
+        "Which cut gives a chip finished numbers of its own columns, which it can multiply element "
+        "by element?",
+        "gate and up have the same columns: cut both alike. Which cut of down fits the hidden "
+        "features that a chip has?",
+        "gate and up by columns, down by rows. Then each chip has a partial sum: one all_reduce.",
     ],
 )
+
+
+# ---------------------------------------------------------------- 10.backward
+def _columns(rows: int, columns: int) -> list:
+    n = rows * columns
+    return [(numbers(64 * n, 32 * n), (64 * n, 32)), (numbers(96 * n, 32 * n), (96 * n, 32))]
+
+
 Exercise(
-    "10.bytes",
-    asks="aggregator_bytes(num_workers, gradients, weights)",
-    reference=lambda n, gradients, weights: (n * gradients + weights, gradients + n * weights),
-    cases=[(2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)],
+    "10.backward",
+    asks="backward(mesh, dy, w)",
+    reference=lambda mesh, dy, w: replicas(mesh, dy @ w.T),
+    cases=OnMeshes([(1, 4), (1, 3)], _columns, fabric=True),
     mistakes={
-        "in and out are swapped; what the workers send comes in": lambda n, gradients, weights: (
-            gradients + n * weights,
-            n * gradients + weights,
-        ),
-        "the optimizer is a neighbour, too": lambda n, gradients, weights: (
-            n * gradients,
-            n * weights,
-        ),
-        "the optimizer sends weights and gets gradients, the workers the reverse": (
-            lambda n, gradients, weights: ((n + 1) * gradients, (n + 1) * weights)
-        ),
+        PARTIAL: lambda mesh, dy, w: [
+            a @ b.T for a, b in zip(split(mesh, dy, 1), split(mesh, w, 1))
+        ],
+        TOO_LARGE: lambda mesh, dy, w: replicas(mesh, dy @ w.T * mesh.shape[1]),
+        TOO_SMALL: lambda mesh, dy, w: replicas(mesh, dy @ w.T / mesh.shape[1]),
     },
-    praise="gradients of all workers and the optimizer's weights come in; the reverse goes out",
+    budget=Budget(sends=1),
+    rtol=1e-4,
+    praise="the gradient of x on each of {n} devices",
     hints=[
-        "Draw the arrows that point at the aggregator. Which carry gradients, which weights?",
-        "In: gradients of each worker, and what does the optimizer send? Out: the reverse.",
-        "in is num_workers * gradients + weights. Out is the other way round.",
+        "A chip has some columns of dy and of w. Which numbers of dy @ wᵀ can it compute from "
+        "them?",
+        "dy @ wᵀ is a sum over the columns. A chip has the part of that sum for its columns.",
+        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does on the way back.",
     ],
 )

@@ -1,210 +1,187 @@
-"""Lesson 12, train a small GPT: its folder, and its exercises."""
+"""Lesson 12, pipeline parallel: stages that are timed, and exercises about schedules."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import itertools
+import time
+from typing import Any
 
-import numpy as np
-
-from course.common import changed, small_gpt
-from ttkit import backend
-from ttkit.backend import to_numpy
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.exercises import Exercise, Run
-from ttkit.lessons.folder import course
-from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
-from ttkit.train.config.settings import Settings
-from ttkit.train.context import open_layout
+from ttkit.lessons.exercises import Exercise
+from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.train import PipelineTrainer
 
-_folder: TemporaryDirectory[str] | None = None  # The folder is deleted when the kernel stops.
-
-
-def new_folder() -> None:
-    """Change to a new folder. The lesson's configuration, gpt.yaml, is the only file in it."""
-    global _folder
-    last, _folder = _folder, TemporaryDirectory()
-    shutil.copy(course() / "configs/training/small_gpt.yaml", Path(_folder.name, "gpt.yaml"))
-    os.chdir(_folder.name)
-    if last:
-        last.cleanup()
+# These are the sizes and limits of the exercise 12.budget.
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4
+FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
+BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
 
 
-# ---------------------------------------------------------------- 12.budget
-GIVEN = small_gpt(
-    mesh_shape=(1, 4),
-    enable_ddp=True,
-    batch_size=16,
-    num_blocks=2,
-    vocab_size=51,
-    max_sequence_length=64,
-    tokenizer_type="char",
-)
-MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the given settings take.
+# ---------------------------------------------------------------- what the lesson measures
+class Slow:
+    """A stage of a pipeline that also sleeps, as if its blocks were large.
+
+    Args:
+        stage: what it does besides.
+        seconds: how long each forward sleeps; each backward sleeps twice as long.
+    """
+
+    def __init__(self, stage, seconds: float):
+        self.stage, self.seconds = stage, seconds
+
+    def __getattr__(self, name: str):
+        return getattr(self.stage, name)
+
+    def forward(self, *args):
+        """Sleep, then do the stage's forward."""
+        time.sleep(self.seconds)
+        return self.stage.forward(*args)
+
+    def backward(self, *args):
+        """Sleep, then do the stage's backward."""
+        time.sleep(2 * self.seconds)
+        return self.stage.backward(*args)
 
 
-def _takes(settings: Settings) -> tuple[int, float]:
-    """Return what settings take: bytes of a chip, microseconds of a step."""
-    plan = training_plan(settings)
-    return sum(plan.memory.values()), 1e6 * plan.step_time_s
+def timed(settings, text: str, seconds: float) -> tuple[list[float], Any]:
+    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
+
+    Returns:
+        The losses of the first three steps, and the timetable of the fastest slow step: the one
+        that other programs disturbed least.
+    """
+    with PipelineTrainer(settings, text=text) as trainer:
+        losses = [record.loss for record in trainer.fit(3, show=False)]
+        for number, stage in trainer.stages.items():
+            trainer.stages[number] = Slow(stage, seconds)  # type: ignore[assignment]
+        found = []
+        for _ in range(3):
+            trainer.step()
+            found.append(trainer.timetable())
+        return losses, min(found, key=lambda table: table.time_s)
 
 
-def _over(found: Settings, given: Settings) -> str:
-    """Return which rule changed settings break."""
-    same = replace(found, device_config=given.device_config)
-    parts = given.training_config.gradient_accumulation_steps
-    if changed(same, gradient_accumulation_steps=parts) != given:
-        return "only the mesh and the accumulation may change; another key is not what it was"
-    largest, longest = _takes(given)
-    try:
-        nbytes, step_us = _takes(found)
-    except TTKitError as error:
-        return f"that cannot be run: {error}"
-    if nbytes > MEMORY * largest:
-        return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
-    if step_us > TIME * longest:
-        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
-        return f"{slow}; the budget is {TIME * longest:.0f}"
-    return ""
+# ---------------------------------------------------------------- 12.bubble
+def _waits(stages: int, micro_batches: int, chunks: int) -> float:
+    """Return which part of the time a pipeline waits, from its timetable."""
+    if chunks > 1:
+        schedule = interleaved(stages, micro_batches, chunks)
+    else:
+        schedule = one_f_one_b(stages, micro_batches)
+    return float(schedule.timeline().bubble_fraction)
 
 
-def _figures(found: Settings, given: Settings) -> str:
-    (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
-    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
-    return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
+def _of_the_work(*case: int) -> float:
+    return _waits(*case) / (1 - _waits(*case))
 
 
 Exercise(
-    "12.budget",
-    asks="smaller(settings)",
-    cases=[(GIVEN,)],
-    rules=_over,
-    praise=_figures,
+    "12.bubble",
+    asks="bubble(stages, micro_batches, chunks)",
+    reference=_waits,
+    cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
+    mistakes={
+        "that is the idle time as a part of the work; asked is its part of the whole time": (
+            _of_the_work
+        ),
+        "that is a percentage; a part is asked for": lambda *case: 100 * _waits(*case),
+        "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
+            stages, micro_batches, 1
+        ),
+    },
+    praise="the formula gives what the timetables of seven pipelines show",
     hints=[
-        "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
-        "Accumulating makes the activations smaller. Weights, gradients and the optimizer's state "
-        "are then the rest: which kind of parallelism (lesson 07) cuts them?",
-        "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
-        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
+        "A stage works for micro_batches slots. In how many slots does it wait until the line is "
+        "full, and when it empties?",
+        "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
+        "long, in short slots, does it wait now?",
+        "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
     ],
 )
 
 
-# ---------------------------------------------------------------- 12.loop
-ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
-REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
-STEPS = 3
-TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
-OPTIMIZERS: dict[str, Callable] = {
-    "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
-    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
-    "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
-}
+# ---------------------------------------------------------------- 12.budget
+def _over(schedule: Schedule, memory, bubble: float) -> str:
+    """Return what is wrong with a schedule for a training step; "" for nothing.
 
-
-@contextmanager
-def _mesh(settings: Settings) -> Iterator:
-    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
-    context = AutoContext.get_instance()
-    if context.is_device_open():
-        raise CheckFailed("the check opens a mesh of its own: trainer.close() first")
+    Args:
+        memory: the micro-batches whose activations a stage has room for; one number, or one for
+            each stage.
+        bubble: the fraction of the time that may be bubble, if a backward takes twice as long as a
+            forward.
+    """
     try:
-        yield open_layout(settings)
-    finally:
-        context.close_device()
+        timeline = schedule.timeline()
+        schedule.validate(memory_limit=memory)
+    except TTKitError as wrong:
+        return str(wrong)
+    if timeline.bubble_fraction <= bubble + 1e-9:
+        return ""
+    pauses = [
+        (b.start_s - a.end_s, stage, b.action)
+        for stage, row in enumerate(timeline.slots)
+        for a, b in itertools.pairwise(row)
+    ]
+    length, stage, action = max(pauses, key=lambda pause: pause[0])
+    return (
+        f"it is right, but {timeline.bubble_fraction:.1%} of the time is bubble; at most "
+        f"{bubble:.1%} may be. The longest wait: stage {stage}, {length:.4g} forwards long, "
+        f"before {action}"
+    )
 
 
-def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
-    """Return the weights of each replica after each step, [steps, 4, weights]."""
-    after = []
-    with _mesh(settings) as layout:
-        model = create_model(ONE.transformer_config, layout)
-        model.init_weights(12)
-        parameters = model.parameters()
-        changes = OPTIMIZERS[optimizer](parameters)
-        for x, y in TOKENS:
-            step(model, changes, layout.tokens(x), layout.tokens(y))
-            tensors = [each.get_value() for each in parameters.values()]
-            after.append(np.hstack([np.vstack(list(map(_flat, _shards(t)))) for t in tensors]))
-    weights = np.array(after)
-    return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
-
-
-def _shards(tensor) -> list:
-    return list(backend.load().get_device_tensors(tensor))
-
-
-def _flat(shard) -> np.ndarray:
-    return to_numpy(shard).ravel()
-
-
-class _Loops:
-    """Three steps on four replicas, with each optimizer."""
-
-    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
-        """Yield each run."""
-        for name in OPTIMIZERS:
-            where = f"with {name}, the weights by [step, replica, number]:"
-            yield Run((name,), _trained(answer, name), where)
-
-
-def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
-    """Return a step, with `times` the gradient, or with a call left out."""
-
-    def step(model, optimizer, x, y):
-        if clears:
-            optimizer.zero_grad()
-        loss = model.loss(model(x), y)
-        (loss * times).backward()
-        if moves:
-            optimizer.step()
-        return loss
-
-    return step
-
-
-def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
-    """Return what such a step makes of the weights on one device."""
-    return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
+def _schedule(answer) -> Schedule:
+    """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
+    found = getattr(answer, "schedule", answer)
+    if not isinstance(found, Schedule):
+        return Schedule("yours", STAGES, MICRO_BATCHES, found)
+    if (found.stages, found.micro_batches) != (STAGES, MICRO_BATCHES):
+        asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
+        raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
+    return found
 
 
 Exercise(
-    "12.loop",
-    asks="step(model, optimizer, x, y)",
-    reference=_on_one(),
-    cases=_Loops(),
-    mistakes={
-        "no weight has changed: is optimizer.step() missing, or zero_grad() between backward() and "
-        "it?": _on_one(moves=False),
-        "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
-        "late": _on_one(clears=False),
-        "the gradients of earlier steps were added, and those of the replicas not averaged": (
-            lambda optimizer: _trained(_step(clears=False), optimizer)
-        ),
-        "the replicas are different models: their gradients were not averaged": (
-            lambda optimizer: _trained(_step(), optimizer)
-        ),
-        "the gradient is 4 times too large: the sum over four replicas is not their mean": (
-            _on_one(4)
-        ),
-        "the gradient is 4 times too small: synchronize_gradients divides by four already": (
-            _on_one(1 / 4)
-        ),
-        "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
-    },
-    rtol=1e-3,
-    praise="four replicas, one model, that of one device after each of 3 steps",
+    "12.budget",
+    asks="the schedule",
+    reads=_schedule,
+    rules=lambda schedule: _over(schedule, ROOM, BUBBLE),
+    praise=f"room for {ROOM} on every stage was enough",
     hints=[
-        "What happens to the gradients of step 1 when step 2 calls backward()?",
-        "Each replica has the gradient of its own windows. Which call of lesson 06 takes their "
-        "mean?",
-        "optimizer.zero_grad() comes before backward(); "
-        "synchronize_gradients(model.parameters()) between backward() and optimizer.step().",
+        "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes "
+        "12.",
+        "F5 needs B0, B1 and B2 done on stage 0, so the end is F5's start plus 12. Which forward "
+        "of a middle stage delays a backward that stage 0 waits for?",
+        "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
+        "place to the left, past a forward; look at the bubble after each move.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 12.repair
+def _repaired(answer) -> Schedule:
+    stage, row = answer
+    if stage not in range(len(BROKEN)):
+        raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")
+    rows: Any = [*BROKEN[:stage], row, *BROKEN[stage + 1 :]]
+    return Schedule("yours", 3, 4, rows)
+
+
+def _worse(schedule: Schedule) -> str:
+    good = one_f_one_b(3, 4)
+    return _over(schedule, good.peak_activations(), good.timeline().bubble_fraction)
+
+
+Exercise(
+    "12.repair",
+    asks="the pair",
+    reads=_repaired,
+    rules=_worse,
+    praise="that stage was the one",
+    hints=[
+        "Follow the picture's red boxes: which stage waits for what, and who should send it?",
+        "How many forwards does the last stage do before its first backward? Who is behind it?",
+        "The last stage can do B0 right after F0. Write its whole list so.",
     ],
 )

@@ -1,214 +1,63 @@
-"""Lesson 13, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
-
-%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
-recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
-changed since has no record, and fails.
-"""
+"""Lesson 13, hierarchical training: its exercises."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import json
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-
-from course.common import place
-from ttkit.errors import fail
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-
-RECORD = Path(__file__).with_name("torch_cells.json")
-
-# ---------------------------------------------------------------- 13.product
-# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
-# As torch does it.
-PRODUCTS = {
-    ("Replicate", "Replicate"): "Replicate",
-    ("Replicate", "Shard(1)"): "Shard(1)",
-    ("Shard(0)", "Replicate"): "Shard(0)",
-    ("Shard(1)", "Shard(0)"): "Partial",
-    ("Replicate", "Shard(0)"): "Partial",  # Each device takes its columns of the replica.
-    ("Shard(1)", "Replicate"): "Partial",
-    ("Partial", "Replicate"): "Partial",  # A matmul of a sum is the sum of the matmuls.
-    ("Replicate", "Partial"): "Partial",
-}
-PLACEMENTS = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
 
 
-def _why(a: str, b: str) -> str:
-    """Explain the placement of the product of two placed matrices, or why there is none."""
-    if "Partial" in (a, b):
-        if "Replicate" in (a, b):
-            return "each device multiplies its addend by the replica, and has an addend of a @ b"
-        return "a partial sum must be summed first"
-    if (a, b) == ("Shard(0)", "Shard(1)"):
-        return "each device would multiply its rows by its columns only, not by all columns"
-    if (a, b) not in PRODUCTS:
-        return "each device would multiply numbers that do not belong together"
-    if PRODUCTS[a, b] != "Partial":
-        return "no device sums over what another one holds"
-    if "Replicate" in (a, b):
-        return "a replica can be cut where it lies"
-    return "each device has some of the products that an element sums"
-
-
-def _wrong(placement, a: str, b: str) -> str:
-    right = PRODUCTS.get((a, b))
-    return "" if placement == right else f"it is {right}, not {placement!r}: {_why(a, b)}"
+def _role(rank: int, world: int, num_workers: int) -> str:
+    left = {1: ["aggregator_optimizer"], 2: ["aggregator", "optimizer"]}[world - num_workers]
+    return "worker" if rank < num_workers else left[rank - num_workers]
 
 
 Exercise(
-    "13.product",
-    asks="product(a, b)",
-    cases=[(a, b) for a in PLACEMENTS for b in PLACEMENTS],
-    rules=_wrong,
-    praise="8 pairs need no sending, and all others are None",
-    hints=[
-        "Which dimension of a and which of b does the product sum over?",
-        "If a and b are both cut along the summed dimension, each device has its part of the sum.",
-        "A replica beside a matrix that is cut along the summed dimension can be cut in the same "
-        "way. That makes two more pairs. And is (a0 + a1) @ b the same as a0 @ b + a1 @ b?",
-        'Eight pairs have a placement: five of them "Partial". All others are None.',
+    "13.roles",
+    asks="role(rank, world, num_workers)",
+    reference=_role,
+    cases=[
+        (rank, workers + others, workers)
+        for workers in (1, 2, 3, 40)
+        for others in (1, 2)
+        for rank in range(workers + others)
     ],
-)
-
-
-# ---------------------------------------------------------------- 13.redistribute
-PAIRS = [
-    ("Replicate", "Shard(0)"),
-    ("Replicate", "Shard(1)"),
-    ("Shard(0)", "Replicate"),
-    ("Shard(1)", "Replicate"),
-    ("Partial", "Replicate"),
-    ("Partial", "Shard(0)"),
-    ("Partial", "Shard(1)"),
-]
-# Addends of a partial sum lie one below the other on the host, so dimension 0 gives each device
-# one.
-DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}
-
-
-def _redistributed(answer, mesh, addends: np.ndarray, source: str, target: str):
-    """Call an answer with the tensor placed as `source`."""
-    array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
-    return answer(place(mesh, array, DIMS.get(source)), source, target)
-
-
-def _enough(mesh, addends: np.ndarray, source: str, target: str) -> int:
-    """Return the bytes over links of the cheapest way."""
-    n, size = mesh.get_num_devices(), addends[0].nbytes
-    # An all_gather or a reduce_scatter sends so many bytes; an all_reduce does both.
-    once = (n - 1) * size
-    if source == "Replicate":
-        return 0
-    return 2 * once if (source, target) == ("Partial", "Replicate") else once
-
-
-def _addends(rows: int, columns: int) -> list:
-    n = rows * columns
-    return [(numbers(n, 32 * n, 64 * n), None)]
-
-
-def _moved(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray]:
-    whole = addends.sum(axis=0)
-    return split(mesh, whole, DIMS[target]) if target in DIMS else replicas(mesh, whole)
-
-
-def _own(mesh, addends: np.ndarray, source: str, target: str) -> list[np.ndarray] | None:
-    if target not in DIMS:
-        return None
-    return [split(mesh, addend, DIMS[target])[i] for i, addend in enumerate(addends)]
-
-
-Exercise(
-    "13.redistribute",
-    asks="redistribute(x, source, target)",
-    reference=_moved,
-    cases=OnMeshes([(1, 4), (1, 3)], _addends, fabric=True, more=PAIRS, call=_redistributed),
     mistakes={
-        "each device still has its partial sum": lambda mesh, addends, *_: list(addends),
-        "each device cut its own partial sum; nothing was added": _own,
-        "that is the mean; the sum is asked for": lambda mesh, *given: [
-            each / mesh.get_num_devices() for each in _moved(mesh, *given)
-        ],
-        "each device has the part of the first one": lambda mesh, *given: replicas(
-            mesh, _moved(mesh, *given)[0]
+        "with {world} ranks and {num_workers} workers one rank has both jobs": (
+            lambda rank, world, num_workers: _role(rank, num_workers + 2, num_workers)
+        ),
+        "the workers are ranks 0 to {num_workers} - 1": lambda rank, world, num_workers: _role(
+            max(rank - 1, 0), world, num_workers
         ),
     },
-    budget=Budget(link_bytes=_enough),
-    rtol=1e-4,
-    praise="7 ways to move a tensor, none sends more than it must",
+    praise="every rank has its role, in two tiers and in three",
     hints=[
-        "From a partial sum to Shard(1): does each device need the whole sum?",
-        "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which is for which "
-        "pair?",
-        "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
+        "Which ranks come first? How many ranks are left when the workers have theirs?",
+        "world - num_workers is 1 in two tiers and 2 in three.",
+        "rank < num_workers is a worker. Else: with one rank left it is 'aggregator_optimizer'; "
+        "with two, the first is the 'aggregator', the second the 'optimizer'.",
     ],
 )
-
-
-# ---------------------------------------------------------------- %%torch
-def installed() -> bool:
-    """Return whether torch is here, without importing it."""
-    return importlib.util.find_spec("torch") is not None
-
-
-def record() -> dict[str, Any]:
-    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
-    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
-    return found
-
-
-def key(cell: str) -> str:
-    """Return the key of a cell's output: a digest of its text.
-
-    Example:
-        >>> key("import torch") == key("import torch\\n"), key("import torch") == key("import jax")
-        (True, False)
-    """
-    return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
-
-
-def run_torch_cell(shell, line: str, cell: str) -> None:
-    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
-
-    Raises:
-        TTKitError: another option than --ranks; without torch, no record of this text.
-    """
-    if line.strip() not in ("", "--ranks"):
-        cure = "%%torch in the notebook, %%torch --ranks on the engines"
-        fail(f"%%torch {line}", "the only option is --ranks", cure)
-    if installed() and line.strip():
-        shell.run_cell_magic("px", "", cell)
-    elif installed():
-        exec(compile(cell, "<%%torch>", "exec"), shell.user_ns)
-    elif key(cell) in record()["cells"]:
-        print(record()["cells"][key(cell)], end="")
-    else:
-        rule = "torch is not installed, and the cell was changed since its output was recorded"
-        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
-
-
-def activate_torch_cells() -> None:
-    """Register %%torch in this notebook, and print whether its cells run or show their record."""
-    from IPython import get_ipython
-    from IPython.core.magic import no_var_expand
-
-    shell: Any = get_ipython()
-
-    @no_var_expand
-    def torch(line: str, cell: str) -> None:
-        """Run a cell that needs torch."""
-        run_torch_cell(shell, line, cell)
-
-    shell.register_magic_function(torch, "cell", "torch")
-    if installed():
-        print("torch is installed: the cells marked %%torch run here")
-    else:
-        print(
-            "torch is not installed: the cells marked %%torch show what they printed when "
-            f"recorded, with torch {record()['torch']}"
-        )
+Exercise(
+    "13.bytes",
+    asks="aggregator_bytes(num_workers, gradients, weights)",
+    reference=lambda n, gradients, weights: (n * gradients + weights, gradients + n * weights),
+    cases=[(2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)],
+    mistakes={
+        "in and out are swapped; what the workers send comes in": lambda n, gradients, weights: (
+            gradients + n * weights,
+            n * gradients + weights,
+        ),
+        "the optimizer is a neighbour, too": lambda n, gradients, weights: (
+            n * gradients,
+            n * weights,
+        ),
+        "the optimizer sends weights and gets gradients, the workers the reverse": (
+            lambda n, gradients, weights: ((n + 1) * gradients, (n + 1) * weights)
+        ),
+    },
+    praise="gradients of all workers and the optimizer's weights come in; the reverse goes out",
+    hints=[
+        "Draw the arrows that point at the aggregator. Which carry gradients, which weights?",
+        "In: gradients of each worker, and what does the optimizer send? Out: the reverse.",
+        "in is num_workers * gradients + weights. Out is the other way round.",
+    ],
+)

@@ -1,104 +1,210 @@
-"""Lesson 14, a real model without a card: its exercises."""
+"""Lesson 14, train a small GPT: its folder, and its exercises."""
 
 from __future__ import annotations
 
-import functools
-import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from ttkit.lessons.exercises import Exercise
+from course.common import changed, small_gpt
+from ttkit import backend
+from ttkit.backend import to_numpy
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.exercises import Exercise, Run
+from ttkit.lessons.folder import course
+from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
+from ttkit.train.config.settings import Settings
+from ttkit.train.context import open_layout
+
+_folder: TemporaryDirectory[str] | None = None  # The folder is deleted when the kernel stops.
 
 
-# ---------------------------------------------------------------- 14.fuse
-def _arrays(rows: int, *columns: int) -> list[np.ndarray]:
-    """Return arrays in which 203 is in column 3 of array 2."""
-    return [np.tile(100 * i + np.arange(float(n)), (rows, 1)) for i, n in enumerate(columns)]
+def new_folder() -> None:
+    """Change to a new folder. The lesson's configuration, gpt.yaml, is the only file in it."""
+    global _folder
+    last, _folder = _folder, TemporaryDirectory()
+    shutil.copy(course() / "configs/training/small_gpt.yaml", Path(_folder.name, "gpt.yaml"))
+    os.chdir(_folder.name)
+    if last:
+        last.cleanup()
 
 
-def _fused(arrays: list[np.ndarray], chips: int) -> np.ndarray:
-    parts = [np.split(array, chips, axis=1) for array in arrays]
-    return np.concatenate([part[chip] for chip in range(chips) for part in parts], axis=1)
+# ---------------------------------------------------------------- 14.budget
+GIVEN = small_gpt(
+    mesh_shape=(1, 4),
+    enable_ddp=True,
+    batch_size=16,
+    num_blocks=2,
+    vocab_size=51,
+    max_sequence_length=64,
+    tokenizer_type="char",
+)
+MEMORY, TIME = 1 / 2, 3.5  # An answer may take these fractions of what the given settings take.
 
 
-def _as_wide_as_the_first(arrays: list[np.ndarray], chips: int) -> np.ndarray:
-    width = arrays[0].shape[1] // chips
-    parts = [each[:, chip * width :][:, :width] for chip in range(chips) for each in arrays]
-    return np.concatenate(parts, axis=1)
+def _takes(settings: Settings) -> tuple[int, float]:
+    """Return what settings take: bytes of a chip, microseconds of a step."""
+    plan = training_plan(settings)
+    return sum(plan.memory.values()), 1e6 * plan.step_time_s
 
 
-OTHER_ORDER = "each chip has its parts in another order than the list's"
+def _over(found: Settings, given: Settings) -> str:
+    """Return which rule changed settings break."""
+    same = replace(found, device_config=given.device_config)
+    parts = given.training_config.gradient_accumulation_steps
+    if changed(same, gradient_accumulation_steps=parts) != given:
+        return "only the mesh and the accumulation may change; another key is not what it was"
+    largest, longest = _takes(given)
+    try:
+        nbytes, step_us = _takes(found)
+    except TTKitError as error:
+        return f"that cannot be run: {error}"
+    if nbytes > MEMORY * largest:
+        return f"{nbytes:,} bytes on each chip; the budget is {MEMORY * largest:,.0f}"
+    if step_us > TIME * longest:
+        slow = f"it fits, but a step takes {step_us:.0f} us, modelled"
+        return f"{slow}; the budget is {TIME * longest:.0f}"
+    return ""
+
+
+def _figures(found: Settings, given: Settings) -> str:
+    (nbytes, step_us), (largest, longest) = _takes(found), _takes(given)
+    times = f"{step_us:.0f} of {TIME * longest:.0f} us modelled"
+    return f"{nbytes:,} of {MEMORY * largest:,.0f} bytes, {times}"
+
 
 Exercise(
-    "14.fuse",
-    asks="fused(arrays, chips)",
-    reference=_fused,
-    cases=[(_arrays(3, 8, 4, 4), 4), (_arrays(5, 6, 6), 2), (_arrays(2, 9, 3, 12, 6), 3)],
-    mistakes={
-        "the arrays are one after the other; chip 0 has none of the last": lambda arrays, chips: (
-            np.concatenate(arrays, axis=1)
-        ),
-        OTHER_ORDER: lambda arrays, chips: _fused(arrays[::-1], chips),
-        f"{OTHER_ORDER}: the widest first": lambda arrays, chips: _fused(
-            sorted(arrays, key=lambda array: -array.shape[1]), chips
-        ),
-        "each part is as wide as the first array's": _as_wide_as_the_first,
-    },
-    praise="each chip has its part of every array",
+    "14.budget",
+    asks="smaller(settings)",
+    cases=[(GIVEN,)],
+    rules=_over,
+    praise=_figures,
     hints=[
-        "ShardTensorToMesh gives chip 0 the first columns of the result. Which columns must these "
-        "be?",
-        "np.split(array, chips, axis=1) has a part of an array for each chip.",
-        "For chip 0 the parts 0 of all arrays, then for chip 1 the parts 1, ...; np.concatenate "
-        "them.",
+        "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
+        "Accumulating makes the activations smaller. Weights, gradients and the optimizer's state "
+        "are then the rest: which kind of parallelism (lesson 10) cuts them?",
+        "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
+        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 14.largest
-def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
-    """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
-    return {
-        "{chips} chips make no whole groups of that": chips % n,
-        "they do not divide {heads} query heads": heads % n,
-        "they do not divide {kv_heads} heads of keys and values": kv_heads % n,
-        "slices of {width} columns are then no whole tiles": width % (32 * n),
-        "slices of {inner} inner features are then no whole tiles": inner % (32 * n),
-    }
+# ---------------------------------------------------------------- 14.loop
+ONE = small_gpt(num_heads=2, embedding_dim=32, vocab_size=32)
+REPLICAS = changed(ONE, mesh_shape=(1, 4), enable_ddp=True)
+STEPS = 3
+TOKENS = np.random.default_rng(12).integers(0, 32, (STEPS, 2, 8, 1, 1, 32)).astype(np.uint32)
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": lambda parameters: SGD(parameters, SGDConfig.make(lr=0.5)),
+    # AdamW's step is not proportional to the gradient, so it shows other mistakes than SGD's.
+    "AdamW": lambda parameters: AdamW(parameters, AdamWConfig.make(lr=0.05, epsilon=0.01)),
+}
 
 
-def _largest(*model: int, without: str = "") -> int:
-    for n in range(model[-1], 0, -1):
-        if not any(rest for rule, rest in _rests(n, *model).items() if rule != without):
-            return n
-    return 1
+@contextmanager
+def _mesh(settings: Settings) -> Iterator:
+    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
+    context = AutoContext.get_instance()
+    if context.is_device_open():
+        raise CheckFailed("the check opens a mesh of its own: trainer.close() first")
+    try:
+        yield open_layout(settings)
+    finally:
+        context.close_device()
+
+
+def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
+    """Return the weights of each replica after each step, [steps, 4, weights]."""
+    after = []
+    with _mesh(settings) as layout:
+        model = create_model(ONE.transformer_config, layout)
+        model.init_weights(12)
+        parameters = model.parameters()
+        changes = OPTIMIZERS[optimizer](parameters)
+        for x, y in TOKENS:
+            step(model, changes, layout.tokens(x), layout.tokens(y))
+            tensors = [each.get_value() for each in parameters.values()]
+            after.append(np.hstack([np.vstack(list(map(_flat, _shards(t)))) for t in tensors]))
+    weights = np.array(after)
+    return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
+
+
+def _shards(tensor) -> list:
+    return list(backend.load().get_device_tensors(tensor))
+
+
+def _flat(shard) -> np.ndarray:
+    return to_numpy(shard).ravel()
+
+
+class _Loops:
+    """Three steps on four replicas, with each optimizer."""
+
+    def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
+        """Yield each run."""
+        for name in OPTIMIZERS:
+            where = f"with {name}, the weights by [step, replica, number]:"
+            yield Run((name,), _trained(answer, name), where)
+
+
+def _step(times: float = 1, *, clears: bool = True, moves: bool = True):
+    """Return a step, with `times` the gradient, or with a call left out."""
+
+    def step(model, optimizer, x, y):
+        if clears:
+            optimizer.zero_grad()
+        loss = model.loss(model(x), y)
+        (loss * times).backward()
+        if moves:
+            optimizer.step()
+        return loss
+
+    return step
+
+
+def _on_one(times: float = 1, **calls: bool) -> Callable[[str], np.ndarray]:
+    """Return what such a step makes of the weights on one device."""
+    return lambda optimizer: _trained(_step(times, **calls), optimizer, ONE)
 
 
 Exercise(
-    "14.largest",
-    asks="largest(width, heads, kv_heads, inner, chips)",
-    reference=_largest,
-    cases=[
-        (512, 16, 8, 1024, 8),
-        (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
-        (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
-        (512, 16, 2, 1024, 8),
-        (96, 6, 6, 192, 8),  # 3 chips fit the model but do not divide 8.
-        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
-        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
-        (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
-        (4544, 71, 1, 18176, 8),  # Falcon-7B has one KV head.
-        (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
-    ],
-    mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
-    | {
-        "more would fit": lambda *model: 1,
-        "more would fit: not only powers of two": lambda *model: math.gcd(_largest(*model), 2**16),
+    "14.loop",
+    asks="step(model, optimizer, x, y)",
+    reference=_on_one(),
+    cases=_Loops(),
+    mistakes={
+        "no weight has changed: is optimizer.step() missing, or zero_grad() between backward() and "
+        "it?": _on_one(moves=False),
+        "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
+        "late": _on_one(clears=False),
+        "the gradients of earlier steps were added, and those of the replicas not averaged": (
+            lambda optimizer: _trained(_step(clears=False), optimizer)
+        ),
+        "the replicas are different models: their gradients were not averaged": (
+            lambda optimizer: _trained(_step(), optimizer)
+        ),
+        "the gradient is 4 times too large: the sum over four replicas is not their mean": (
+            _on_one(4)
+        ),
+        "the gradient is 4 times too small: synchronize_gradients divides by four already": (
+            _on_one(1 / 4)
+        ),
+        "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
     },
-    praise="no more chips than heads, tiles and groups allow",
+    rtol=1e-3,
+    praise="four replicas, one model, that of one device after each of 3 steps",
     hints=[
-        "Which five numbers must the number of chips divide, or divide in whole tiles?",
-        "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
-        "for n in range(chips, 0, -1): return the first n that passes all five.",
+        "What happens to the gradients of step 1 when step 2 calls backward()?",
+        "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "
+        "mean?",
+        "optimizer.zero_grad() comes before backward(); "
+        "synchronize_gradients(model.parameters()) between backward() and optimizer.step().",
     ],
 )

@@ -1,168 +1,104 @@
-"""Lesson 18, choosing a layout: the chart of memory against speed, and exercises."""
+"""Lesson 18, a real model without a card: its exercises."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
-from ttkit.layouts.search import plan_layouts
+import numpy as np
+
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.folder import course
-from ttkit.visualize.charts import Stacks
 
 
-def pareto(layouts) -> Stacks:
-    """Return the Pareto front of the layouts that fit: those that no other beats in both memory
-    and speed, the smallest first.
-    """
-    front: list = []
-    for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
-        if not front or each.tokens_per_s > front[-1].tokens_per_s:
-            front.append(each)
-    bars = {}
-    for each in front:
-        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
-        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
-    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
-    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")
+# ---------------------------------------------------------------- 18.fuse
+def _arrays(rows: int, *columns: int) -> list[np.ndarray]:
+    """Return arrays in which 203 is in column 3 of array 2."""
+    return [np.tile(100 * i + np.arange(float(n)), (rows, 1)) for i, n in enumerate(columns)]
 
 
-# ---------------------------------------------------------------- 18.batch
-def _exact(parameters: int, sequence: int, chips: int, flops_per_s: float, rate: float) -> float:
-    """Return how many sequences take as long as sending."""
-    sending = 2 * (chips - 1) / chips * 4 * parameters / rate
-    return sending / (4 * parameters * sequence / flops_per_s)
+def _fused(arrays: list[np.ndarray], chips: int) -> np.ndarray:
+    parts = [np.split(array, chips, axis=1) for array in arrays]
+    return np.concatenate([part[chip] for chip in range(chips) for part in parts], axis=1)
 
 
-def _batch(*run, times: float = 1) -> int:
-    return max(1, math.ceil(_exact(*run) * times))
+def _as_wide_as_the_first(arrays: list[np.ndarray], chips: int) -> np.ndarray:
+    width = arrays[0].shape[1] // chips
+    parts = [each[:, chip * width :][:, :width] for chip in range(chips) for each in arrays]
+    return np.concatenate(parts, axis=1)
 
+
+OTHER_ORDER = "each chip has its parts in another order than the list's"
 
 Exercise(
-    "18.batch",
-    asks="break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)",
-    reference=_batch,
-    cases=[
-        (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
-        # The exact result is 116.25; rounding it gives too few.
-        (8_000_000_000, 80, 32, 60.0e12, 12.5e9),
-        (2**30, 1024, 4, 2**44, 2**33),  # The exact result is 3, which must not be rounded up.
-        (1_000_000_000, 4096, 1, 16.0e12, 8.0e9),
-    ],
+    "18.fuse",
+    asks="fused(arrays, chips)",
+    reference=_fused,
+    cases=[(_arrays(3, 8, 4, 4), 4), (_arrays(5, 6, 6), 2), (_arrays(2, 9, 3, 12, 6), 3)],
     mistakes={
-        "asked are whole sequences, the next number up": _exact,
-        "one less is too few: whole ones are the next number up": lambda *run: _batch(*run) - 1,
-        "6 operations a weight and token are forward and backward; gradients can hide under the "
-        "backward alone, which has 4": functools.partial(_batch, times=4 / 6),
-        "2 operations a weight and token are the forward, which is over before the first gradient "
-        "is there": functools.partial(_batch, times=4 / 2),
-        "an all-reduce, a reduce-scatter and an all-gather, sends 2 (n - 1) / n of the gradients, "
-        "of 4 bytes each; this is half of it": functools.partial(_batch, times=1 / 2),
-        "that is the batch of all chips; asked is that of one": lambda *run: run[2] * _batch(*run),
-        "these are tokens; asked are whole sequences": lambda *run: run[1] * _batch(*run),
+        "the arrays are one after the other; chip 0 has none of the last": lambda arrays, chips: (
+            np.concatenate(arrays, axis=1)
+        ),
+        OTHER_ORDER: lambda arrays, chips: _fused(arrays[::-1], chips),
+        f"{OTHER_ORDER}: the widest first": lambda arrays, chips: _fused(
+            sorted(arrays, key=lambda array: -array.shape[1]), chips
+        ),
+        "each part is as wide as the first array's": _as_wide_as_the_first,
     },
-    praise="right for four cases; for one chip, too, which sends nothing",
+    praise="each chip has its part of every array",
     hints=[
-        "During which part of a step can a gradient be sent? How many operations does it have?",
-        "An all-reduce sends 2 (n - 1) / n of the gradients, of 4 bytes each. The backward of a "
-        "sequence takes 4 operations a weight and token.",
-        "The seconds of sending divided by those of a sequence's backward, rounded up; at least 1.",
+        "ShardTensorToMesh gives chip 0 the first columns of the result. Which columns must these "
+        "be?",
+        "np.split(array, chips, axis=1) has a part of an array for each chip.",
+        "For chip 0 the parts 0 of all arrays, then for chip 1 the parts 1, ...; np.concatenate "
+        "them.",
     ],
 )
 
 
-# ---------------------------------------------------------------- 18.layout
-BLOCKS = "of every block would go over the hosts' network: put between hosts what sends least"
-BETWEEN = {
-    "pp": "",
-    "dp": "dp is 1: the hosts have no replicas of their own",
-    "tp": f"the tensor-parallel sums {BLOCKS}",
-    "cp": f"the keys and values {BLOCKS}",
-}
+# ---------------------------------------------------------------- 18.largest
+def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> dict[str, int]:
+    """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
+    return {
+        "{chips} chips make no whole groups of that": chips % n,
+        "they do not divide {heads} query heads": heads % n,
+        "they do not divide {kv_heads} heads of keys and values": kv_heads % n,
+        "slices of {width} columns are then no whole tiles": width % (32 * n),
+        "slices of {inner} inner features are then no whole tiles": inner % (32 * n),
+    }
 
 
-@functools.cache
-def _planned(headroom: float = 0.1):
-    """Return the plans of the capstone."""
-    return plan_layouts(
-        str(course() / "configs/models/llama70b.yaml"),
-        "galaxy",
-        batch=128,
-        sequence=256,
-        hosts=2,
-        precision="bfloat16",
-        optimizer={"type": "AdamW", "master_weights": False},
-        headroom=headroom,
-    )
-
-
-def _read(answer) -> tuple[Any, str, str]:
-    """Return the planner's candidate, what is between the hosts, and what binds."""
-    layout, between, binding = answer
-    return _planned().find(str(layout)), between.strip().lower(), binding.strip().lower()
-
-
-def _gains(best) -> dict[str, float]:
-    """Return the speed-up of a step without each limit other than memory."""
-    waits = {"chip links": 0.0, "network": 0.0, "bubble": best.times.bubble}
-    for each in best.traffic:
-        waits["network" if each.link == "between hosts" else "chip links"] += each.time_s
-    return {limit: best.times.total / (best.times.total - wait) for limit, wait in waits.items()}
-
-
-def _room(best) -> str:
-    twice = _planned(headroom=-1).best
-    faster = twice.tokens_per_s / best.tokens_per_s
-    return f"with twice the memory, {twice.layout} would be {faster:.2f} times as fast"
-
-
-def _largest(best) -> str:
-    kinds: dict[str, int] = best.memory._asdict()
-    return max(kinds, key=lambda kind: kinds[kind])
-
-
-def _broken(found: tuple[Any, str, str]) -> str:
-    """Return what is wrong with a layout, what is between the hosts, or what binds."""
-    mine, between, binding = found
-    best = _planned().best
-    if mine.refused:
-        return f"{mine.layout} cannot run: {mine.refused}"
-    if (faster := best.tokens_per_s / mine.tokens_per_s) > 1.02:
-        said = f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s"
-        return f"{said}; another one that fits is {faster:.2f} times as fast"
-    if wrong := BETWEEN.get(between, f"between the hosts lies one of {', '.join(BETWEEN)}"):
-        return f"between the hosts is not {between!r}: {wrong}"
-    gains, held = _gains(mine), mine.memory._asdict()
-    if binding in gains:
-        said = f"{binding} is not the limit: if nothing waited for that, a step would be "
-        return f"{said}{gains[binding]:.2f} times as fast; {_room(mine)}"
-    if binding not in held:
-        return f"what binds is one of {', '.join((*gains, *held))}, not {binding!r}"
-    sizes = ", ".join(f"{kind} {size / 1e9:.1f}" for kind, size in held.items())
-    right = binding == _largest(mine)
-    return "" if right else f"memory binds, but not by {binding}: of a chip's GB, {sizes}"
-
-
-def _praised(found: tuple[Any, str, str]) -> str:
-    mine, _, binding = found
-    return (
-        f"{mine.layout}, {mine.tokens_per_s:,.0f} tokens/s modelled; {_room(mine)}: {binding} binds"
-    )
+def _largest(*model: int, without: str = "") -> int:
+    for n in range(model[-1], 0, -1):
+        if not any(rest for rule, rest in _rests(n, *model).items() if rule != without):
+            return n
+    return 1
 
 
 Exercise(
-    "18.layout",
-    asks="layout, what is cut between the hosts, what binds",
-    reads=_read,
-    rules=_broken,
-    praise=_praised,
+    "18.largest",
+    asks="largest(width, heads, kv_heads, inner, chips)",
+    reference=_largest,
+    cases=[
+        (512, 16, 8, 1024, 8),
+        (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
+        (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
+        (512, 16, 2, 1024, 8),
+        (96, 6, 6, 192, 8),  # 3 chips fit the model but do not divide 8.
+        (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
+        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
+        (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
+        (4544, 71, 1, 18176, 8),  # Falcon-7B has one KV head.
+        (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
+    ],
+    mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
+    | {
+        "more would fit": lambda *model: 1,
+        "more would fit: not only powers of two": lambda *model: math.gcd(_largest(*model), 2**16),
+    },
+    praise="no more chips than heads, tiles and groups allow",
     hints=[
-        "Which call makes the table? `CASE` has its options.",
-        'ttkit.plan_layouts(LLAMA70B, "galaxy", **CASE).best has .layout, .place, .times, .memory.',
-        "best.place.stages says whether pipeline stages lie between the hosts.",
-        "times.total / (times.total - times.bubble) is what a step without bubble would gain; "
-        "compare it with tokens_per_s of a plan with headroom=-1. The kind is the largest in "
-        "best.memory.",
+        "Which five numbers must the number of chips divide, or divide in whole tiles?",
+        "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
+        "for n in range(chips, 0, -1): return the first n that passes all five.",
     ],
 )

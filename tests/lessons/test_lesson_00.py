@@ -19,14 +19,14 @@ def cells(lesson):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
-def test_the_quoted_text_is_what_lesson_12_prints():
+def test_the_quoted_text_is_what_lesson_14_prints():
     first = "".join(cells("00")[0]["source"])
     quoted = re.findall(r"(?:^> .*\n)+", first, re.M)
     quotes = [quote.replace("> ", "").strip().removesuffix(" ...") for quote in quoted]
     assert [quote[:7] for quote in quotes] == ["The fox"] * 2
     printed = "".join(
         "".join(output.get("text", ""))
-        for cell in cells("12")
+        for cell in cells("14")
         if cell["cell_type"] == "code"
         for output in cell["outputs"]
     )
@@ -37,7 +37,7 @@ def test_the_map_leads_to_every_other_lesson_in_order():
     text = "".join("".join(cell["source"]) for cell in cells("00"))
     table = text[text.index("## The course") : text.index("## Eight chips")]
     numbers = [name[:-1] for name in re.findall(r"\]\((\d\db?_)", table)]
-    assert numbers == ("01 02 03 04 04b 05 05b 06 06b 07 08 09 10 12 13 14 15 16 17 18".split())
+    assert numbers == ("01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20".split())
 
 
 # ---------------------------------------------------------------- the exercises

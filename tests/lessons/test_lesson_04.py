@@ -1,4 +1,4 @@
-"""Lessons 04 and 04b: their exercises, whose answers are plans and numbers, with right answers and
+"""Lessons 04 and 05: their exercises, whose answers are plans and numbers, with right answers and
 with wrong ones.
 """
 
@@ -67,7 +67,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "chip": scattering("dc0 ab3", LAST),
             },
         ),
-        "04.crossover": (
+        "05.crossover": (
             [
                 8120,
                 crossover(
@@ -81,7 +81,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "a number of bytes is asked for": "8 kB",
             },
         ),
-        "04.price": (
+        "05.price": (
             [
                 price,
                 lambda plan, latency_s, rate: (

@@ -1,144 +1,159 @@
-"""Lesson 06: its exercises with right and with wrong answers."""
+"""Lesson 06 on four engines: its exercises with right and with wrong answers."""
 
 import numpy as np
-from answers import both, rows, whole
+import pytest
+from answers import both
 
-from ttkit import ttnn
-
-
-def own(mesh, x, w, y, given=rows):
-    x, w, y = given(mesh, x), whole(mesh, w), given(mesh, y)
-    error = x @ w - y
-    return ttnn.matmul(x, error, transpose_a=True) * (2 / error.logical_volume())
+from ttkit import lessons
+from ttkit.errors import TTKitError
 
 
-def mean_gradient(mesh, *given, axes=(0, 1), scale=lambda n: 1 / n):
-    found = own(mesh, *given)
-    for axis in axes:
-        found = ttnn.all_reduce(found, cluster_axis=axis) if mesh.shape[axis] > 1 else found
-    return found * scale(mesh.get_num_devices())
+# An engine has a function itself, and nothing that stands beside it: each is whole, or a closure.
+def shift_by(steps):
+    def shift(comm, x):
+        there, here = (comm.rank + steps) % comm.size, (comm.rank - steps) % comm.size
+        arriving = np.empty_like(x)
+        comm.Sendrecv(x, dest=there, recvbuf=arriving, source=here)
+        return arriving
+
+    return shift
 
 
-def in_two_halves(mesh, *given):
-    mine = own(mesh, *given) * (1 / mesh.get_num_devices())
-    for axis in (0, 1):
-        if mesh.shape[axis] > 1:
-            part = ttnn.reduce_scatter(mine, dim=1, cluster_axis=axis)
-            mine = ttnn.all_gather(part, dim=1, cluster_axis=axis)
-    return mine
+shift = shift_by(1)
 
 
-def without_an_axis(mesh, *given):
-    mean = ttnn.all_reduce(own(mesh, *given)) * (1 / mesh.get_num_devices())
-    return ttnn.reshape(mean, [1, 1, *mean.shape])
+def odd_ranks_receive_first(comm, x):
+    left = np.empty_like(x)
+    if comm.rank % 2:
+        comm.Recv(left, source=comm.rank - 1)
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    if comm.rank % 2 == 0:
+        comm.Recv(left, source=(comm.rank - 1) % comm.size)
+    return left
 
 
-def but(**how):
-    return lambda *given: mean_gradient(*given, **how)
+def row_by_row(comm, x):
+    left, right = np.empty_like(x), (comm.rank + 1) % comm.size
+    for mine, arriving in zip(x, left):
+        comm.Sendrecv(mine, right, recvbuf=arriving, source=(comm.rank - 1) % comm.size)
+    return left
 
 
-def weighed(gradients, samples):
-    return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
+def send_first(comm, x):
+    left = np.empty_like(x)
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    comm.Recv(left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def twice(comm, x):
+    left = np.empty_like(x)
+    for _ in range(2):
+        right = (comm.rank + 1) % comm.size
+        comm.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def ring_of(rounds=2, scale=1, own=0):
+    """The ring, with so many times n - 1 rounds."""
+
+    def ring(comm, x):
+        n = comm.size
+        chunks = x.reshape(n, -1).copy()
+        for r in range(rounds * (n - 1)):
+            out, into = (comm.rank - r) % n, (comm.rank - r - 1) % n
+            arriving = one_on(comm, chunks[out])
+            chunks[into] = chunks[into] + arriving if r < n - 1 else arriving
+        return chunks.reshape(x.shape) * scale + own * x
+
+    one_on = shift
+    return ring
+
+
+def by_halves(first):
+    """Recursive halving and doubling of four ranks: other messages, the same bytes."""
+
+    def answer(comm, x):
+        if comm.size != 4:
+            return ring(comm, x)
+        y, lo, hi, spans = x.copy(), 0, x.size, []
+        for distance in (1, 2):
+            peer, middle = comm.rank ^ distance, (lo + hi) // 2
+            keep, give = ((lo, middle), (middle, hi))[:: 1 if comm.rank & distance == 0 else -1]
+            arriving = np.empty(keep[1] - keep[0], x.dtype)
+            comm.Sendrecv(y[give[0] : give[1]].copy(), peer, recvbuf=arriving, source=peer)
+            spans.append((peer, keep, give))
+            lo, hi = keep
+            y[lo:hi] += arriving
+        for peer, keep, give in reversed(spans):
+            arriving = np.empty(give[1] - give[0], x.dtype)
+            comm.Sendrecv(y[keep[0] : keep[1]].copy(), peer, recvbuf=arriving, source=peer)
+            y[give[0] : give[1]] = arriving
+        return y
+
+    ring = first
+    return answer
+
+
+def all_round_the_ring(one_on):
+    def dear(comm, x):
+        total = x.copy()
+        for _ in range(comm.size - 1):
+            x = one_on(comm, x)
+            total += x
+        return total
+
+    return dear
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "06.gradient": (
-            [mean_gradient, in_two_halves, without_an_axis],
+        "06.shift": (
+            [shift, odd_ranks_receive_first, row_by_row],
             {
-                "nothing was averaged": own,
-                "4 times too large: the sum over 4 devices": but(scale=lambda n: 1),
-                "4 times too small": but(scale=lambda n: 1 / n**2),
-                "wrong sign": but(scale=lambda n: -1 / n),
-                "y is missing": lambda mesh, x, w, y: mean_gradient(mesh, x, w, 0 * y),
-                "on MeshDevice(2x4 grid, 8 devices), device 4": but(scale=lambda n: 1 / 4),
-                "the mean is over axis 1 of the mesh only": but(
-                    axes=[1], scale=lambda n: 1 / min(n, 4)
-                ),
-                "you called all_reduce, all_reduce: 1 collective would do": lambda *given: (
-                    mean_gradient(*given) * 0.5 + mean_gradient(*given) * 0.5
-                ),
-                "NumPy did it on the host": lambda mesh, x, w, y: whole(
-                    mesh, 2 / y.size * x.T @ (x @ w - y)
-                ),
-                "nothing was sent": lambda *given: own(*given, given=whole),
+                "rank 0: element [0, 0] should be": shift_by(2),
+                "it should be sent the other way": shift_by(-1),
+                "each rank still has its own values": lambda comm, x: x,
+                "a deadlock: rank 0 waits for 1, 1 for 2, 2 for 3, 3 for 0": send_first,
+                "of send_first: comm.Send(x, dest=(comm.rank + 1) % comm.size)\n": send_first,
+                "rank 0: gave nothing back": lambda comm, x: None,
+                "rank 0 sent 160 bytes; the budget is 80": twice,
             },
         ),
-        "06.unequal": (
-            [weighed, lambda g, samples: np.average(g, axis=0, weights=samples).tolist()],
+        "06.all_reduce": (
+            [ring_of(), by_halves(ring_of())],
             {
-                "that is the plain mean": lambda g, n: np.mean(g, axis=0),
-                "that is the sum of the gradients": lambda g, n: np.sum(g, axis=0),
-                "divide by the number of all samples": lambda g, n: weighed(g, n) * sum(n),
-                "not of chips": lambda g, n: weighed(g, n) * sum(n) / len(n),
-                "element [0, 0] should be": lambda g, n: weighed(g, n[::-1]),
+                "rank 0 sent 384 bytes; the budget is 192": all_round_the_ring(shift),
+                "rank 0: element [0] should be": ring_of(rounds=1),
+                "that is the mean; the sum is asked for": ring_of(scale=0.25),
+                "that is 4 times the sum": ring_of(scale=4),
+                "its own values are twice in the sum": ring_of(own=1),
+                "each rank still has its own values": lambda comm, x: x,
             },
         ),
-        "06.step": (
-            [lambda n, c, s: n * c / (c + s), lambda n, c, s: np.array(n / (1 + s / c))],
-            {
-                "the ideal line: the sending is missing": lambda n, c, s: n,
-                "n times the samples of one": lambda n, c, s: c / (c + s),
-                "asked is how many times faster": lambda n, c, s: (c + s) / (n * c),
-                "its computing is not divided by n": lambda n, c, s: c / (c / n + s),
-            },
-        ),
-    }
-)
-
-
-# An engine has a function itself, and nothing that stands beside it.
-def bucket(comm, gradients):
-    flat = np.concatenate([g.ravel() for g in gradients])
-    total = np.empty_like(flat)
-    comm.Allreduce(flat, total)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    return [part.reshape(g.shape) / comm.size for part, g in zip(np.split(total, ends), gradients)]
-
-
-def in_place(comm, gradients):
-    from mpi4py import MPI
-
-    flat = np.concatenate([g.ravel() for g in gradients])
-    comm.Allreduce(MPI.IN_PLACE, flat)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    parts = zip(np.split(flat / comm.size, ends), gradients)
-    return tuple(part.reshape(g.shape) for part, g in parts)
-
-
-def one_by_one(comm, gradients):
-    means = [np.empty_like(g) for g in gradients]
-    for g, mean in zip(gradients, means):
-        comm.Allreduce(g / comm.size, mean)
-    return means
-
-
-def in_float64(comm, gradients):
-    total = np.empty(sum(g.size for g in gradients))
-    comm.Allreduce(np.concatenate([g.ravel() for g in gradients]) / np.float64(comm.size), total)
-    ends = np.cumsum([g.size for g in gradients])[:-1]
-    return [part.reshape(g.shape) for part, g in zip(np.split(total, ends), gradients)]
-
-
-def then(change, first=bucket):
-    """The right answer, changed."""
-    return lambda comm, gradients: [change(mean, comm.size) for mean in first(comm, gradients)]
-
-
-test_a_right_bucket_passes, test_a_wrong_bucket_is_told_where = both(
-    {
-        "06.bucket": (
-            [bucket, in_place],
-            {
-                "it is 4 times too large: the sum": then(lambda mean, n: mean * n),
-                "it is 4 times too small": then(lambda mean, n: mean / n),
-                "on 3 ranks, rank 0: item 0 element": then(lambda mean, n: mean * n / 4),
-                "item 0 the shape should be [3, 5], is [15]": then(lambda mean, n: mean.ravel()),
-                "each rank still has its own": lambda comm, gradients: gradients,
-                "made 3 calls; 1 would do": one_by_one,
-                "the budget is": in_float64,
-            },
-        )
     },
     "cluster",
 )
+
+
+def test_an_error_names_the_rank_and_a_deadlock_leaves_the_engines(cluster):
+    pid = cluster.pid(0)
+    with pytest.raises(TTKitError, match="rank 0 of 4 raised ZeroDivisionError"):
+        lessons.check("06.shift", lambda comm, x: x / (1 // comm.rank), cluster)
+    with pytest.raises(lessons.CheckFailed):
+        lessons.check("06.shift", send_first, cluster)
+    lessons.check("06.shift", shift, cluster)
+    assert cluster.pid(0) == pid
+
+
+def test_a_stub_stays_to_do(cluster):
+    def stub(comm, x):
+        lessons.todo()
+
+    with pytest.raises(lessons.NotDone, match=r"exercise 06\.shift"):
+        lessons.check("06.shift", stub, cluster)
+
+
+def test_the_check_needs_a_cluster():
+    with pytest.raises(lessons.CheckFailed, match="give a cluster"):
+        lessons.check("06.shift", shift)

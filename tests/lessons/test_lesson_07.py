@@ -1,115 +1,182 @@
-"""Lesson 07: its exercises with right and with wrong answers and its picture."""
+"""The exercises of lesson 07: right answers, and wrong ones that are told what is wrong; its
+rules are those of torch, where torch is.
+"""
 
-import numpy as np
 import pytest
-from answers import both, columns, rows, whole
+from answers import both, put
 
-from course.lesson_07 import Passes
+import ttkit
+from course.lesson_07 import PRODUCTS
 from ttkit import ttnn
 
 
-def parts(mesh, x, gate, up, down, hidden=lambda a, b: ttnn.silu(a) * b):
-    x = whole(mesh, x)
-    return hidden(x @ columns(mesh, gate), x @ columns(mesh, up)) @ rows(mesh, down)
+def product(a, b):
+    return PRODUCTS.get((a, b))
 
 
-def swiglu(*given, **how):
-    return ttnn.all_reduce(parts(*given, **how), cluster_axis=1)
+def redistribute(x, source, target):
+    if source == "Replicate":
+        return ttnn.mesh_partition(x, dim=int(target[6]), cluster_axis=1)
+    if source == "Partial":
+        return (
+            ttnn.all_reduce(x, cluster_axis=1)
+            if target == "Replicate"
+            else ttnn.reduce_scatter(x, dim=int(target[6]), cluster_axis=1)
+        )
+    return ttnn.all_gather(x, dim=int(source[6]), cluster_axis=1)
 
 
-def another(hidden):
-    """The MLP with other hidden features, of x @ gate and x @ up."""
-    return lambda *given: swiglu(*given, hidden=hidden)
+def sums_whole(x, source, target):
+    if source == "Partial" and target != "Replicate":
+        return ttnn.mesh_partition(
+            ttnn.all_reduce(x, cluster_axis=1), dim=int(target[6]), cluster_axis=1
+        )
+    return redistribute(x, source, target)
 
 
-def in_two_halves(*given):
-    part = ttnn.reduce_scatter(parts(*given), dim=-1, cluster_axis=1)
-    return ttnn.all_gather(part, dim=-1, cluster_axis=1)
+def believes_the_sum(x, source, target):
+    return x if (source, target) == ("Partial", "Replicate") else redistribute(x, source, target)
 
 
-def in_one_product(mesh, x, gate, up, down):
-    """Each device has its columns of gate beside those of up."""
-    pairs = zip(*(np.split(each, mesh.shape[1], 1) for each in (gate, up)))
-    both = np.concatenate([part for pair in pairs for part in pair], 1)
-    hidden = whole(mesh, x) @ columns(mesh, both)
-    height, width = hidden.shape
-    a = ttnn.slice(hidden, [0, 0], [height, width // 2])
-    b = ttnn.slice(hidden, [0, width // 2], [height, width])
-    return ttnn.all_reduce(ttnn.silu(a) * b @ rows(mesh, down), cluster_axis=1)
+def gathers_a_sum(x, source, target):
+    return (
+        ttnn.all_gather(x, dim=0, cluster_axis=1)
+        if (source, target) == ("Partial", "Replicate")
+        else redistribute(x, source, target)
+    )
 
 
-def gathered_between(mesh, x, gate, up, down):
-    x = whole(mesh, x)
-    hidden = ttnn.silu(x @ columns(mesh, gate)) * (x @ columns(mesh, up))
-    return ttnn.all_gather(hidden, dim=1, cluster_axis=1) @ whole(mesh, down)
+def forgets_partial(a, b):
+    return "Replicate" if (a, b) == ("Shard(1)", "Shard(0)") else product(a, b)
 
 
-def local(mesh, dy, w):
-    return ttnn.matmul(columns(mesh, dy), columns(mesh, w), transpose_b=True)
+def always(a, b):
+    return product(a, b) or "Replicate"
 
 
-def backward(*given):
-    return ttnn.all_reduce(local(*given), cluster_axis=1)
+def through_the_host(x, source, target):
+    """NumPy cuts the replica; nothing is sent, and the chips do nothing."""
+    if source != "Replicate":
+        return redistribute(x, source, target)
+    mesh, dim = x.device(), int(target[6])
+    whole = ttkit.to_numpy(ttnn.get_device_tensors(x)[0])
+    return put(mesh, whole, ttnn.ShardTensorToMesh(mesh, dim=dim))
 
 
-def transposed_before(mesh, dy, w):
-    product = columns(mesh, dy) @ rows(mesh, np.ascontiguousarray(w.T))
-    return ttnn.all_reduce(product, cluster_axis=1)
+def reduces_twice(x, source, target):
+    if (source, target) != ("Partial", "Replicate"):
+        return redistribute(x, source, target)
+    part = ttnn.reduce_scatter(x, dim=0, cluster_axis=1)
+    return ttnn.all_gather(part, dim=0, cluster_axis=1)
 
 
-def in_four_dimensions(*given):
-    dx = backward(*given)
-    return ttnn.reshape(dx, [1, 1, *dx.shape])
+def by_rules(a, b):
+    """With rules, not a table: each operand's summed dimension."""
+    if "Partial" in (a, b):
+        return "Partial" if "Replicate" in (a, b) else None
+    if (a, b) == ("Shard(0)", "Shard(1)"):
+        return None
+    cuts_sum = (a == "Shard(1)", b == "Shard(0)")
+    if any(cuts_sum):
+        return "Partial" if all(cuts_sum) or "Replicate" in (a, b) else None
+    return a if b == "Replicate" else b
+
+
+def mean(x, source, target):
+    moved = redistribute(x, source, target)
+    return ttnn.multiply(moved, 1 / 4) if source == "Partial" else moved
+
+
+def from_the_end(x, source, target):
+    """With negative dimensions, and without the axis of a mesh of one row."""
+    dim = int((source + target).partition("(")[2][:1] or 0) - 2
+    if source == "Replicate":
+        return ttnn.mesh_partition(x, dim, 1)
+    if source == "Partial":
+        return ttnn.all_reduce(x) if target == "Replicate" else ttnn.reduce_scatter(x, dim)
+    return ttnn.all_gather(x, dim)
+
+
+def other_than(pair, answer):
+    return lambda a, b: answer if (a, b) == pair else product(a, b)
+
+
+def other_move(source, move):
+    """Another move from a source to a shard."""
+
+    def answer(x, origin, target):
+        if origin != source or target == "Replicate":
+            return redistribute(x, origin, target)
+        return move(x, int(target[6]))
+
+    return answer
+
+
+def first_rows(x, dim):
+    size = x.shape[dim] // x.device().shape[1]
+    return x[:size] if dim == 0 else x[:, :size]
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "07.swiglu": (
-            [swiglu, in_two_halves, in_one_product],
+        "07.product": (
+            [product, by_rules],
             {
-                "the silu is on x @ up": another(lambda a, b: a * ttnn.silu(b)),
-                "silu is on the product of both": another(lambda a, b: ttnn.silu(a * b)),
-                "both are added": another(lambda a, b: ttnn.silu(a) + b),
-                "device 4 at (0, 0): element [0, 0] should be": another(
-                    lambda a, b: ttnn.mish(a) * b
+                "product('Shard(1)', 'Shard(0)'): it is Partial, not 'Replicate'": forgets_partial,
+                "it is None, not 'Replicate': each device would multiply numbers": always,
+                "not 'Shard(0)': a replica can be cut where it lies": lambda a, b: (
+                    b if a == "Replicate" else product(a, b)
                 ),
-                "the sum over the devices is missing": parts,
-                "4 times too large": lambda *given: ttnn.all_reduce(swiglu(*given)),
-                "4 times too small": lambda mesh, *given: swiglu(mesh, *given) * 0.25,
-                "yours got": gathered_between,
-                "you called all_reduce, all_reduce: 1 collective would do": lambda *given: (
-                    swiglu(*given) * 0.5 + swiglu(*given) * 0.5
-                ),
+                "it is Replicate, not None": lambda a, b: None,
+                "each device multiplies its addend": other_than(("Partial", "Replicate"), None),
+                "must be summed first": other_than(("Partial", "Partial"), "Partial"),
+                "not by all columns": other_than(("Shard(0)", "Shard(1)"), "Shard(0)"),
             },
         ),
-        "07.backward": (
-            [backward, transposed_before, in_four_dimensions],
+        "07.redistribute": (
+            [redistribute, from_the_end, reduces_twice],
             {
-                "the sum over the devices is missing": local,
-                "4 times too large": lambda *given: ttnn.all_reduce(backward(*given)),
-                "4 times too small": lambda *given: backward(*given) * 0.25,
-                "MeshDevice(1x3": lambda mesh, *given: backward(mesh, *given) * (4 / mesh.shape[1]),
-                "NumPy did it on the host": lambda mesh, dy, w: whole(mesh, dy @ w.T),
-                "nothing was sent": lambda mesh, dy, w: ttnn.matmul(
-                    whole(mesh, dy), whole(mesh, w), transpose_b=True
+                "the budget is": sums_whole,
+                "has the part of the first one": other_move("Replicate", first_rows),
+                "each device cut its own partial sum": other_move(
+                    "Partial", lambda x, dim: ttnn.mesh_partition(x, dim=dim, cluster_axis=1)
                 ),
+                "Partial, Replicate, device 4 at (0, 0): element": mean,
+                "that is the mean": mean,
+                "each device still has its partial sum": believes_the_sum,
+                "the shape should be [128, 256], is [512, 256]": gathers_a_sum,
+                "the devices computed nothing: NumPy did it on the host": through_the_host,
+                "Replicate, Shard(0)": lambda x, source, target: x,
             },
         ),
     }
 )
-# ---------------------------------------------------------------- the pictures
 
 
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ({}, "g is an all-reduce: y is the whole sum on every chip"),
-        ({"f": False}, "g is an all-reduce: y is the whole sum on every chip"),
-        ({"g": False}, "without g: y is a partial sum on each chip, and none is right"),
-        ({"way": "backwards"}, "f is an all-reduce: dx is the whole sum on every chip"),
-        ({"way": "backwards", "f": False}, "without f: dx is a partial sum on each chip"),
-    ],
-)
-def test_a_pass_says_where_the_sum_is_made(how, says):
-    picture = Passes(chips=2, **how)
-    assert says in repr(picture) and "ttkit-chart" in picture._repr_html_()
+@pytest.mark.long
+def test_the_products_are_those_that_torch_makes_without_sending(torch):
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    placements = {"Replicate": Replicate(), "Shard(0)": Shard(0), "Shard(1)": Shard(1)}
+    placements["Partial"] = Partial()
+    shapes = {"Shard(0)": (32, 128), "Shard(1)": (128, 32)}  # of a device
+    # collectives do nothing: what is asked is which are called
+    torch.distributed.init_process_group("fake", rank=0, world_size=4)
+    try:
+        mesh, found = init_device_mesh("cpu", (4,)), {}
+        for a, first in placements.items():
+            for b, second in placements.items():
+                x, y = (
+                    DTensor.from_local(torch.ones(shapes.get(name, (128, 128))), mesh, [each])
+                    for name, each in ((a, first), (b, second))
+                )
+                with CommDebugMode() as seen:
+                    result = x @ y
+                if not seen.get_total_counts():
+                    found[a, b] = str(result.placements[0])
+    finally:
+        torch.distributed.destroy_process_group()
+    # as torch prints them
+    short = {"Replicate": "R", "Shard(0)": "S(0)", "Shard(1)": "S(1)", "Partial": "P(sum)"}
+    assert found == {pair: short[result] for pair, result in PRODUCTS.items()}

@@ -1,117 +1,144 @@
 """Lesson 08: its exercises with right and with wrong answers."""
 
-from dataclasses import replace
+import numpy as np
+from answers import both, rows, whole
 
-from answers import R, S, both, by_axes
-
-from ttkit import TTKitError, ttnn
-from ttkit.train import training_plan
-from ttkit.train.config.settings import DeviceConfig
+from ttkit import ttnn
 
 
-def placed(mesh, x, w, y):
-    return by_axes(mesh, x, S(0), R), by_axes(mesh, w, R, S(1)), by_axes(mesh, y, S(0), S(1))
+def own(mesh, x, w, y, given=rows):
+    x, w, y = given(mesh, x), whole(mesh, w), given(mesh, y)
+    error = x @ w - y
+    return ttnn.matmul(x, error, transpose_a=True) * (2 / error.logical_volume())
 
 
-def own(mesh, *given):
-    """xᵀ(xw - y) of a device's samples and columns."""
-    x, w, y = placed(mesh, *given)
-    return ttnn.matmul(x, x @ w - y, transpose_a=True)
+def mean_gradient(mesh, *given, axes=(0, 1), scale=lambda n: 1 / n):
+    found = own(mesh, *given)
+    for axis in axes:
+        found = ttnn.all_reduce(found, cluster_axis=axis) if mesh.shape[axis] > 1 else found
+    return found * scale(mesh.get_num_devices())
 
 
-def summed(*axes, scale=lambda mesh, y: 2 / y.size):
-    def hybrid_gradient(mesh, x, w, y):
-        found = own(mesh, x, w, y)
-        for axis in axes:
-            found = ttnn.all_reduce(found, cluster_axis=axis)
-        return ttnn.multiply(found, scale(mesh, y))
-
-    return hybrid_gradient
-
-
-def in_two_halves(mesh, x, w, y):
-    part = ttnn.reduce_scatter(own(mesh, x, w, y), dim=0, cluster_axis=0)
-    return ttnn.all_gather(part, dim=0, cluster_axis=0) * (2 / y.size)
+def in_two_halves(mesh, *given):
+    mine = own(mesh, *given) * (1 / mesh.get_num_devices())
+    for axis in (0, 1):
+        if mesh.shape[axis] > 1:
+            part = ttnn.reduce_scatter(mine, dim=1, cluster_axis=axis)
+            mine = ttnn.all_gather(part, dim=1, cluster_axis=axis)
+    return mine
 
 
-def in_two_products(mesh, *given):
-    """The product with the error in two: xᵀ(xw) - xᵀy."""
-    x, w, y = placed(mesh, *given)
-    one, other = (ttnn.matmul(x, each, transpose_a=True) for each in (x @ w, y))
-    return ttnn.all_reduce(one - other, cluster_axis=0) * (2 / given[2].size)
+def without_an_axis(mesh, *given):
+    mean = ttnn.all_reduce(own(mesh, *given)) * (1 / mesh.get_num_devices())
+    return ttnn.reshape(mean, [1, 1, *mean.shape])
 
 
-def everything_everywhere(mesh, *given):
-    x, w, y = (by_axes(mesh, array, R, R) for array in given)
-    return ttnn.matmul(x, x @ w - y, transpose_a=True) * (2 / given[2].size)
+def but(**how):
+    return lambda *given: mean_gradient(*given, **how)
 
 
-def plans(settings, shapes, system):
-    for shape in shapes:
-        device = DeviceConfig(shape, enable_ddp=shape[0] > 1, enable_tp=shape[1] > 1)
-        try:
-            yield shape, training_plan(replace(settings, device_config=device), system)
-        except TTKitError:
-            pass
-
-
-def with_headroom(part, at_least=0.0):
-    """The fastest shape that leaves this part free, or the slowest that is nearly as fast."""
-
-    def choose(*given):
-        speeds = {
-            shape: plan.tokens_per_s
-            for shape, plan in plans(*given)
-            if sum(plan.memory.values()) <= (1 - part) * plan.system.chip.dram_bytes
-        }
-        best = max(speeds.values(), default=0)
-        near = [shape for shape in speeds if speeds[shape] >= (1 - at_least) * best]
-        return min(near, key=speeds.get, default=None)
-
-    return choose
-
-
-choose = with_headroom(0.1)
-
-
-def smallest(*given):
-    return min(plans(*given), key=lambda item: sum(item[1].memory.values()))[0]
+def weighed(gradients, samples):
+    return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "08.gradient": (
-            [summed(0), in_two_halves, in_two_products],
+            [mean_gradient, in_two_halves, without_an_axis],
             {
-                "the sum over groups is missing": summed(),
-                "went along axis 1, over devices with different columns": summed(1),
-                "it is 8 times too large: the loss is a mean over all elements": summed(
-                    0, scale=lambda mesh, y: 2 / y.size * mesh.get_num_devices()
+                "nothing was averaged": own,
+                "4 times too large: the sum over 4 devices": but(scale=lambda n: 1),
+                "4 times too small": but(scale=lambda n: 1 / n**2),
+                "wrong sign": but(scale=lambda n: -1 / n),
+                "y is missing": lambda mesh, x, w, y: mean_gradient(mesh, x, w, 0 * y),
+                "on MeshDevice(2x4 grid, 8 devices), device 4": but(scale=lambda n: 1 / 4),
+                "the mean is over axis 1 of the mesh only": but(
+                    axes=[1], scale=lambda n: 1 / min(n, 4)
                 ),
-                "it is 2 times too large: the loss is a mean over all groups": summed(
-                    0, scale=lambda mesh, y: 2 / y.size * mesh.shape[0]
+                "you called all_reduce, all_reduce: 1 collective would do": lambda *given: (
+                    mean_gradient(*given) * 0.5 + mean_gradient(*given) * 0.5
                 ),
-                "on MeshDevice(4x2": summed(0, scale=lambda mesh, y: 8 / y.size / mesh.shape[1]),
-                "y is missing": lambda mesh, x, w, y: summed(0)(mesh, x, w, 0 * y),
-                "wrong sign": summed(0, scale=lambda mesh, y: -2 / y.size),
-                "1 collective would do": summed(
-                    0, 0, scale=lambda mesh, y: 2 / y.size / mesh.shape[0]
+                "NumPy did it on the host": lambda mesh, x, w, y: whole(
+                    mesh, 2 / y.size * x.T @ (x @ w - y)
                 ),
-                "NumPy did it on the host": lambda mesh, x, w, y: by_axes(
-                    mesh, 2 / y.size * x.T @ (x @ w - y), R, S(1)
-                ),
-                "yours got [128, 160] and": everything_everywhere,
+                "nothing was sent": lambda *given: own(*given, given=whole),
             },
         ),
-        "08.choose": (
-            [choose, with_headroom(0.1, at_least=0.09)],
+        "08.unequal": (
+            [weighed, lambda g, samples: np.average(g, axis=0, weights=samples).tolist()],
             {
-                "2048 wide on t3000: (4, 2) takes": with_headroom(0),
-                "2560 wide on t3000: None, but (1, 8) fits": with_headroom(0.3),
-                "on quietbox_bh: None, but (4, 1) fits": lambda a, b, c: choose(a, b, "t3000"),
-                "(8, 1) takes": lambda *given: (8, 1),
-                "but another shape that fits is": smallest,
+                "that is the plain mean": lambda g, n: np.mean(g, axis=0),
+                "that is the sum of the gradients": lambda g, n: np.sum(g, axis=0),
+                "divide by the number of all samples": lambda g, n: weighed(g, n) * sum(n),
+                "not of chips": lambda g, n: weighed(g, n) * sum(n) / len(n),
+                "element [0, 0] should be": lambda g, n: weighed(g, n[::-1]),
+            },
+        ),
+        "09.step": (
+            [lambda n, c, s: n * c / (c + s), lambda n, c, s: np.array(n / (1 + s / c))],
+            {
+                "the ideal line: the sending is missing": lambda n, c, s: n,
+                "n times the samples of one": lambda n, c, s: c / (c + s),
+                "asked is how many times faster": lambda n, c, s: (c + s) / (n * c),
+                "its computing is not divided by n": lambda n, c, s: c / (c / n + s),
             },
         ),
     }
+)
+
+
+# An engine has a function itself, and nothing that stands beside it.
+def bucket(comm, gradients):
+    flat = np.concatenate([g.ravel() for g in gradients])
+    total = np.empty_like(flat)
+    comm.Allreduce(flat, total)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    return [part.reshape(g.shape) / comm.size for part, g in zip(np.split(total, ends), gradients)]
+
+
+def in_place(comm, gradients):
+    from mpi4py import MPI
+
+    flat = np.concatenate([g.ravel() for g in gradients])
+    comm.Allreduce(MPI.IN_PLACE, flat)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    parts = zip(np.split(flat / comm.size, ends), gradients)
+    return tuple(part.reshape(g.shape) for part, g in parts)
+
+
+def one_by_one(comm, gradients):
+    means = [np.empty_like(g) for g in gradients]
+    for g, mean in zip(gradients, means):
+        comm.Allreduce(g / comm.size, mean)
+    return means
+
+
+def in_float64(comm, gradients):
+    total = np.empty(sum(g.size for g in gradients))
+    comm.Allreduce(np.concatenate([g.ravel() for g in gradients]) / np.float64(comm.size), total)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    return [part.reshape(g.shape) for part, g in zip(np.split(total, ends), gradients)]
+
+
+def then(change, first=bucket):
+    """The right answer, changed."""
+    return lambda comm, gradients: [change(mean, comm.size) for mean in first(comm, gradients)]
+
+
+test_a_right_bucket_passes, test_a_wrong_bucket_is_told_where = both(
+    {
+        "09.bucket": (
+            [bucket, in_place],
+            {
+                "it is 4 times too large: the sum": then(lambda mean, n: mean * n),
+                "it is 4 times too small": then(lambda mean, n: mean / n),
+                "on 3 ranks, rank 0: item 0 element": then(lambda mean, n: mean * n / 4),
+                "item 0 the shape should be [3, 5], is [15]": then(lambda mean, n: mean.ravel()),
+                "each rank still has its own": lambda comm, gradients: gradients,
+                "made 3 calls; 1 would do": one_by_one,
+                "the budget is": in_float64,
+            },
+        )
+    },
+    "cluster",
 )

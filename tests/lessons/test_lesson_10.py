@@ -1,53 +1,115 @@
-"""Lesson 10: its exercises with right and with wrong answers."""
+"""Lesson 10: its exercises with right and with wrong answers and its picture."""
 
-from answers import both
+import numpy as np
+import pytest
+from answers import both, columns, rows, whole
 
-
-def role(rank, world, n):
-    if rank < n:
-        return "worker"
-    if world == n + 1:
-        return "aggregator_optimizer"
-    return "aggregator" if rank == n else "optimizer"
+from course.lesson_10 import Passes
+from ttkit import ttnn
 
 
-def from_a_list(rank, world, n):
-    two = ["worker", "aggregator_optimizer"]
-    three = ["worker", "aggregator", "optimizer"]
-    return (two if world == n + 1 else three)[max(0, rank - n + 1)]
+def parts(mesh, x, gate, up, down, hidden=lambda a, b: ttnn.silu(a) * b):
+    x = whole(mesh, x)
+    return hidden(x @ columns(mesh, gate), x @ columns(mesh, up)) @ rows(mesh, down)
+
+
+def swiglu(*given, **how):
+    return ttnn.all_reduce(parts(*given, **how), cluster_axis=1)
+
+
+def another(hidden):
+    """The MLP with other hidden features, of x @ gate and x @ up."""
+    return lambda *given: swiglu(*given, hidden=hidden)
+
+
+def in_two_halves(*given):
+    part = ttnn.reduce_scatter(parts(*given), dim=-1, cluster_axis=1)
+    return ttnn.all_gather(part, dim=-1, cluster_axis=1)
+
+
+def in_one_product(mesh, x, gate, up, down):
+    """Each device has its columns of gate beside those of up."""
+    pairs = zip(*(np.split(each, mesh.shape[1], 1) for each in (gate, up)))
+    both = np.concatenate([part for pair in pairs for part in pair], 1)
+    hidden = whole(mesh, x) @ columns(mesh, both)
+    height, width = hidden.shape
+    a = ttnn.slice(hidden, [0, 0], [height, width // 2])
+    b = ttnn.slice(hidden, [0, width // 2], [height, width])
+    return ttnn.all_reduce(ttnn.silu(a) * b @ rows(mesh, down), cluster_axis=1)
+
+
+def gathered_between(mesh, x, gate, up, down):
+    x = whole(mesh, x)
+    hidden = ttnn.silu(x @ columns(mesh, gate)) * (x @ columns(mesh, up))
+    return ttnn.all_gather(hidden, dim=1, cluster_axis=1) @ whole(mesh, down)
+
+
+def local(mesh, dy, w):
+    return ttnn.matmul(columns(mesh, dy), columns(mesh, w), transpose_b=True)
+
+
+def backward(*given):
+    return ttnn.all_reduce(local(*given), cluster_axis=1)
+
+
+def transposed_before(mesh, dy, w):
+    product = columns(mesh, dy) @ rows(mesh, np.ascontiguousarray(w.T))
+    return ttnn.all_reduce(product, cluster_axis=1)
+
+
+def in_four_dimensions(*given):
+    dx = backward(*given)
+    return ttnn.reshape(dx, [1, 1, *dx.shape])
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "10.roles": (
-            [role, from_a_list],
+        "10.swiglu": (
+            [swiglu, in_two_halves, in_one_product],
             {
-                "with 2 ranks and 1 workers one rank has both jobs": lambda rank, world, n: role(
-                    rank, n + 2, n
+                "the silu is on x @ up": another(lambda a, b: a * ttnn.silu(b)),
+                "silu is on the product of both": another(lambda a, b: ttnn.silu(a * b)),
+                "both are added": another(lambda a, b: ttnn.silu(a) + b),
+                "device 4 at (0, 0): element [0, 0] should be": another(
+                    lambda a, b: ttnn.mish(a) * b
                 ),
-                "the workers are ranks 0 to 1 - 1": lambda rank, world, n: (
-                    "worker" if rank <= n else role(rank - 1, world, n)
-                ),
-                "role(0, 3, 1) should be 'worker', is 'aggregator'": lambda rank, world, n: role(
-                    rank + (world > n + 1), world, n
-                ),
-                "should be 'aggregator', is 'optimizer'": lambda rank, world, n: (
-                    "optimizer" if world == n + 2 and rank >= n else role(rank, world, n)
+                "the sum over the devices is missing": parts,
+                "4 times too large": lambda *given: ttnn.all_reduce(swiglu(*given)),
+                "4 times too small": lambda mesh, *given: swiglu(mesh, *given) * 0.25,
+                "yours got": gathered_between,
+                "you called all_reduce, all_reduce: 1 collective would do": lambda *given: (
+                    swiglu(*given) * 0.5 + swiglu(*given) * 0.5
                 ),
             },
         ),
-        "10.bytes": (
-            [
-                lambda n, g, w: (n * g + w, g + n * w),
-                lambda n, g, w: [sum([g] * n, w), float(sum([w] * n, g))],
-            ],
+        "10.backward": (
+            [backward, transposed_before, in_four_dimensions],
             {
-                "in and out are swapped": lambda n, g, w: (g + n * w, n * g + w),
-                "the optimizer is a neighbour, too": lambda n, g, w: (n * g, n * w),
-                "the optimizer sends weights": lambda n, g, w: ((n + 1) * g, (n + 1) * w),
-                "item 0 should be 9,216, is 9.216": lambda n, g, w: ((n * g + w) / 1e3, 6.144),
-                "should be a list of 2, is 9216": lambda n, g, w: n * g + w,
+                "the sum over the devices is missing": local,
+                "4 times too large": lambda *given: ttnn.all_reduce(backward(*given)),
+                "4 times too small": lambda *given: backward(*given) * 0.25,
+                "MeshDevice(1x3": lambda mesh, *given: backward(mesh, *given) * (4 / mesh.shape[1]),
+                "NumPy did it on the host": lambda mesh, dy, w: whole(mesh, dy @ w.T),
+                "nothing was sent": lambda mesh, dy, w: ttnn.matmul(
+                    whole(mesh, dy), whole(mesh, w), transpose_b=True
+                ),
             },
         ),
     }
 )
+# ---------------------------------------------------------------- the pictures
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({}, "g is an all-reduce: y is the whole sum on every chip"),
+        ({"f": False}, "g is an all-reduce: y is the whole sum on every chip"),
+        ({"g": False}, "without g: y is a partial sum on each chip, and none is right"),
+        ({"way": "backwards"}, "f is an all-reduce: dx is the whole sum on every chip"),
+        ({"way": "backwards", "f": False}, "without f: dx is a partial sum on each chip"),
+    ],
+)
+def test_a_pass_says_where_the_sum_is_made(how, says):
+    picture = Passes(chips=2, **how)
+    assert says in repr(picture) and "ttkit-chart" in picture._repr_html_()

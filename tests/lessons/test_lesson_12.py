@@ -1,201 +1,62 @@
 """Lesson 12: its exercises with right and with wrong answers."""
 
-from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
-import pytest
 from answers import both
-from machine import close_all
 
-import ttkit
-from course.common import changed
-from course.lesson_12 import GIVEN, new_folder
-from ttkit import lessons, ttnn
-from ttkit.train import AutoContext, read_settings, synchronize_gradients
-from ttkit.train.config.settings import DeviceConfig
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.plans import gpipe, one_at_a_time, one_f_one_b
+from ttkit.visualize.widgets.builder import ScheduleEditor
 
 
-@pytest.fixture(autouse=True)
-def as_in_a_lesson():
-    ttkit.strict()
-    ttkit.use_system("t3000")
-    yield
-    left_open = AutoContext.get_instance().is_device_open()
-    close_all()
-    ttkit.strict(False)
-    ttkit.use_system(None)
-    assert not left_open
+def edited():
+    editor = ScheduleEditor(one_f_one_b(4, 6), room=3)
+    editor.move(0, "F3", 4).move(0, "F4", 6).move(0, "F5", 8)
+    return editor.move(1, "B1", 4).move(1, "B2", 6).move(2, "B2", 5)
 
 
-def on(mesh_shape, parts, ddp=True, tp=False, **training):
-    def smaller(settings):
-        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
-        return replace(
-            settings,
-            device_config=device,
-            training_config=replace(
-                settings.training_config, gradient_accumulation_steps=parts, **training
-            ),
-        )
-
-    return smaller
-
-
-def in_order(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
-
-
-def cleared_at_the_end(model, optimizer, x, y):
-    loss = model.loss(model(x), y)
-    loss.backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
-
-
-def in_buckets(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    average_gradients(model.parameters(), bucket_mb=25)
-    optimizer.step()
-    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
-
-
-def without_zero_grad(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def without_the_mean(model, optimizer, x, y):
-    optimizer.zero_grad()
-    model.loss(model(x), y).backward()
-    optimizer.step()
-
-
-def with_the_sum(model, optimizer, x, y):
-    optimizer.zero_grad()
-    (model.loss(model(x), y) * 4).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def cleared_before_the_step(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.zero_grad()
-    optimizer.step()
-
-
-def cleared_before_the_mean(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
-    optimizer.zero_grad()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-
-
-def weights_averaged(model, optimizer, x, y):
-    """As right as the mean of gradients, where a step is proportional to its gradient."""
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    for parameter in model.parameters().values():
-        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
-        parameter.set_value(ttnn.multiply(total, 1 / 4))
-    return loss
-
-
-def divided_again(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = model.loss(model(x), y)
-    (loss * 0.25).backward()
-    synchronize_gradients(model.parameters())
-    optimizer.step()
-    return loss
-
-
-def two_steps(model, optimizer, x, y):
-    loss = in_order(model, optimizer, x, y)
-    optimizer.step()
-    return loss
-
-
-def by_hand(model, optimizer, x, y):
-    """The mean of each gradient with an all-reduce, and zero_grad last."""
-    loss = model.loss(model(x), y)
-    loss.backward()
-    for parameter in model.parameters().values():
-        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
-        parameter.set_grad(ttnn.multiply(total, 1 / 4))
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
-
+# GPipe of three micro-batches, and once more
+TWICE = ["F0 F1 F2 B0 B1 B2 F3 F4 F5 B3 B4 B5"] * 4
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "12.budget": (
+        "12.bubble": (
             [
-                on((2, 2), 4, tp=True),
-                lambda settings: changed(
-                    settings, mesh_shape=(2, 2), enable_tp=True, gradient_accumulation_steps=4
-                ),
+                lambda p, m, v: (p - 1) / (v * m + p - 1),
+                lambda p, m, v: 1 - v * m / (v * m + p - 1),
             ],
             {
-                "3,952,896 bytes on each chip": on((1, 4), 4),
-                "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
-                "it fits, but a step takes": on((2, 2), 8, tp=True),
-                "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),
-                "that cannot be run: ": on((4, 4), 1, tp=True),
+                "bubble(4, 8, 2) should be 0.157895, is 0.272727: chunks make": lambda p, m, v: (
+                    (p - 1) / (m + p - 1)
+                ),
+                "as a part of the work; asked is its part of the whole": lambda p, m, v: (
+                    (p - 1) / (v * m)
+                ),
+                "that is a percentage": lambda p, m, v: 100 * (p - 1) / (v * m + p - 1),
+                "bubble(2, 4, 1) should be 0.2, is 0.5": lambda p, m, v: (p - 1) / p,
             },
         ),
-        "12.loop": (
-            [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
+        "12.budget": (
+            [
+                edited(),
+                edited().schedule,
+                [" ".join(map(str, row)) for row in edited().schedule.actions],
+            ],
             {
-                "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
-                    without_zero_grad
-                ),
-                "the replicas are different models": without_the_mean,
-                "zero_grad() between backward() and it?": cleared_before_the_step,
-                "4 times too large": with_the_sum,
-                "4 times too small: synchronize_gradients divides by four": divided_again,
-                "does backward() or optimizer.step() run twice": two_steps,
-                "with AdamW, the weights by [step, replica, number]: element [0, 0": weights_averaged,
+                "after action 4, F3, it holds the activations of 4": one_f_one_b(4, 6),
+                "the memory is for 3": gpipe(4, 6),
+                "75.0% of the time is bubble; at most 40.0% may be": one_at_a_time(4, 6),
+                "The longest wait: stage 0": TWICE,
+                "4 stages and 6 micro-batches are asked for; yours has 4 and 5": gpipe(4, 5),
+                "micro-batch 5": ["F0 F1 F2 B0 B1 B2 F3 F4 B3 B4"] * 4,
+            },
+        ),
+        "12.repair": (
+            [(2, "F0 B0 F1 B1 F2 B2 F3 B3"), [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]],
+            {
+                "45.5% of the time is bubble; at most 33.3%": (2, "F1 B1 F0 B0 F2 B2 F3 B3"),
+                "there is no stage 3": (3, "F0 B0 F1 B1 F2 B2 F3 B3"),
+                "micro-batch 3 has no action": (2, "F0 B0 F1 B1 F2 B2"),
+                "the memory is for 1": (2, "F0 F1 B0 F2 B1 F3 B2 B3"),
+                "waits for": (0, "F0 B0 F1 B1 F2 B2 F3 B3"),
             },
         ),
     }
 )
-
-
-def test_gradients_that_were_cleared_before_their_mean_are_named():
-    with pytest.raises(RuntimeError, match=r"zero_grad\(\) before that: later it forgets"):
-        lessons.check("12.loop", cleared_before_the_mean)
-
-
-def test_an_open_mesh_is_named():
-    AutoContext.get_instance().open_device([1, 2])
-    try:
-        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
-            lessons.check("12.loop", in_order)
-    finally:
-        AutoContext.get_instance().close_device()
-
-
-def test_the_lessons_folder_is_new_each_time_and_has_the_configuration(monkeypatch):
-    monkeypatch.chdir(".")  # back here at the end
-    new_folder()
-    first = Path.cwd()
-    assert [path.name for path in first.iterdir()] == ["gpt.yaml"]
-    assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
-    new_folder()
-    assert Path.cwd() != first and not first.exists()

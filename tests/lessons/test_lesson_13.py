@@ -1,182 +1,53 @@
-"""The exercises of lesson 13: right answers, and wrong ones that are told what is wrong; its
-rules are those of torch, where torch is.
-"""
+"""Lesson 13: its exercises with right and with wrong answers."""
 
-import pytest
-from answers import both, put
-
-import ttkit
-from course.lesson_13 import PRODUCTS
-from ttkit import ttnn
+from answers import both
 
 
-def product(a, b):
-    return PRODUCTS.get((a, b))
+def role(rank, world, n):
+    if rank < n:
+        return "worker"
+    if world == n + 1:
+        return "aggregator_optimizer"
+    return "aggregator" if rank == n else "optimizer"
 
 
-def redistribute(x, source, target):
-    if source == "Replicate":
-        return ttnn.mesh_partition(x, dim=int(target[6]), cluster_axis=1)
-    if source == "Partial":
-        return (
-            ttnn.all_reduce(x, cluster_axis=1)
-            if target == "Replicate"
-            else ttnn.reduce_scatter(x, dim=int(target[6]), cluster_axis=1)
-        )
-    return ttnn.all_gather(x, dim=int(source[6]), cluster_axis=1)
-
-
-def sums_whole(x, source, target):
-    if source == "Partial" and target != "Replicate":
-        return ttnn.mesh_partition(
-            ttnn.all_reduce(x, cluster_axis=1), dim=int(target[6]), cluster_axis=1
-        )
-    return redistribute(x, source, target)
-
-
-def believes_the_sum(x, source, target):
-    return x if (source, target) == ("Partial", "Replicate") else redistribute(x, source, target)
-
-
-def gathers_a_sum(x, source, target):
-    return (
-        ttnn.all_gather(x, dim=0, cluster_axis=1)
-        if (source, target) == ("Partial", "Replicate")
-        else redistribute(x, source, target)
-    )
-
-
-def forgets_partial(a, b):
-    return "Replicate" if (a, b) == ("Shard(1)", "Shard(0)") else product(a, b)
-
-
-def always(a, b):
-    return product(a, b) or "Replicate"
-
-
-def through_the_host(x, source, target):
-    """NumPy cuts the replica; nothing is sent, and the chips do nothing."""
-    if source != "Replicate":
-        return redistribute(x, source, target)
-    mesh, dim = x.device(), int(target[6])
-    whole = ttkit.to_numpy(ttnn.get_device_tensors(x)[0])
-    return put(mesh, whole, ttnn.ShardTensorToMesh(mesh, dim=dim))
-
-
-def reduces_twice(x, source, target):
-    if (source, target) != ("Partial", "Replicate"):
-        return redistribute(x, source, target)
-    part = ttnn.reduce_scatter(x, dim=0, cluster_axis=1)
-    return ttnn.all_gather(part, dim=0, cluster_axis=1)
-
-
-def by_rules(a, b):
-    """With rules, not a table: each operand's summed dimension."""
-    if "Partial" in (a, b):
-        return "Partial" if "Replicate" in (a, b) else None
-    if (a, b) == ("Shard(0)", "Shard(1)"):
-        return None
-    cuts_sum = (a == "Shard(1)", b == "Shard(0)")
-    if any(cuts_sum):
-        return "Partial" if all(cuts_sum) or "Replicate" in (a, b) else None
-    return a if b == "Replicate" else b
-
-
-def mean(x, source, target):
-    moved = redistribute(x, source, target)
-    return ttnn.multiply(moved, 1 / 4) if source == "Partial" else moved
-
-
-def from_the_end(x, source, target):
-    """With negative dimensions, and without the axis of a mesh of one row."""
-    dim = int((source + target).partition("(")[2][:1] or 0) - 2
-    if source == "Replicate":
-        return ttnn.mesh_partition(x, dim, 1)
-    if source == "Partial":
-        return ttnn.all_reduce(x) if target == "Replicate" else ttnn.reduce_scatter(x, dim)
-    return ttnn.all_gather(x, dim)
-
-
-def other_than(pair, answer):
-    return lambda a, b: answer if (a, b) == pair else product(a, b)
-
-
-def other_move(source, move):
-    """Another move from a source to a shard."""
-
-    def answer(x, origin, target):
-        if origin != source or target == "Replicate":
-            return redistribute(x, origin, target)
-        return move(x, int(target[6]))
-
-    return answer
-
-
-def first_rows(x, dim):
-    size = x.shape[dim] // x.device().shape[1]
-    return x[:size] if dim == 0 else x[:, :size]
+def from_a_list(rank, world, n):
+    two = ["worker", "aggregator_optimizer"]
+    three = ["worker", "aggregator", "optimizer"]
+    return (two if world == n + 1 else three)[max(0, rank - n + 1)]
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "13.product": (
-            [product, by_rules],
+        "13.roles": (
+            [role, from_a_list],
             {
-                "product('Shard(1)', 'Shard(0)'): it is Partial, not 'Replicate'": forgets_partial,
-                "it is None, not 'Replicate': each device would multiply numbers": always,
-                "not 'Shard(0)': a replica can be cut where it lies": lambda a, b: (
-                    b if a == "Replicate" else product(a, b)
+                "with 2 ranks and 1 workers one rank has both jobs": lambda rank, world, n: role(
+                    rank, n + 2, n
                 ),
-                "it is Replicate, not None": lambda a, b: None,
-                "each device multiplies its addend": other_than(("Partial", "Replicate"), None),
-                "must be summed first": other_than(("Partial", "Partial"), "Partial"),
-                "not by all columns": other_than(("Shard(0)", "Shard(1)"), "Shard(0)"),
+                "the workers are ranks 0 to 1 - 1": lambda rank, world, n: (
+                    "worker" if rank <= n else role(rank - 1, world, n)
+                ),
+                "role(0, 3, 1) should be 'worker', is 'aggregator'": lambda rank, world, n: role(
+                    rank + (world > n + 1), world, n
+                ),
+                "should be 'aggregator', is 'optimizer'": lambda rank, world, n: (
+                    "optimizer" if world == n + 2 and rank >= n else role(rank, world, n)
+                ),
             },
         ),
-        "13.redistribute": (
-            [redistribute, from_the_end, reduces_twice],
+        "13.bytes": (
+            [
+                lambda n, g, w: (n * g + w, g + n * w),
+                lambda n, g, w: [sum([g] * n, w), float(sum([w] * n, g))],
+            ],
             {
-                "the budget is": sums_whole,
-                "has the part of the first one": other_move("Replicate", first_rows),
-                "each device cut its own partial sum": other_move(
-                    "Partial", lambda x, dim: ttnn.mesh_partition(x, dim=dim, cluster_axis=1)
-                ),
-                "Partial, Replicate, device 4 at (0, 0): element": mean,
-                "that is the mean": mean,
-                "each device still has its partial sum": believes_the_sum,
-                "the shape should be [128, 256], is [512, 256]": gathers_a_sum,
-                "the devices computed nothing: NumPy did it on the host": through_the_host,
-                "Replicate, Shard(0)": lambda x, source, target: x,
+                "in and out are swapped": lambda n, g, w: (g + n * w, n * g + w),
+                "the optimizer is a neighbour, too": lambda n, g, w: (n * g, n * w),
+                "the optimizer sends weights": lambda n, g, w: ((n + 1) * g, (n + 1) * w),
+                "item 0 should be 9,216, is 9.216": lambda n, g, w: ((n * g + w) / 1e3, 6.144),
+                "should be a list of 2, is 9216": lambda n, g, w: n * g + w,
             },
         ),
     }
 )
-
-
-@pytest.mark.long
-def test_the_products_are_those_that_torch_makes_without_sending(torch):
-    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
-    from torch.distributed.tensor.debug import CommDebugMode
-
-    placements = {"Replicate": Replicate(), "Shard(0)": Shard(0), "Shard(1)": Shard(1)}
-    placements["Partial"] = Partial()
-    shapes = {"Shard(0)": (32, 128), "Shard(1)": (128, 32)}  # of a device
-    # collectives do nothing: what is asked is which are called
-    torch.distributed.init_process_group("fake", rank=0, world_size=4)
-    try:
-        mesh, found = init_device_mesh("cpu", (4,)), {}
-        for a, first in placements.items():
-            for b, second in placements.items():
-                x, y = (
-                    DTensor.from_local(torch.ones(shapes.get(name, (128, 128))), mesh, [each])
-                    for name, each in ((a, first), (b, second))
-                )
-                with CommDebugMode() as seen:
-                    result = x @ y
-                if not seen.get_total_counts():
-                    found[a, b] = str(result.placements[0])
-    finally:
-        torch.distributed.destroy_process_group()
-    # as torch prints them
-    short = {"Replicate": "R", "Shard(0)": "S(0)", "Shard(1)": "S(1)", "Partial": "P(sum)"}
-    assert found == {pair: short[result] for pair, result in PRODUCTS.items()}

@@ -1,77 +1,201 @@
 """Lesson 14: its exercises with right and with wrong answers."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pytest
 from answers import both
+from machine import close_all
+
+import ttkit
+from course.common import changed
+from course.lesson_14 import GIVEN, new_folder
+from ttkit import lessons, ttnn
+from ttkit.train import AutoContext, read_settings, synchronize_gradients
+from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.parallel.data_parallel import average_gradients
 
 
-def fused(arrays, chips):
-    parts = [np.split(array, chips, axis=1) for array in arrays]
-    return np.concatenate([part[chip] for chip in range(chips) for part in parts], axis=1)
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    ttkit.strict()
+    ttkit.use_system("t3000")
+    yield
+    left_open = AutoContext.get_instance().is_device_open()
+    close_all()
+    ttkit.strict(False)
+    ttkit.use_system(None)
+    assert not left_open
 
 
-def by_reshape(arrays, chips):
-    parts = [array.reshape(len(array), chips, -1) for array in arrays]
-    return np.concatenate(parts, axis=2).reshape(len(arrays[0]), -1)
+def on(mesh_shape, parts, ddp=True, tp=False, **training):
+    def smaller(settings):
+        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
+        return replace(
+            settings,
+            device_config=device,
+            training_config=replace(
+                settings.training_config, gradient_accumulation_steps=parts, **training
+            ),
+        )
+
+    return smaller
 
 
-def by_the_first_width(arrays, chips):
-    width = arrays[0].shape[1] // chips
-    parts = [each[:, chip * width :][:, :width] for chip in range(chips) for each in arrays]
-    return np.concatenate(parts, axis=1)
+def in_order(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
 
 
-def largest(width, heads, kv_heads, inner, chips):
-    for n in range(chips, 0, -1):
-        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
-        if whole and width % (32 * n) == 0 and inner % (32 * n) == 0:
-            return n
+def cleared_at_the_end(model, optimizer, x, y):
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
-def by_gcd(width, heads, kv_heads, inner, chips):
-    """The divisors of the greatest common divisor: its largest is itself."""
-    return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
+def in_buckets(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    average_gradients(model.parameters(), bucket_mb=25)
+    optimizer.step()
+    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
 
 
-def by_halves(*model):
-    n = model[-1]
-    while any(size % n for size in (*model[1:3], model[-1], model[0] // 32, model[3] // 32)):
-        n //= 2
-    return n
+def without_zero_grad(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def without_the_mean(model, optimizer, x, y):
+    optimizer.zero_grad()
+    model.loss(model(x), y).backward()
+    optimizer.step()
+
+
+def with_the_sum(model, optimizer, x, y):
+    optimizer.zero_grad()
+    (model.loss(model(x), y) * 4).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def cleared_before_the_step(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.zero_grad()
+    optimizer.step()
+
+
+def cleared_before_the_mean(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    optimizer.zero_grad()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def weights_averaged(model, optimizer, x, y):
+    """As right as the mean of gradients, where a step is proportional to its gradient."""
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
+        parameter.set_value(ttnn.multiply(total, 1 / 4))
+    return loss
+
+
+def divided_again(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    (loss * 0.25).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
+
+
+def two_steps(model, optimizer, x, y):
+    loss = in_order(model, optimizer, x, y)
+    optimizer.step()
+    return loss
+
+
+def by_hand(model, optimizer, x, y):
+    """The mean of each gradient with an all-reduce, and zero_grad last."""
+    loss = model.loss(model(x), y)
+    loss.backward()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
+        parameter.set_grad(ttnn.multiply(total, 1 / 4))
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "14.fuse": (
-            [fused, by_reshape, lambda arrays, chips: fused(arrays, chips).tolist()],
+        "14.budget": (
+            [
+                on((2, 2), 4, tp=True),
+                lambda settings: changed(
+                    settings, mesh_shape=(2, 2), enable_tp=True, gradient_accumulation_steps=4
+                ),
+            ],
             {
-                "element [0, 2] should be 100, is 2 (": lambda arrays, chips: fused(arrays, 1),
-                "the arrays are one after the other": lambda arrays, chips: np.hstack(arrays),
-                "in another order than the list's": lambda arrays, chips: fused(
-                    arrays[::-1], chips
-                ),
-                "the widest first": lambda arrays, chips: fused(
-                    sorted(arrays, key=lambda array: -array.shape[1]), chips
-                ),
-                "as wide as the first array's": by_the_first_width,
-                "the shape should be [2, 30], is [2, 24]": lambda arrays, chips: fused(
-                    arrays[:3], chips
-                ),
-                "does it end in `return`": lambda arrays, chips: None,
+                "3,952,896 bytes on each chip": on((1, 4), 4),
+                "bytes on each chip; the budget is": on((2, 2), 1, tp=True),
+                "it fits, but a step takes": on((2, 2), 8, tp=True),
+                "only the mesh and the accumulation may change": on((1, 4), 1, batch_size=4),
+                "that cannot be run: ": on((4, 4), 1, tp=True),
             },
         ),
-        "14.largest": (
-            [largest, by_gcd],
+        "14.loop": (
+            [in_order, by_hand, lambda *given: np.float32(in_buckets(*given)), cleared_at_the_end],
             {
-                "largest(768, 12, 6, 3072, 18) should be 6, is 2: more would fit": by_halves,
-                "do not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
-                    w, h, h, i, c
+                "the gradients of earlier steps were added: optimizer.zero_grad() is missing": (
+                    without_zero_grad
                 ),
-                "do not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
-                "no whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
-                "8 chips make no whole groups": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
-                "more would fit": lambda *model: 1,
-                "should be 8, is None": lambda *model: None,
+                "the replicas are different models": without_the_mean,
+                "zero_grad() between backward() and it?": cleared_before_the_step,
+                "4 times too large": with_the_sum,
+                "4 times too small: synchronize_gradients divides by four": divided_again,
+                "does backward() or optimizer.step() run twice": two_steps,
+                "with AdamW, the weights by [step, replica, number]: element [0, 0": weights_averaged,
             },
         ),
     }
 )
+
+
+def test_gradients_that_were_cleared_before_their_mean_are_named():
+    with pytest.raises(RuntimeError, match=r"zero_grad\(\) before that: later it forgets"):
+        lessons.check("14.loop", cleared_before_the_mean)
+
+
+def test_an_open_mesh_is_named():
+    AutoContext.get_instance().open_device([1, 2])
+    try:
+        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
+            lessons.check("14.loop", in_order)
+    finally:
+        AutoContext.get_instance().close_device()
+
+
+def test_the_lessons_folder_is_new_each_time_and_has_the_configuration(monkeypatch):
+    monkeypatch.chdir(".")  # back here at the end
+    new_folder()
+    first = Path.cwd()
+    assert [path.name for path in first.iterdir()] == ["gpt.yaml"]
+    assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
+    new_folder()
+    assert Path.cwd() != first and not first.exists()

@@ -1,117 +1,77 @@
 """Lesson 18: its exercises with right and with wrong answers."""
 
-import math
-from types import SimpleNamespace
-
 import numpy as np
-import pytest
 from answers import both
 
-from course import lesson_18
-from course.lesson_18 import pareto
-from ttkit.lessons import check
-from ttkit.train.config.layout import Layout
 
-SLOWER = "DP8 TP4 PP2 ZeRO-3 SP recompute 16 micro-batches"
-BEST = "TP8 PP8 SP recompute 32 micro-batches"
+def fused(arrays, chips):
+    parts = [np.split(array, chips, axis=1) for array in arrays]
+    return np.concatenate([part[chip] for chip in range(chips) for part in parts], axis=1)
 
 
-def break_even(parameters, sequence, chips, flops_per_s, bytes_per_s):
-    sending = 2 * (chips - 1) / chips * 4 * parameters / bytes_per_s
-    backward = 4 * parameters * sequence / flops_per_s
-    return max(1, int(-(-sending // backward)))
+def by_reshape(arrays, chips):
+    parts = [array.reshape(len(array), chips, -1) for array in arrays]
+    return np.concatenate(parts, axis=2).reshape(len(arrays[0]), -1)
 
 
-def by_trying(parameters, sequence, chips, flops_per_s, bytes_per_s):
-    batch = 1
-    while 2 * (chips - 1) / chips / bytes_per_s > sequence * batch / flops_per_s:
-        batch += 1
-    return np.float64(batch)
+def by_the_first_width(arrays, chips):
+    width = arrays[0].shape[1] // chips
+    parts = [each[:, chip * width :][:, :width] for chip in range(chips) for each in arrays]
+    return np.concatenate(parts, axis=1)
 
 
-def part(flops=4, size=4, times=2, whole=math.ceil):
-    """An answer with another factor somewhere."""
-
-    def answer(parameters, sequence, chips, flops_per_s, bytes_per_s):
-        sent = times * (chips - 1) / chips * size / bytes_per_s
-        return max(1, whole(sent / (flops * sequence / flops_per_s)))
-
-    return answer
+def largest(width, heads, kv_heads, inner, chips):
+    for n in range(chips, 0, -1):
+        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
+        if whole and width % (32 * n) == 0 and inner % (32 * n) == 0:
+            return n
 
 
-@pytest.fixture(scope="module", autouse=True)
-def planned():
-    """The search of all layouts takes long and is made once: these tests share a process."""
-    return lesson_18._planned()
+def by_gcd(width, heads, kv_heads, inner, chips):
+    """The divisors of the greatest common divisor: its largest is itself."""
+    return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
 
 
-LAYOUT = Layout(tp=8, pp=8, sequence_parallel=True, recompute=True, micro_batches=32)
+def by_halves(*model):
+    n = model[-1]
+    while any(size % n for size in (*model[1:3], model[-1], model[0] // 32, model[3] // 32)):
+        n //= 2
+    return n
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "18.batch": (
-            [break_even, by_trying],
+        "18.fuse": (
+            [fused, by_reshape, lambda arrays, chips: fused(arrays, chips).tolist()],
             {
-                "backward alone, which has 4": part(flops=6),
-                "over before the first gradient": part(flops=2),
-                "sends 2 (n - 1) / n of the gradients, of 4 bytes each": part(times=1),
-                "of 4 bytes each": part(size=2),
-                "should be 65, is 64: one less is too few": part(whole=math.floor),
-                "should be 117, is 116: one less is too few": part(whole=round),
-                "these are tokens": lambda p, s, *more: s * break_even(p, s, *more),
-                "asked is that of one": lambda p, s, n, *more: n * break_even(p, s, n, *more),
-                "asked are whole sequences": part(whole=float),
-                "should be 1, is 0": lambda *run: break_even(*run) if run[2] > 1 else 0,
+                "element [0, 2] should be 100, is 2 (": lambda arrays, chips: fused(arrays, 1),
+                "the arrays are one after the other": lambda arrays, chips: np.hstack(arrays),
+                "in another order than the list's": lambda arrays, chips: fused(
+                    arrays[::-1], chips
+                ),
+                "the widest first": lambda arrays, chips: fused(
+                    sorted(arrays, key=lambda array: -array.shape[1]), chips
+                ),
+                "as wide as the first array's": by_the_first_width,
+                "the shape should be [2, 30], is [2, 24]": lambda arrays, chips: fused(
+                    arrays[:3], chips
+                ),
+                "does it end in `return`": lambda arrays, chips: None,
             },
         ),
-        "18.layout": (
-            [
-                (BEST, "pp", "optimizer"),
-                ["32 micro-batches recompute SP PP8 TP8", "pp", "optimizer"],
-                (LAYOUT, "PP ", "Optimizer"),
-            ],
+        "18.largest": (
+            [largest, by_gcd],
             {
-                "is not 'tp': the tensor-parallel sums": (BEST, "tp", "optimizer"),
-                "the hosts have no replicas of their own": (BEST, "dp", "optimizer"),
-                "between the hosts lies one of pp, dp, tp, cp": (BEST, "host", "optimizer"),
-                "what binds is one of chip links, ": (BEST, "pp", "memory"),
-                "cannot run: tp 16 does not divide num_groups 8": ("TP16 PP4", "pp", "optimizer"),
-                f"{SLOWER} fits and trains": (SLOWER, "pp", "optimizer"),
-                "not by weights: of a chip's GB": (BEST, "pp", "weights"),
-                "bubble is not the limit": (BEST, "pp", "bubble"),
-                "a step would be 1.28 times as fast": (BEST, "pp", "chip links"),
-                "DP2 TP4 PP8 ZeRO-1 SP 32 micro-batches would be 1.32": (BEST, "pp", "network"),
+                "largest(768, 12, 6, 3072, 18) should be 6, is 2: more would fit": by_halves,
+                "do not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
+                    w, h, h, i, c
+                ),
+                "do not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
+                "no whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
+                "8 chips make no whole groups": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
+                "more would fit": lambda *model: 1,
+                "should be 8, is None": lambda *model: None,
             },
         ),
     }
 )
-
-
-def test_the_praise_names_what_binds(capsys):
-    check("18.layout", (BEST, "pp", "optimizer"))
-    assert "1.32 times as fast: optimizer binds" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_layout_that_is_not_in_the_table_is_named():
-    with pytest.raises(RuntimeError, match=r"'TP8 PP8'.*begin with TP8 PP8 SP"):
-        check("18.layout", ("TP8 PP8", "pp", "optimizer"))
-
-
-POINTS = (("A", 2.0, 10.0), ("B", 1.0, 5.0), ("C", 3.0, 9.0), ("D", 2.0, 8.0), ("E", 4.0, 12.0))
-
-
-def test_the_bars_are_the_front():
-    fitting = [
-        SimpleNamespace(layout=name, memory=SimpleNamespace(total=1e9 * gb), tokens_per_s=speed)
-        for name, gb, speed in POINTS
-    ]
-    machine = SimpleNamespace(room=10.8e9)
-    chart = pareto(SimpleNamespace(fitting=fitting, machine=machine, title="layouts"))
-    assert repr(chart).splitlines()[1:] == [
-        "  B: 1 GB, 5 tokens/s",
-        "  A: 2 GB, 10 tokens/s",
-        "  E: 4 GB, 12 tokens/s",
-    ]
-    nothing = pareto(SimpleNamespace(fitting=[], machine=machine, title="layouts"))
-    assert "<img" in chart._repr_html_() and "<img" in nothing._repr_html_()

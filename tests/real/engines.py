@@ -3,7 +3,7 @@
 `engines.py REAL`, where REAL is what setup_mock.py made. Two ranks, as two meshes and as one big
 one.
 
-The two meshes run lesson 05's own cells; values mean nothing there, and `lessons.same` says so.
+The two meshes run lesson 06's own cells; values mean nothing there, and `lessons.same` says so.
 Exit status 1, with what went wrong, else a line for each."""
 
 import contextlib
@@ -32,7 +32,7 @@ import ttkit  # noqa: E402
 from ttkit import lessons  # noqa: E402
 from ttkit.cluster.engines.results import run_cell  # noqa: E402
 
-# the cells of lesson 05 that run on any two ranks with a mesh each
+# the cells of lesson 06 that run on any two ranks with a mesh each
 APPLY = ("05-06", "05-14", "05-16", "05-17", "05-18", "05-20")
 
 
@@ -55,7 +55,7 @@ def bindings(folder, parts, descriptor, shared):
 
 def lesson_cells():
     """The sources of those cells."""
-    cells = json.loads((ROOT / "notebooks/05_engines_and_ranks.ipynb").read_text())["cells"]
+    cells = json.loads((ROOT / "notebooks/06_engines_and_ranks.ipynb").read_text())["cells"]
     found = {cell["id"]: "".join(cell["source"]) for cell in cells}
     # Which cards a rank has is in the mock's descriptor here, not in a variable.
     named, perhaps = 'os.environ["TT_VISIBLE_DEVICES"]', 'os.environ.get("TT_VISIBLE_DEVICES")'
@@ -64,7 +64,7 @@ def lesson_cells():
 
 
 def two_meshes(folder):
-    """Lesson 05 on two ranks, each with a mesh of its own."""
+    """Lesson 06 on two ranks, each with a mesh of its own."""
     import numpy
 
     from course.ranks import watch
@@ -91,7 +91,7 @@ def two_meshes(folder):
     assert run.steps == 1 and run.results[0] == run.results[1], run
     assert text.count("(shape only: no kernel runs on a mock cluster)") == 1, text
     assert text.count("the total is ") == 2, text
-    return f"two meshes: lesson 05's cells, {len(APPLY)} of them; MPI's sum is right"
+    return f"two meshes: lesson 06's cells, {len(APPLY)} of them; MPI's sum is right"
 
 
 def on_the_big_mesh():

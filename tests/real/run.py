@@ -6,7 +6,7 @@ guide's sections 2 and 3 give there what the tests expect here; the call tapes o
 of a training step of GPT and of Llama in each parallel form, are replayed: acceptance, shape,
 dtype, layout and placement must match; the wheel's mesh graph descriptors are read here as
 recorded; tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
-against; two engines run lesson 05's cells on two meshes, and share one; and the library accepts
+against; two engines run lesson 06's cells on two meshes, and share one; and the library accepts
 every call of the decoders in examples/. Values are not
 compared: no kernel runs on a mock cluster.
 

@@ -34,7 +34,7 @@ def all_exercises():
 
 
 def numbered(answers):
-    """A name for each, as "07.swiglu-2"."""
+    """A name for each, as "10.swiglu-2"."""
     return [f"{name}-{i}" for i, (name, *_) in enumerate(answers)]
 
 

@@ -187,7 +187,7 @@ def test_a_parameter_without_gradient_stays(one):
 
 
 def test_a_tensor_that_is_no_parameter_is_trained(one):
-    """As in lesson 06: autograd's tensors have own parts, too, all of them."""
+    """As in lesson 08: autograd's tensors have own parts, too, all of them."""
     tensor = Tensor(ttkit.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=one))
     tensor.set_grad(ttnn.ones_like(tensor.get_value()))
     SGD({"w": tensor}, SGDConfig.make(0.25)).step()

@@ -100,7 +100,7 @@ class Exercise:
     """The declaration of an exercise, which `check` and `hint` then know by its name.
 
     Args:
-        name: the lesson and the exercise, as "07.swiglu".
+        name: the lesson and the exercise, as "10.swiglu".
         asks: how the learner's function is called, as "swiglu(mesh, x, gate, up, down)"; without
             brackets the answer is a value, and this is its name: "the number of elements".
         hints: what `hint` gives, one after the other: first a question, last nearly the answer.

@@ -1,4 +1,4 @@
-"""Lesson 05b, whose answers are files: its exercises with right and with wrong answers."""
+"""Lesson 20, whose answers are files: its exercises with right and with wrong answers."""
 
 import json
 import pathlib
@@ -7,8 +7,8 @@ import pytest
 from answers import both
 from visualize.test_chart import svg_of
 
-from course import lesson_05b
-from course.lesson_05b import ways_out
+from course import lesson_20
+from course.lesson_20 import ways_out
 from ttkit.cluster.launch import Output
 from ttkit.hardware import SYSTEMS
 
@@ -20,7 +20,7 @@ BINDINGS = """rank_bindings:
 mesh_graph_desc_path: mgd.textproto
 """
 NAMES = ("hosts.txt", "rank_bindings.yaml")
-SPOILED = {name: (lesson_05b.HOSTS / "mistakes" / name).read_text() for name in NAMES}
+SPOILED = {name: (lesson_20.HOSTS / "mistakes" / name).read_text() for name in NAMES}
 RANKS = "".join(
     f"  - rank: {rank}\n    mesh_id: {rank}\n    env_overrides:\n"
     f'      TT_VISIBLE_DEVICES: "{rank}"\n'
@@ -60,7 +60,7 @@ def swapped_meshes():
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "05b.bindings": (
+        "20.bindings": (
             [BINDINGS, other_way_round()],
             {
                 "rank 0 runs on node-1, which has mesh 0, part 0 of it, cards 2,3 or mesh 1": but(
@@ -81,7 +81,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
             },
         ),
-        "05b.mistakes": (
+        "20.mistakes": (
             [
                 GOOD,
                 with_bindings('TT_VISIBLE_DEVICES: "3"', "TT_VISIBLE_DEVICES: '3'"),
@@ -100,7 +100,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_the_record_in_the_lesson_is_what_is_said():
-    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("05b_*.ipynb")
+    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("20_*.ipynb")
     output = Output(3, ["node-1", "node-2", "node-3"])
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
     said = f"ttkit run: {output.why(1)}"
@@ -111,7 +111,7 @@ def test_the_record_in_the_lesson_is_what_is_said():
 
 
 def test_a_terminal_prints_the_command_and_what_went_wrong(capsys):
-    lesson_05b.terminal("convert", "no-such-file.json", "--to", "txt")
+    lesson_20.terminal("convert", "no-such-file.json", "--to", "txt")
     assert "no-such-file.json" in capsys.readouterr().out
 
 

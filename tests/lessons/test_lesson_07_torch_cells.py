@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from course import lesson_13
+from course import lesson_07
 from ttkit import TTKitError
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
@@ -35,36 +35,36 @@ class Shell:
 
 def test_the_record_is_what_the_lessons_show():
     # else: python scripts/record_torch.py, with torch
-    saved = {lesson_13.key(text): output for _, text, output in torch_cells()}
-    assert lesson_13.record()["cells"] == saved and len(saved) >= 3
+    saved = {lesson_07.key(text): output for _, text, output in torch_cells()}
+    assert lesson_07.record()["cells"] == saved and len(saved) >= 3
 
 
 def test_without_torch_a_cell_shows_its_record(monkeypatch, capsys):
-    monkeypatch.setattr(lesson_13, "installed", lambda: False)
+    monkeypatch.setattr(lesson_07, "installed", lambda: False)
     for options, text, saved in torch_cells():
-        lesson_13.run_torch_cell(None, options, text + "\n")  # as IPython gives it
+        lesson_07.run_torch_cell(None, options, text + "\n")  # as IPython gives it
         assert capsys.readouterr().out == saved
 
 
 def test_a_changed_cell_is_not_shown_with_the_output_of_another(monkeypatch):
-    monkeypatch.setattr(lesson_13, "installed", lambda: False)
+    monkeypatch.setattr(lesson_07, "installed", lambda: False)
     with pytest.raises(TTKitError, match="the cell was changed"):
-        lesson_13.run_torch_cell(None, "", "print(1)")
+        lesson_07.run_torch_cell(None, "", "print(1)")
 
 
 def test_with_torch_a_cell_runs(monkeypatch, capsys):
-    monkeypatch.setattr(lesson_13, "installed", lambda: True)
+    monkeypatch.setattr(lesson_07, "installed", lambda: True)
     shell = Shell()
-    lesson_13.run_torch_cell(shell, "", "x = 3\nprint(x)")
+    lesson_07.run_torch_cell(shell, "", "x = 3\nprint(x)")
     assert capsys.readouterr().out == "3\n" and shell.user_ns["x"] == 3
-    lesson_13.run_torch_cell(shell, "--ranks", "print(x)")
+    lesson_07.run_torch_cell(shell, "--ranks", "print(x)")
     assert shell.asked == [("px", "", "print(x)")]
 
 
 def test_other_words_after_it_are_refused():
     with pytest.raises(TTKitError, match="the only option is --ranks"):
-        lesson_13.run_torch_cell(Shell(), "--rank", "")
+        lesson_07.run_torch_cell(Shell(), "--rank", "")
 
 
 def test_installed_is_told_without_importing(torch):
-    assert lesson_13.installed()
+    assert lesson_07.installed()

@@ -1,4 +1,4 @@
-"""Lesson 05b, several hosts: the chart of the ways out of a host, and exercises.
+"""Lesson 20, several hosts: the chart of the ways out of a host, and exercises.
 
 The answers are files; nothing is started and no other host is asked.
 """
@@ -169,7 +169,7 @@ def _misplaced(ranks: list[Given]) -> str:
 
 
 Exercise(
-    "05b.bindings",
+    "20.bindings",
     asks="the text",
     reads=lambda text: _given("bindings", {BINDINGS: text}),
     rules=_misplaced,
@@ -194,7 +194,7 @@ def _mixed_up(ranks: list[Given]) -> str:
 
 
 Exercise(
-    "05b.mistakes",
+    "20.mistakes",
     asks="the texts",
     reads=lambda texts: _given("mistakes", texts),
     rules=_mixed_up,

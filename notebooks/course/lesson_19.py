@@ -1,0 +1,168 @@
+"""Lesson 19, choosing a layout: the chart of memory against speed, and exercises."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from ttkit.layouts.search import plan_layouts
+from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.folder import course
+from ttkit.visualize.charts import Stacks
+
+
+def pareto(layouts) -> Stacks:
+    """Return the Pareto front of the layouts that fit: those that no other beats in both memory
+    and speed, the smallest first.
+    """
+    front: list = []
+    for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
+        if not front or each.tokens_per_s > front[-1].tokens_per_s:
+            front.append(each)
+    bars = {}
+    for each in front:
+        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
+        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
+    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
+    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")
+
+
+# ---------------------------------------------------------------- 19.batch
+def _exact(parameters: int, sequence: int, chips: int, flops_per_s: float, rate: float) -> float:
+    """Return how many sequences take as long as sending."""
+    sending = 2 * (chips - 1) / chips * 4 * parameters / rate
+    return sending / (4 * parameters * sequence / flops_per_s)
+
+
+def _batch(*run, times: float = 1) -> int:
+    return max(1, math.ceil(_exact(*run) * times))
+
+
+Exercise(
+    "19.batch",
+    asks="break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)",
+    reference=_batch,
+    cases=[
+        (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
+        # The exact result is 116.25; rounding it gives too few.
+        (8_000_000_000, 80, 32, 60.0e12, 12.5e9),
+        (2**30, 1024, 4, 2**44, 2**33),  # The exact result is 3, which must not be rounded up.
+        (1_000_000_000, 4096, 1, 16.0e12, 8.0e9),
+    ],
+    mistakes={
+        "asked are whole sequences, the next number up": _exact,
+        "one less is too few: whole ones are the next number up": lambda *run: _batch(*run) - 1,
+        "6 operations a weight and token are forward and backward; gradients can hide under the "
+        "backward alone, which has 4": functools.partial(_batch, times=4 / 6),
+        "2 operations a weight and token are the forward, which is over before the first gradient "
+        "is there": functools.partial(_batch, times=4 / 2),
+        "an all-reduce, a reduce-scatter and an all-gather, sends 2 (n - 1) / n of the gradients, "
+        "of 4 bytes each; this is half of it": functools.partial(_batch, times=1 / 2),
+        "that is the batch of all chips; asked is that of one": lambda *run: run[2] * _batch(*run),
+        "these are tokens; asked are whole sequences": lambda *run: run[1] * _batch(*run),
+    },
+    praise="right for four cases; for one chip, too, which sends nothing",
+    hints=[
+        "During which part of a step can a gradient be sent? How many operations does it have?",
+        "An all-reduce sends 2 (n - 1) / n of the gradients, of 4 bytes each. The backward of a "
+        "sequence takes 4 operations a weight and token.",
+        "The seconds of sending divided by those of a sequence's backward, rounded up; at least 1.",
+    ],
+)
+
+
+# ---------------------------------------------------------------- 19.layout
+BLOCKS = "of every block would go over the hosts' network: put between hosts what sends least"
+BETWEEN = {
+    "pp": "",
+    "dp": "dp is 1: the hosts have no replicas of their own",
+    "tp": f"the tensor-parallel sums {BLOCKS}",
+    "cp": f"the keys and values {BLOCKS}",
+}
+
+
+@functools.cache
+def _planned(headroom: float = 0.1):
+    """Return the plans of the capstone."""
+    return plan_layouts(
+        str(course() / "configs/models/llama70b.yaml"),
+        "galaxy",
+        batch=128,
+        sequence=256,
+        hosts=2,
+        precision="bfloat16",
+        optimizer={"type": "AdamW", "master_weights": False},
+        headroom=headroom,
+    )
+
+
+def _read(answer) -> tuple[Any, str, str]:
+    """Return the planner's candidate, what is between the hosts, and what binds."""
+    layout, between, binding = answer
+    return _planned().find(str(layout)), between.strip().lower(), binding.strip().lower()
+
+
+def _gains(best) -> dict[str, float]:
+    """Return the speed-up of a step without each limit other than memory."""
+    waits = {"chip links": 0.0, "network": 0.0, "bubble": best.times.bubble}
+    for each in best.traffic:
+        waits["network" if each.link == "between hosts" else "chip links"] += each.time_s
+    return {limit: best.times.total / (best.times.total - wait) for limit, wait in waits.items()}
+
+
+def _room(best) -> str:
+    twice = _planned(headroom=-1).best
+    faster = twice.tokens_per_s / best.tokens_per_s
+    return f"with twice the memory, {twice.layout} would be {faster:.2f} times as fast"
+
+
+def _largest(best) -> str:
+    kinds: dict[str, int] = best.memory._asdict()
+    return max(kinds, key=lambda kind: kinds[kind])
+
+
+def _broken(found: tuple[Any, str, str]) -> str:
+    """Return what is wrong with a layout, what is between the hosts, or what binds."""
+    mine, between, binding = found
+    best = _planned().best
+    if mine.refused:
+        return f"{mine.layout} cannot run: {mine.refused}"
+    if (faster := best.tokens_per_s / mine.tokens_per_s) > 1.02:
+        said = f"{mine.layout} fits and trains {mine.tokens_per_s:,.0f} tokens/s"
+        return f"{said}; another one that fits is {faster:.2f} times as fast"
+    if wrong := BETWEEN.get(between, f"between the hosts lies one of {', '.join(BETWEEN)}"):
+        return f"between the hosts is not {between!r}: {wrong}"
+    gains, held = _gains(mine), mine.memory._asdict()
+    if binding in gains:
+        said = f"{binding} is not the limit: if nothing waited for that, a step would be "
+        return f"{said}{gains[binding]:.2f} times as fast; {_room(mine)}"
+    if binding not in held:
+        return f"what binds is one of {', '.join((*gains, *held))}, not {binding!r}"
+    sizes = ", ".join(f"{kind} {size / 1e9:.1f}" for kind, size in held.items())
+    right = binding == _largest(mine)
+    return "" if right else f"memory binds, but not by {binding}: of a chip's GB, {sizes}"
+
+
+def _praised(found: tuple[Any, str, str]) -> str:
+    mine, _, binding = found
+    return (
+        f"{mine.layout}, {mine.tokens_per_s:,.0f} tokens/s modelled; {_room(mine)}: {binding} binds"
+    )
+
+
+Exercise(
+    "19.layout",
+    asks="layout, what is cut between the hosts, what binds",
+    reads=_read,
+    rules=_broken,
+    praise=_praised,
+    hints=[
+        "Which call makes the table? `CASE` has its options.",
+        'ttkit.plan_layouts(LLAMA70B, "galaxy", **CASE).best has .layout, .place, .times, .memory.',
+        "best.place.stages says whether pipeline stages lie between the hosts.",
+        "times.total / (times.total - times.bubble) is what a step without bubble would gain; "
+        "compare it with tokens_per_s of a plan with headroom=-1. The kind is the largest in "
+        "best.memory.",
+    ],
+)
