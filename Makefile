@@ -39,7 +39,7 @@ help:
 	@echo 'Another Python: make lab PYTHON=python3.12'
 
 lab: $(READY)
-	$(PY) -m ttkit lab . $(LAB_ARGS)
+	$(PY) -m ttkit lab $(LAB_ARGS)
 
 lessons: $(READY)
 	$(PY) scripts/run_lessons.py $(LESSONS_ARGS)

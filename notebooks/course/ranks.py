@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.cluster.engines.stacks import Frame, is_library
-from ttkit.lessons import CheckFailed, NotDone
+from ttkit.lessons import CheckFailed
 from ttkit.lessons.comparing import unlike
-from ttkit.lessons.exercises import Run
+from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
 LIMIT_S = 2.5  # One message of an answer may take so long.
