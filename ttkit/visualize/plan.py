@@ -271,10 +271,11 @@ class StepCells(Cells):
                     added=key in added,
                 )
                 boxes.append(box)
-            name = step.name(chip) if chip in step.names else f"device {chip} {label}"
-            name = str(step.names.get(chip, chip)) if small else name
+            name = str(step.names.get(chip, chip)) if small else step.names.get(chip, label)
+            lines = () if small else [f"device {chip}"]
+            wide, high = size
             cells.append(
-                Cell(name, (), boxes=boxes, columns=min(columns, most), box=(size[0], size[1]))
+                Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))
             )
         return cells
 
