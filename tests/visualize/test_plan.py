@@ -257,14 +257,36 @@ def test_on_a_terminal_there_are_words(capsys):
     assert "4 +> 0: 1 KiB, chunk 3\n" in capsys.readouterr().out
 
 
-def test_in_a_notebook_the_widget_is_followed_by_the_strip(shown):
+def test_in_a_notebook_the_widget_is_followed_by_the_moving_picture(shown):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert widget["text/plain"] == "Run this cell to step through the plan."
-    assert plan._repr_html_() in fallback["text/html"]
+    assert draw_plan(plan, moving=True)._repr_html_() in fallback["text/html"]
     assert fallback["text/plain"] == repr(draw_plan(plan))
+
+
+def test_each_chunk_glides_along_the_link_that_the_plan_names():
+    plan = all_reduce(T3000, 4096, axis=1)
+    figure = draw_plan(plan, moving=True)
+    frames = figure.drawings[0].svg().split('<g class="ttkit-7"')[1:]
+    assert len(frames) == len(plan.steps) + 1
+    hidden = ['visibility="hidden"' in frame.partition(">")[0] for frame in frames]
+    assert hidden == [True] * len(plan.steps) + [False]  # without motion the last one stands
+    for frame, step in zip(frames[1:], plan.steps):
+        ways = re.findall(
+            r'<g class="ttkit-(glide|merge)" style="--dx:(\S+)px;--dy:(\S+)px">', frame
+        )
+        drawn = StepCells(step_pictures(plan)[1])
+        apart = drawn.corner(1)[0] - drawn.corner(0)[0]  # two chips of a row
+        columns = {chip: place % 4 for place, chip in enumerate(T3000.chips)}
+        expected = sorted(
+            columns[t.source] - columns[t.destination] for t in step for _ in t.chunks
+        )
+        assert sorted(round(float(dx) / apart) for _, dx, _ in ways) == expected
+        assert all(abs(float(dy)) < drawn.h for _, _, dy in ways)  # none leaves its row
+        assert {kind for kind, *_ in ways} == {"merge" if step[0].reduce else "glide"}
 
 
 def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
@@ -273,7 +295,8 @@ def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
     tree = all_reduce(T3000, 1 << 20, algorithm="tree")
     ttkit.step_through(*plans, tree)
     controls, figure = shown[0].children
-    (slider,) = controls.children
+    player, slider = controls.children
+    assert player.max == 6
     assert slider.options[-1] == len(tree.steps) == 6
     for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
         slider.value = step

@@ -192,9 +192,10 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             figures.append(replace(figure, notes=[*figure.notes, note]))
         return figures
 
-    still = [draw_plan(one, names) for one in plans]
+    still = [draw_plan(one, names, moving=True) for one in plans]
     purpose = f"step through the {'plans' if others else 'plan'}"
-    play(moment, still=still, purpose=purpose, step=range(max(map(len, strips))))
+    steps = range(max(map(len, strips)))
+    play(moment, still=still, purpose=purpose, moves="step", step=steps)
 
 
 def on_one_axis(pictures: Iterable) -> list:
