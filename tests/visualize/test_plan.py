@@ -2,6 +2,7 @@
 the boxes are what the chips hold.
 """
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -22,6 +23,7 @@ from ttkit.plans import (
     all_reduce,
     all_to_all,
     broadcast,
+    cost,
     point_to_point,
     reduce_scatter,
     shift,
@@ -289,22 +291,22 @@ def test_each_chunk_glides_along_the_link_that_the_plan_names():
         assert {kind for kind, *_ in ways} == {"merge" if step[0].reduce else "glide"}
 
 
-def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
+def test_plans_race_on_one_clock(shown, monkeypatch):
     monkeypatch.setattr(play, "live", lambda widget, *_: shown.append(widget))
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
-    tree = all_reduce(T3000, 1 << 20, algorithm="tree")
-    ttkit.step_through(*plans, tree)
+    plans = (*plans, all_reduce(T3000, 1 << 20, algorithm="tree"))
+    ttkit.step_through(*plans)
     controls, figure = shown[0].children
     player, slider = controls.children
-    assert player.max == 6
-    assert slider.options[-1] == len(tree.steps) == 6
-    for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
-        slider.value = step
-        page, at = figure.value, 0
-        for plan, number in zip((*plans, tree), (others, others, step)):
-            shown_step = StepCells(step_pictures(plan)[number]).svg()
-            drawn = shown_step.partition(">")[2]
-            assert page.index(drawn) >= at
-            at = page.index(drawn) + len(drawn)
-        assert f"Sent so far: {sent} of 56 MiB." in page
-    assert "Sent so far: 10 MiB of 14 MiB." in figure.value
+    ends = [[0, *itertools.accumulate(s * 1e6 for s in cost(p).step_times_s)] for p in plans]
+    assert player.max == len(slider.options) - 1 == len({round(t, 1) for e in ends for t in e}) - 1
+    assert slider.options[-1] == round(max(end[-1] for end in ends), 1)
+    for us in slider.options[::3]:
+        slider.value, at = us, 0
+        for plan, end in zip(plans, ends):
+            number = sum(time <= us + 0.05 for time in end) - 1
+            drawn = StepCells(step_pictures(plan)[number]).svg().partition(">")[2]
+            assert figure.value.index(drawn) >= at
+            at = figure.value.index(drawn) + len(drawn)
+            said = f" in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            assert said in figure.value[at:]

@@ -235,7 +235,7 @@ class Frames(Drawing):
         self.smallest = min(frame.smallest for frame in frames)
         part, name = 100 / len(frames), f"ttkit-{len(frames)}"
         loop = f"{whole:g}s linear var(--at) infinite"
-        start = "transform:translate(var(--dx),var(--dy))"
+        start, there = "transform:translate(var(--dx),var(--dy))", "transform:none"
         self.add(
             "style",
             "@media screen and (prefers-reduced-motion:no-preference){"
@@ -244,8 +244,8 @@ class Frames(Drawing):
             f".{name} .ttkit-merge{{animation:{name}-merge {loop}}}"
             ".ttkit-pause:checked~svg *{animation-play-state:paused!important}}"
             f"@keyframes {name}{{0%{{visibility:visible}}{part:g}%{{visibility:hidden}}}}"
-            f"@keyframes {name}-glide{{0%{{{start}}}{part / 2:g}%{{transform:none}}}}"
-            f"@keyframes {name}-merge{{0%{{{start};opacity:1}}{part / 2:g}%{{transform:none;opacity:1}}"
+            f"@keyframes {name}-glide{{0%{{{start}}}{part / 2:g}%{{{there}}}}}"
+            f"@keyframes {name}-merge{{0%{{{start};opacity:1}}{part / 2:g}%{{{there};opacity:1}}"
             f"{part * 0.6:g}%{{opacity:0}}}}",
         )
         for number, frame in enumerate(frames):

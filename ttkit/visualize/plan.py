@@ -259,7 +259,7 @@ class StepCells(Cells):
             boxes = []
             for chunk in slots[chip]:
                 if chunk not in step.after[chip]:
-                    boxes.append(Box())
+                    boxes.append(Box([str(chunk)]))  # What should arrive is a ghost.
                     continue
                 key, share = (chip, chunk), step.parts(chip, chunk)
                 box = Box(
@@ -312,7 +312,7 @@ class StepCells(Cells):
 def _notes(picture: StepPicture, small: bool) -> list[str]:
     """Return the legend of the boxes and arrows."""
     plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
-    box = "Each box is a chunk"
+    box = "Each box is a chunk; without colour, one that has not arrived"
     if plan.adds:
         box += f"; it fills up with the parts of all {plan.group_size} chips"
         box += "" if most <= 8 else " (a slanted line: not finished)"
