@@ -183,9 +183,8 @@ _works: dict[int, tuple[Any, tuple[int, int, int] | None]] = {}
 
 def _work(event: Event) -> tuple[int, int, int] | None:
     operation = OPERATIONS[event.name]
-    if operation.kind in ("write", "read", "collective"):
-        return None
-    if not (work := work_of(event, operation)):
+    elsewhere = operation.kind in ("write", "read", "collective")
+    if elsewhere or not (work := work_of(event, operation)):
         return None
     return work.flops_of_tiles, work.moved, work.flops if operation.kind == "product" else 0
 
@@ -436,7 +435,7 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     return found._replace(others=stage.blocks - blocks)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache
 def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
     """Return the configuration without what does not change a chip's share of a step."""
     few = replace(config, experimental=None, runner_type="default")

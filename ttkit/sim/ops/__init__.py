@@ -76,14 +76,11 @@ class Operation:
         """The parameters, hints to the hardware included."""
         return inspect.signature(self.call)
 
-    @functools.cached_property
-    def _defaults(self) -> dict[str, Any]:
-        return {name: each.default for name, each in self.signature.parameters.items()}
-
     def given(self, event: tape.Event) -> Mapping[str, Any]:
         """The arguments of a call by name; those that were left out have their defaults."""
-        # `Signature.bind` would take ten times as long; these calls have passed it already.
-        return self._defaults | dict(zip(self._defaults, event.args)) | event.kwargs
+        # These calls have passed `Signature.bind`, which would take much longer.
+        defaults = {name: each.default for name, each in self.signature.parameters.items()}
+        return defaults | dict(zip(defaults, event.args)) | event.kwargs
 
 
 OPERATIONS: dict[str, Operation] = {}
