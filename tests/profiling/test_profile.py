@@ -330,7 +330,7 @@ def test_host_transfers_are_listed_and_not_timed(mesh):
         ttnn.from_device(x)
     assert [r.kind for r in prof.records] == ["host", COMPUTE, "host"]
     assert prof.time_s == prof.records[1].time_s
-    assert repr(prof.table()).count("not modelled") == 2 and "2 transfers" in repr(prof)
+    assert repr(prof.summary()).count("not modelled") == 2 and "2 transfers" in repr(prof)
 
 
 def test_a_call_is_recorded_once_and_a_refused_one_never(mesh):
@@ -396,17 +396,12 @@ def busy(mesh):
     return prof
 
 
-def test_tables_say_that_they_are_modelled(busy):
-    for report in (busy.table(), busy.summary()):
-        text, html = repr(report), report._repr_html_()
-        assert "modelled" in text.split("\n")[0]
-        assert "modelled" in html
-        assert "…" not in text
-        assert max(map(len, text.split("\n"))) <= 160
-    assert len(busy.table().rows) == 4 and busy.table().rows[0][:6] == ("1", "linear", f"all {len(busy.records[0].chips)}", "[64,64], [64,96] bfloat16",
-                                                                        "[64,96] bfloat16", "786 k")  # fmt: skip
-    # the chip with the exp: 786,432 + 2 x 4,096
-    assert busy.table().last[1] == "total, end to end" and busy.table().last[5] == "795 k"
+def test_the_table_says_that_it_is_modelled(busy):
+    text, html = repr(busy.summary()), busy.summary()._repr_html_()
+    assert "modelled" in text.split("\n")[0]
+    assert "modelled" in html
+    assert "…" not in text
+    assert max(map(len, text.split("\n"))) <= 160
     assert busy.summary().rows[0][0] == "all_reduce"
     assert "modelled" in repr(busy)
     assert "modelled" in busy._repr_html_()
@@ -416,8 +411,7 @@ def test_an_empty_profile():
     prof = Profile()
     assert prof.time_s == 0
     assert "0" in repr(prof)
-    assert prof.table().rows == []
-    assert repr(prof.table())
+    assert prof.summary().rows == []
     assert repr(prof.summary())
     assert "Nothing that takes modelled time" in prof.timeline()._repr_html_()
 
@@ -615,7 +609,7 @@ def test_the_other_model_says_so_wherever_it_is_shown(mesh):
         for grad in grads:
             ttnn.all_reduce(grad, cluster_axis=1)
     other, said = prof.overlapped(), "modelled, communication beside compute"
-    shown = [repr(other), other.timeline().title, repr(other.table()), repr(other.summary())]
+    shown = [repr(other), other.timeline().title, repr(other.summary())]
     assert said in shown[0] and all("communication beside compute" in text for text in shown)
     assert "beside" not in repr(prof) + prof.timeline().title and not prof.timeline().beside
 

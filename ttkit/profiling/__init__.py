@@ -1,7 +1,7 @@
 """A profile of a run on the simulator: flops, bytes and modelled times.
 
-It is shown as tables, as a timeline, or written as a trace file; `records` reads the calls from the
-tape."""
+It is shown as a table, as a timeline, or written as a trace file; `records` reads the calls from
+the tape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ttkit.profiling.records import (
     Reader,
     Record,
     bound_text,
-    chips_text,
     last_name,
     shapes_text,
     time_text,
@@ -32,11 +31,7 @@ from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timelin
 from ttkit.visualize.tables import Report
 from ttkit.words import short
 
-ALL_CALLS = tuple(  # These are column titles; "<" aligns a column to the left.
-    "#|<operation|<chips|<operands, a chip|<result, a chip|flops, a chip|read, a chip|"
-    "written, a chip|on links|time, modelled|<bound by".split("|")
-)
-BY_OPERATION = tuple(
+BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
 COUNTS = ("flops", "bytes_read", "bytes_written", "bytes_on_links")
@@ -129,25 +124,6 @@ class Profile:
 
     def _repr_html_(self) -> str:
         return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
-
-    def table(self) -> Report:
-        """Return every call in order, with counts for each chip; the last row: the busiest chip."""
-        rows = []
-        for i, r in enumerate(self.records, 1):
-            shapes = shapes_text(r.operands), shapes_text(r.results)
-            moved = (r.bytes_read, r.bytes_written, r.bytes_on_links)
-            counts = short(r.flops), *(short(n, "B") for n in moved), time_text(r, r.time_s)
-            call = str(i), last_name(r.name), chips_text(r.chips)
-            rows.append((*call, *shapes, *counts, bound_text(r)))
-        sums = [self.busiest("bytes_read"), self.busiest("bytes_written")]
-        sums.append(sum(r.bytes_on_links for r in self.records))
-        counts = (
-            short(self.busiest("flops")),
-            *(short(n, "B") for n in sums),
-            short(self.time_s, "s"),
-        )
-        last = ("", "total, end to end", "", "", "", *counts, "")
-        return Report(self._title("operations in order"), ALL_CALLS, rows, last)
 
     def summary(self) -> Report:
         """Return the calls grouped by operation, the longest first."""

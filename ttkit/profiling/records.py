@@ -194,11 +194,6 @@ def bound_text(record: Record) -> str:
     return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
 
 
-def chips_text(chips: Sequence[int]) -> str:
-    """Return the ids of a few chips, or how many there are."""
-    return f"all {len(chips)}" if len(chips) > 4 else ", ".join(map(str, sorted(chips)))
-
-
 def shapes_text(shards: Sequence[Shard]) -> str:
     """Return shapes and types; a type that all share stands once, at the end."""
     # A shape has no spaces, so that lines break only between shapes.
