@@ -8,11 +8,9 @@ from typing import NamedTuple
 WORMHOLE_PAGE = "docs.tenstorrent.com, Wormhole specifications"
 BLACKHOLE_PAGE = "docs.tenstorrent.com, Blackhole specifications"
 GEMM_REPORT = "tenstorrent/tt-metal, tech_reports/GEMM_FLOPS"
-ETHERNET_GUIDE = "tenstorrent/tt-metal, tech_reports/EthernetMultichip/BasicEthernetGuide"
 FABRIC_GOLDENS = "tenstorrent/tt-metal, perf_microbenchmark/routing/golden"
 MOCK_CLUSTER = "ttnn 0.81.1 on its mock cluster, T3000"
 DRAM_VIEWS = "tenstorrent/tt-metal, tt_metal/soc_descriptors/blackhole_140_arch.yaml"
-PRESS = "press coverage of Hot Chips 2024 (secondary)"
 
 
 class Fact(NamedTuple):
@@ -29,11 +27,13 @@ class Fact(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """The measured rate of one link in Tenstorrent's fabric benchmark, for a pattern of traffic."""
+    """The rate of one link for a pattern of traffic.
+
+    It was measured with packets of 4096 bytes in Tenstorrent's fabric benchmark.
+    """
 
     traffic: str
     gb_per_s: float
-    packet_bytes: int = 4096
     links: int = 1  # This many links of a pair of chips were in use at once.
 
 
@@ -74,7 +74,6 @@ class Link:
     `rates` and `latencies` hold measured figures: the first of each is a message along a line of
     chips."""
 
-    raw: Fact  # The cable carries this much.
     rates: tuple[Rate, ...]
     latencies: tuple[Latency, ...]
     source: str
@@ -94,7 +93,6 @@ class Chip:
     cores: Fact
     clock: Fact
     flop_per_cycle: Fact  # One core's matrix engine does this many at LoFi.
-    sram_per_core: Fact
     dram: Fact
     dram_banks: Fact
     dram_bandwidth: Fact
@@ -105,11 +103,6 @@ class Chip:
     def dram_bytes(self) -> int:
         """DRAM of one chip in bytes; the specification's GB are powers of ten."""
         return int(self.dram.value * 10**9)
-
-    @property
-    def l1_bytes(self) -> int:
-        """Bytes of one core's SRAM that tensors may use."""
-        return int(self.sram_per_core.value - _RESERVED.value)
 
     def peak_flops(self, fidelity: str) -> float:
         """Return the peak of the matrix engines of all cores, in flop/s.
@@ -126,13 +119,9 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
-# Programs and firmware reserve this of each core's SRAM. For a Blackhole it is assumed the same.
-_RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)
 _T3000_LINK = Link(
-    Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
         Rate("line", 11.78),
-        Rate("line", 8.03, packet_bytes=2048),
         Rate("line multicast", 11.68),
         Rate("ring", 5.18),
         Rate("ring multicast", 5.75),
@@ -144,7 +133,6 @@ _T3000_LINK = Link(
     FABRIC_GOLDENS,
 )
 _GALAXY_LINK = Link(
-    Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
         Rate("line", 11.77),
         Rate("line multicast", 11.66),
@@ -152,19 +140,12 @@ _GALAXY_LINK = Link(
         Rate("ring multicast", 8.34),
         Rate("ring multicast", 8.34, links=2),
         Rate("ring multicast", 6.0, links=4),
-        Rate("ring", 4.66, packet_bytes=2048),
     ),
     (Latency("line", 853, 1375), Latency("mesh", 991, 1488)),
     FABRIC_GOLDENS,
 )
 _BLACKHOLE_LINK = Link(
-    Fact(50.0, "GB/s", PRESS),
-    (
-        Rate("line", 28.07),
-        Rate("line multicast", 29.46),
-        Rate("neighbours", 33.29),
-        Rate("neighbours", 16.6, packet_bytes=2048),
-    ),
+    (Rate("line", 28.07), Rate("line multicast", 29.46), Rate("neighbours", 33.29)),
     (Latency("line", 679, 813), Latency("mesh", 715, 902)),
     FABRIC_GOLDENS,
 )
@@ -173,11 +154,10 @@ _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 1
 
 
 def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -> dict[str, Fact]:
-    """Return the facts of a chip's page, in Hz, GB and GB/s; a core's SRAM is the same in all."""
+    """Return the facts of a chip's page, in Hz, GB and GB/s."""
     return {
         "cores": Fact(cores, "cores", page),
         "clock": Fact(clock, "Hz", page),
-        "sram_per_core": Fact(1536 * 1024, "bytes", page),
         "dram": Fact(dram, "GB", page),
         "dram_bandwidth": Fact(bandwidth, "GB/s", page),
     }

@@ -93,16 +93,17 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
         >>> rate_gb_per_s(topology("t3000").link), rate_gb_per_s(topology("t3000").link, "ring")
         (11.78, 5.18)
     """
-    rates = [rate for rate in link.rates if rate.packet_bytes == PACKET]
-    points = {rate.links: rate.gb_per_s for rate in rates if rate.traffic == traffic}
+    points = {rate.links: rate.gb_per_s for rate in link.rates if rate.traffic == traffic}
     if not points:
-        known = ", ".join(sorted({rate.traffic for rate in rates}))
+        known = ", ".join(sorted({rate.traffic for rate in link.rates}))
         rule = f"that was not measured; there are: {known}"
         fail(f"the rate of a link for {traffic!r} with {PACKET}-byte packets", rule)
     base = points.setdefault(1, next(iter(points.values())))
     if len(points) == 1:
         shared = {
-            rate.links: rate.gb_per_s for rate in rates if rate.traffic == f"{traffic} multicast"
+            rate.links: rate.gb_per_s
+            for rate in link.rates
+            if rate.traffic == f"{traffic} multicast"
         }
         points |= {n: base * rate / shared.get(1, rate) for n, rate in shared.items() if n > 1}
     counts = sorted(points)
