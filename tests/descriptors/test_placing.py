@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster import MeshGraphDescriptor, MeshInstance, descriptor_path, read_descriptor
+from ttkit.cluster import MeshInstance, descriptor_path
 from ttkit.descriptors import chips_of, placed
 from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.systems import grid_links
@@ -111,25 +111,6 @@ def test_visible_devices_and_a_descriptor(written, monkeypatch):
         str(written(descriptor_path(8).read_text().replace("2, 4", "1, 4"))),
     )
     assert sorted(current_system().ids[0]) == [0, 1, 2, 3]
-
-
-def test_use_system_takes_a_descriptor():
-    assert ttkit.use_system(read_descriptor(descriptor_path(8))) is SYSTEMS["t3000"]
-    line = MeshGraphDescriptor((mesh_of((1, 16), ("LINE", "RING"), 2, "BLACKHOLE", (1, 2)),))
-    system = ttkit.use_system(line)
-    assert (system.shape, system.wraps, system.links_per_pair, system.chip.arch) == (
-        (1, 16),
-        (False, True),
-        2,
-        "BLACKHOLE",
-    )
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 16)) as mesh:
-        assert mesh.get_device_ids() == list(range(16))
-    several = MeshGraphDescriptor((mesh_of((2, 2)), mesh_of((2, 2))))
-    with pytest.raises(
-        ttkit.TTKitError, match="Multi-mesh-per-host systems are not supported by this algorithm"
-    ):
-        ttkit.use_system(several)
 
 
 def test_chips_of_hosts():

@@ -4,7 +4,7 @@ protobuf is imported in this room and in no other.
 """
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
-from ttkit.descriptors.placing import chips_of, placed, seen_through, system_of
+from ttkit.descriptors.placing import chips_of, placed, seen_through
 from ttkit.descriptors.reading import (
     check_descriptor,
     descriptor_path,
@@ -25,5 +25,4 @@ __all__ = [
     "placed",
     "read_descriptor",
     "seen_through",
-    "system_of",
 ]

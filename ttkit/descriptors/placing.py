@@ -9,11 +9,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
+from ttkit.descriptors.descriptor import MeshInstance
 from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
-from ttkit.hardware.chips import BLACKHOLE
 from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 
 Ids = tuple[tuple[int, ...], ...]
@@ -143,39 +142,6 @@ def _search(
     return []
 
 
-def _the_mesh(descriptor: MeshGraphDescriptor, asked: str) -> MeshInstance:
-    """The one mesh of a descriptor that one process can open alone."""
-    if len(descriptor.meshes) > 1:
-        rule = (
-            "Multi-mesh-per-host systems are not supported by this algorithm, "
-            "please use custom fabric topology via MetalContext::set_custom_fabric_topology"
-            f": the descriptor has {len(descriptor.meshes)} meshes"
-        )
-        cure = "one process a mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it"
-        fail(asked, rule, cure)
-    return descriptor.meshes[0]
-
-
-def system_of(descriptor: MeshGraphDescriptor) -> System:
-    """Return the machine that a descriptor of one mesh describes.
-
-    It is one of `SYSTEMS` where that fits exactly, else chips numbered row by row.
-
-    Raises:
-        TTKitError: several meshes.
-    """
-    mesh = _the_mesh(descriptor, f"use_system({descriptor!r})")
-    alike = [system for system in SYSTEMS.values() if system.chip.arch == mesh.arch]
-    wanted = mesh.device_dims, mesh.rings, mesh.channels
-    for system in alike:
-        if (system.shape, system.wraps, system.links_per_pair) == wanted:
-            return system
-    # The kind of chip is that of the smallest system with enough chips, else of the smallest.
-    alike.sort(key=lambda system: (system.num_devices < mesh.num_devices, system.num_devices))
-    chip = alike[0].chip if alike else BLACKHOLE
-    return System(descriptor.name, chip, grid_ids(*mesh.device_dims), mesh.channels, mesh.rings)
-
-
 def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
     """Return host rank and device id on that host of the chip at each (row, column).
 
@@ -229,12 +195,17 @@ def seen_through(path: str, machine: System) -> System:
 def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
     """The mesh that this process opens; kept, because every opening asks for it."""
     loaded = load_text(text, path)
-    mesh = _the_mesh(loaded.descriptor or refuse(asked, loaded), asked)
+    descriptor = loaded.descriptor or refuse(asked, loaded)
+    if len(descriptor.meshes) > 1:
+        rule = (
+            "Multi-mesh-per-host systems are not supported by this algorithm, "
+            "please use custom fabric topology via MetalContext::set_custom_fabric_topology"
+            f": the descriptor has {len(descriptor.meshes)} meshes"
+        )
+        cure = "one process a mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it"
+        fail(asked, rule, cure)
+    mesh = descriptor.meshes[0]
     if mesh.num_hosts > 1:
         rule = f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1"
-        cure = (
-            "one process a host rank (TT_MESH_HOST_RANK), or use_system(read_descriptor(...)) "
-            "for the whole mesh in one process"
-        )
-        fail(asked, rule, cure)
+        fail(asked, rule, "one process a host rank (TT_MESH_HOST_RANK)")
     return mesh

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ttkit.hardware.systems import System, narrow, system_named
 
 _chosen: list[System] = []
 
 
-def use_system(system: str | System | Any | None) -> System:
+def use_system(system: str | System | None) -> System:
     """Choose the machine that is simulated, and return it; None goes back to the environment's.
 
     Args:
-        system: a name of `SYSTEMS`, a `System` of your own, or a `MeshGraphDescriptor`: the machine
-            that its one mesh asks for.
+        system: a name of `SYSTEMS`, or a `System` of your own.
 
     Raises:
-        TTKitError: the name is not known, or the descriptor has several meshes.
+        TTKitError: the name is not known.
 
     Example:
         >>> use_system("galaxy").num_devices
@@ -28,10 +26,6 @@ def use_system(system: str | System | Any | None) -> System:
     """
     if isinstance(system, str):
         system = system_named(system)
-    elif system is not None and not isinstance(system, System):
-        from ttkit.descriptors import system_of  # It loads protobuf, so it is imported late.
-
-        system = system_of(system)
     _chosen[:] = [] if system is None else [system]
     return current_machine()
 
