@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from ttkit.descriptors.descriptor import MeshInstance
 from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
@@ -18,7 +17,7 @@ from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 Ids = tuple[tuple[int, ...], ...]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-STEPS = 20_000  # The search of a line gives up after this many.
+STEPS = 20_000  # The search gives up after this many.
 
 
 @lru_cache(maxsize=64)
@@ -41,7 +40,7 @@ def placed(machine: System, mesh: MeshInstance) -> System:
         f"mesh {mesh.mesh_id} of the descriptor, {mesh.size_text} {mesh.arch}, "
         f"on a {machine.name} of {machine.shape[0]}x{machine.shape[1]} chips"
     )
-    ids = _line(machine, mesh) if 1 in mesh.device_dims else _grid(machine, mesh)
+    ids = _chips(machine, mesh)
     if ids is None:
         rule = (
             f"Internal error: SAT placement: mesh '{mesh.name}' (mesh {mesh.mesh_id}) has no "
@@ -84,62 +83,52 @@ def _order(machine: System) -> dict[int, int]:
     return {chip: number for number, chip in enumerate(chips)}
 
 
-def _grid(machine: System, mesh: MeshInstance) -> Ids | None:
-    """Chips of the rectangle of this shape, or turned, that has the most cables."""
-    order, cables = _order(machine), machine.neighbours
-    joins = list(grid_links(mesh.device_dims, mesh.rings))
-    best: Any = None
-    for turned in (False, True):
-        rows, columns = mesh.device_dims[::-1] if turned else mesh.device_dims
-        for r in range(machine.shape[0] - rows + 1):
-            for c in range(machine.shape[1] - columns + 1):
-                ids = tuple(row[c : c + columns] for row in machine.ids[r : r + rows])
-                ids = tuple(zip(*ids)) if turned else ids
-                if all(ids[r2][c2] in cables[ids[r1][c1]] for (r1, c1), (r2, c2), _ in joins):
-                    chips = list(itertools.chain.from_iterable(ids))
-                    # Of rectangles with as many cables, the last one on the machine wins.
-                    weight = sum(len(cables[chip]) for chip in chips), r, c
-                    found = (weight, [-order[chip] for chip in chips], ids)
-                    best = max(best or found, found)
-    return best and best[-1]
-
-
-def _line(machine: System, mesh: MeshInstance) -> Ids | None:
-    """Chips that are cabled one after the other; a short line lies where most cables are."""
-    length, axis = mesh.num_devices, 1 if mesh.device_dims[0] == 1 else 0
-    closed = mesh.rings[axis] and length > 2
+def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
+    """Return chips that are cabled as the mesh is; a small mesh lies where most cables are."""
     order, cables = _order(machine), machine.neighbours
     chips: Collection[int] = order
-    if length < machine.num_devices:
-        chips = _search(cables, length, closed, lambda c: (-len(cables[c]), -order[c]))
+    if mesh.num_devices < machine.num_devices:
+        # Of chips with as many cables, the real library takes the last for a line.
+        sign = -1 if 1 in mesh.device_dims else 1
+        chips = _search(mesh, cables, lambda c: (-len(cables[c]), sign * order[c])).values()
     inside = {chip: cables[chip] & set(chips) for chip in chips}
-    line = _search(inside, length, closed, lambda c: (len(inside[c]), order[c]))
-    if not line:
+    found = _search(mesh, inside, lambda c: (len(inside[c]), order[c]))
+    if not found:
         return None
-    return (tuple(line),) if axis == 1 else tuple((chip,) for chip in line)
+    rows, columns = mesh.device_dims
+    return tuple(tuple(found[r, c] for c in range(columns)) for r in range(rows))
 
 
 def _search(
-    cables: dict[int, set[int]], length: int, closed: bool, rank: Callable[[int], tuple[int, int]]
-) -> list[int]:
-    """The first line, depth first, the best-ranked chip first; [] where there is none."""
-    line: list[int] = []
-    # `trail` has the chips that are left to try at each place of the line.
+    mesh: MeshInstance, cables: dict[int, set[int]], rank: Callable[[int], tuple[int, int]]
+) -> dict[Place, int]:
+    """Return the first chips that fit, by their place; depth first, the best-ranked chip first.
+
+    A place is filled after those above it and to its left, whose chips must be cabled to its own.
+    """
+    places = sorted(itertools.product(*map(range, mesh.device_dims)), key=sum)
+    joined: dict[Place, set[Place]] = {place: set() for place in places}
+    for a, b, _ in grid_links(mesh.device_dims, mesh.rings):
+        joined[a].add(b)
+        joined[b].add(a)
+    found: dict[Place, int] = {}
+    # `trail` has the chips that are left to try at each place.
     trail = [iter(sorted(cables, key=rank))]
     for _ in range(STEPS):
         chip = next(trail[-1], None)
         if chip is not None:
-            line.append(chip)
-            if len(line) == length and (not closed or line[0] in cables[chip]):
-                return line
-            free = cables[chip] - set(line) if len(line) < length else ()
+            found[places[len(found)]] = chip
+            if len(found) == len(places):
+                return found
+            near = [cables[found[place]] for place in joined[places[len(found)]] if place in found]
+            free = set.intersection(*near) - set(found.values())
             trail.append(iter(sorted(free, key=rank)))
         else:
             trail.pop()
-            if not line:
+            if not found:
                 break
-            line.pop()
-    return []
+            found.popitem()
+    return {}
 
 
 def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
