@@ -47,7 +47,7 @@ def synced(hosts):
 
 
 def sync(hosts):
-    assert ttkit(hosts, "sync", *HOSTS, "--apply", "--delete").returncode == 0
+    assert ttkit(hosts, "sync", *HOSTS, "--apply").returncode == 0
     return hosts
 
 
@@ -81,7 +81,7 @@ def test_sync_shows_first_and_copies_when_told_to(hosts):
     heads = [line for line in dry.stdout.splitlines() if not line.startswith(" ")]
     assert [line.split(":")[0] for line in heads] == ["node-2", "node-3", "dry run"]
     assert "files to update" in heads[0]
-    assert "  new      " in dry.stdout and " more" in dry.stdout and "checkpoints" not in dry.stdout
+    assert "  configs/" in dry.stdout and " more" in dry.stdout and "checkpoints" not in dry.stdout
     assert not hosts.path("node-2", "hosts.txt").exists()
     done = ttkit(hosts, "sync", *HOSTS, "--apply")
     assert done.returncode == 0 and re.search(r"^node-2: \d+ files updated$", done.stdout, re.M)
@@ -91,9 +91,9 @@ def test_sync_shows_first_and_copies_when_told_to(hosts):
     assert hosts.path("node-2", "theirs.py").exists()
     same = "node-2: up to date\nnode-3: up to date\n"
     assert ttkit(hosts, "sync", *HOSTS).stdout.startswith(same)
-    done = ttkit(hosts, "sync", *HOSTS, "--apply", "--delete")
-    assert done.stdout == "node-2: 1 file updated\n  delete   theirs.py\nnode-3: up to date\n"
-    assert not hosts.path("node-2", "theirs.py").exists()
+    hosts.path("node-2", "ttkit", "errors.py").write_text("")
+    done = ttkit(hosts, "sync", *HOSTS, "--apply")
+    assert done.stdout == "node-2: 1 file updated\n  ttkit/errors.py\nnode-3: up to date\n"
 
 
 def test_doctor_finds_all_well(hosts):

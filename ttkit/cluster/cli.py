@@ -39,7 +39,6 @@ SYNC: Options = (
     *HOSTS,
     ("--apply", "", "do it"),
     ("--install", "", "also make .venv there and install the project into it"),
-    ("--delete", "", "also delete there what is not here, except what is excluded"),
 )
 
 
@@ -122,7 +121,7 @@ def sync(words: Sequence[str]) -> int:
     asked = _parser("sync", about, SYNC).parse_args(words)
     names = list(_config(asked).named_hosts())
     done = []
-    for text, failed in synced(names, asked.apply, asked.delete, asked.install):
+    for text, failed in synced(names, asked.apply, asked.install):
         done.append(failed)
         print(text, flush=True)
     if not done:

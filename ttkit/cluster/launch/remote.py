@@ -213,22 +213,21 @@ INSTALLATION = (
 )
 
 
-def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = False) -> list[str]:
+def rsync_command(folder: Path, host: str, apply: bool = False) -> list[str]:
     """Return the rsync that copies a folder to a host; without `apply` it only lists changes.
 
     Example:
         >>> rsync_command(Path("/home/me/project"), "node-2")[-2:]
         ['/home/me/project/', 'node-2:/home/me/project/']
     """
-    words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%i %n"]
+    words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%n"]
     words += ["-e", " ".join(SSH), *(f"--exclude={pattern}" for pattern in EXCLUDED)]
     words += [] if apply else ["--dry-run"]
-    words += ["--delete"] if delete else []
     return [*words, f"{folder}/", f"{host}:{folder}/"]
 
 
 def sync(
-    hosts: Iterable[str], apply: bool = False, delete: bool = False, install: bool = False
+    hosts: Iterable[str], apply: bool = False, install: bool = False
 ) -> Iterator[tuple[str, bool]]:
     """Copy the current folder to the same path on all hosts but this one, all at once.
 
@@ -237,7 +236,6 @@ def sync(
 
     Args:
         apply: do it; otherwise only list what would be done.
-        delete: also delete there what is not here, except what is excluded.
         install: also make .venv there, by a Python of this version, and install the project into
             it.
 
@@ -249,13 +247,15 @@ def sync(
         fail(f"ttkit sync of {path}", "it is not the folder of a project", "cd into the project")
 
     def one(host: str) -> tuple[str, bool]:
-        done = call(rsync_command(path, host, apply, delete))
+        done = call(rsync_command(path, host, apply))
         if done.returncode:
             reason = (
                 complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
             )
             return f"{host}: FAILED: {reason}\n  try: {cure(host, done.stderr)}", True
-        files = list(_changes(done.stdout))
+        # A folder comes with its files.
+        names = (name for name in done.stdout.splitlines() if not name.endswith("/"))
+        files = [f"  {name}" for name in names]
         what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"
         text = f"{host}: {what if files else 'up to date'}"
         for step in INSTALLATION if install and apply else ():
@@ -269,21 +269,3 @@ def sync(
         return "\n".join([text, *files[:SHOWN], *more]), False
 
     return for_all(one, [name for name, this in here(hosts).items() if not this])
-
-
-def _changes(output: str) -> Iterator[str]:
-    """Yield the files of rsync's itemized list, with what happens to them.
-
-    `<f+++++++++ new.py`, `<f.st...... old.py`, `*deleting   gone.py`.
-
-    Example:
-        >>> print(*_changes("<f+++++++++ x.py\\n<f.st...... y.py"), sep="\\n")
-          new      x.py
-          changed  y.py
-    """
-    for line in output.splitlines():
-        flags, _, name = line.partition(" ")
-        # Only files and links count. A folder comes with its files; '.' marks a change of times.
-        if flags == "*deleting" or (flags[1:2] in ("f", "L") and flags[0] in "<c"):
-            what = "delete" if flags[0] == "*" else "new" if "+++" in flags else "changed"
-            yield f"  {what:<7}  {name.strip()}"
