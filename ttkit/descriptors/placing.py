@@ -106,7 +106,8 @@ def _search(
 
     A place is filled after those above it and to its left, whose chips must be cabled to its own.
     """
-    places = sorted(itertools.product(*map(range, mesh.device_dims)), key=sum)
+    rows, columns = map(range, mesh.device_dims)
+    places = sorted(itertools.product(rows, columns), key=sum)
     joined: dict[Place, set[Place]] = {place: set() for place in places}
     for a, b, _ in grid_links(mesh.device_dims, mesh.rings):
         joined[a].add(b)
