@@ -31,8 +31,7 @@ def choice() -> Choice:
     """Choose the backend once: as `TTKIT_BACKEND` says, else ttnn where it and a device are here.
 
     Raises:
-        TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn, or it is ttnn and ttnn or a device is
-            missing.
+        TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn.
     """
     forced = os.environ.get("TTKIT_BACKEND", "").strip().lower()
     if forced not in ("", "sim", "ttnn"):
@@ -41,20 +40,10 @@ def choice() -> Choice:
             "it must be sim or ttnn",
             "leave it unset to let ttkit decide",
         )
-    if forced == "sim":
-        return Choice("sim", "TTKIT_BACKEND=sim")
-    library = importlib.util.find_spec("ttnn") is not None
+    if forced:
+        return Choice(forced, f"TTKIT_BACKEND={forced}")
     device = _device()
-    if forced == "ttnn":
-        lacking = [] if library else ["the package ttnn is not installed here"]
-        if not device:
-            where = "there is no /dev/tenstorrent/*"
-            lacking.append(f"no device: {where} and TT_METAL_MOCK_CLUSTER_DESC_PATH names no file")
-        if lacking:
-            cure = "pip install ttnn (Python 3.10 or 3.12), and the kernel driver (tt-kmd); "
-            fail("TTKIT_BACKEND=ttnn", "; ".join(lacking), f"{cure}or TTKIT_BACKEND=sim")
-        return Choice("ttnn", f"TTKIT_BACKEND=ttnn, {device}")
-    if library and device:
+    if device and importlib.util.find_spec("ttnn"):
         return Choice("ttnn", f"ttnn is installed and {device}")
     return Choice("sim", "ttnn is not installed" if device else "there is no Tenstorrent device")
 
@@ -83,7 +72,7 @@ def load() -> ModuleType:
         fail(
             "from ttkit import ttnn",
             f"the real ttnn does not import: {type(error).__name__}: {error}",
-            "fix the installation, or TTKIT_BACKEND=sim",
+            "pip install ttnn (Python 3.10 or 3.12), or TTKIT_BACKEND=sim",
         )
 
 
