@@ -13,7 +13,7 @@ import pytest
 from cluster import cases
 
 from ttkit import __main__ as cli
-from ttkit.cluster.files.hosts import placement
+from ttkit.cluster.files import Config
 from ttkit.cluster.launch.command import mpirun_environment, pasteable
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
@@ -201,23 +201,22 @@ def test_a_config_works_from_another_folder(run, workshop, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "mpi_args, hosts",
+    "files, hosts",
     [
-        ([], [socket.gethostname()] * 3),
-        (["--host", "a:2,b"], ["a", "a", "b"]),
-        (["--host=a:2,b"], ["a", "a", "b"]),
-        (
-            ["--hostfile", "configs/5loudboxes/hosts.txt"],
-            ["metal-wh-01", "metal-wh-03", "metal-wh-04"],
-        ),
+        ({}, [socket.gethostname()] * 3),
+        ({"hosts": "configs/5loudboxes/hosts.txt"}, ["metal-wh-01", "metal-wh-03", "metal-wh-04"]),
         # more ranks than slots: mpirun decides
-        (["--hostfile", "configs/2loudboxes/hosts.txt"], ["", "", ""]),
-        (["--map-by", "node", "--host", "a,b,c"], ["", "", ""]),
-        (["--rankfile={rf}", "--host", "a"], ["b", "a", "a"]),
-        (["--rankfile", "nope"], ["", "", ""]),
+        ({"hosts": "configs/2loudboxes/hosts.txt"}, ["", "", ""]),
+        ({"rankfile": "nope"}, ["", "", ""]),
     ],
 )
-def test_placement(mpi_args, hosts, tmp_path):
-    rankfile = tmp_path / "rf"
+def test_the_host_of_each_rank(files, hosts):
+    config = Config(**{name: pathlib.Path(path) for name, path in files.items()})
+    assert config.hosts_of_ranks(3) == hosts
+
+
+def test_a_rankfile_decides_before_the_hosts(tmp_path):
+    rankfile = tmp_path / "rankfile"
     rankfile.write_text("rank 1=a slot=0\nrank 0=b slot=0\nrank 2=a slot=1\n")
-    assert placement(3, [word.format(rf=rankfile) for word in mpi_args]) == hosts
+    config = Config(hosts=pathlib.Path("hosts.txt"), rankfile=rankfile)
+    assert config.hosts_of_ranks(3) == ["b", "a", "a"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import plain_ranks
-from ttkit.cluster.files.hosts import hosts_text, placement, rankfile_of, read_hosts
+from ttkit.cluster.files.hosts import hosts_text, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
 from ttkit.files import find_file
@@ -93,14 +93,16 @@ def run(words: Sequence[str]) -> int:
     except ValueError as error:
         rule = f"it is not a list of words: {error}"
         fail(f"--mpi-args {asked.mpi_args!r}", rule, "close the quotes")
-    hosts = placement(len(bindings.rank_bindings), mpi_args)
+    ranks = len(bindings.rank_bindings)
+    # Words of the user's may place the ranks in another way.
+    hosts = [""] * ranks if asked.mpi_args else config.hosts_of_ranks(ranks)
     started_with = partial(
         command.mpirun_command,
         bindings,
         program,
         command.find_mpirun(asked.mpirun),
         mpi_args,
-        asked.bare or command.has_no_network(hosts),
+        asked.bare or command.has_no_network(),
         asked.tcp_interface,
     )
     if asked.dry_run or asked.verbose:

@@ -19,7 +19,6 @@ from typing import Any
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import Report
 from ttkit.cluster.engines.page import Status, progress, status_of
-from ttkit.cluster.files.hosts import placement
 from ttkit.cluster.launch import remote, why_ended
 from ttkit.cluster.launch.command import check_mpirun, find_mpirun
 from ttkit.cluster.processes import Ended, Supervised
@@ -59,13 +58,13 @@ class Cluster:
     def __init__(self, config: str | os.PathLike[str] | int, *, start_timeout_s: float = START_S):
         self.config, self.start_timeout_s = config, start_timeout_s
         self.name = f"Cluster({config!r})"
-        self.bindings, words = start.ranks_of(config)
+        self.bindings, files = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
-        names = placement(self.n, words)
+        names = files.hosts_of_ranks(self.n)
         here = remote.here(names)
         # `hosts` has the host of each rank, "" for this one.
         self.hosts = ["" if here[name] else name for name in names]
-        self._words = words if any(self.hosts) else []
+        self._words = files.mpi_words() if any(self.hosts) else []
         # `run` and %%px wait this many seconds; None means without a limit.
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.

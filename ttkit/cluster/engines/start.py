@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ttkit.cluster.engines.engine import FOLDER
-from ttkit.cluster.files import find_config
+from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import Bindings, plain_ranks
 from ttkit.cluster.launch.command import (
     LOCAL_FOLDER,
@@ -40,21 +40,21 @@ CONTROLLER_OPTIONS = (
 )
 
 
-def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, list[str]]:
-    """Return the ranks of a configuration folder or of a number of engines, and mpirun's words.
+def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, Config]:
+    """Return the ranks of a configuration folder or of a number of engines, and the folder's files.
 
     Raises:
         TTKitError: the files are wrong, or the cards cannot be shared equally.
 
     Example:
-        >>> bindings, words = ranks_of("configs/2loudboxes")
-        >>> words, len(bindings.rank_bindings)
+        >>> bindings, files = ranks_of("configs/2loudboxes")
+        >>> files.mpi_words(), len(bindings.rank_bindings)
         (['--hostfile', 'configs/2loudboxes/hosts.txt'], 2)
     """
     if isinstance(config, int):
-        return equal_cards(config), []
+        return equal_cards(config), Config()
     files = find_config(config)
-    return files.ranks(), files.mpi_words()
+    return files.ranks(), files
 
 
 def equal_cards(number: int) -> Bindings:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
-from ttkit.cluster.files.hosts import read_hosts, read_rankfile
-from ttkit.errors import fail
+from ttkit.cluster.files.hosts import host_of_each_slot, read_hosts, read_rankfile
+from ttkit.errors import TTKitError, fail
 
 BINDINGS = "rank_bindings.yaml"
 HOSTS = ("hosts.txt", "hosts.json")
@@ -39,6 +40,18 @@ class Config:
         if self.hosts:
             return read_hosts(self.hosts)
         return Counter(read_rankfile(self.rankfile).values() if self.rankfile else ())
+
+    def hosts_of_ranks(self, ranks: int) -> list[str]:
+        """Return the host of each rank, this one where no file names hosts.
+
+        A host is "" where a file has too few of them, or cannot be read; mpirun reports that.
+        """
+        path = self.rankfile or self.hosts
+        try:
+            named = host_of_each_slot(path) if path else [socket.gethostname()] * ranks
+        except TTKitError:
+            named = []
+        return named[:ranks] if len(named) >= ranks else [""] * ranks
 
     def mpi_words(self) -> list[str]:
         """Return the words that name the hosts for mpirun, and which rank runs where."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import fail
 from ttkit.files import read_text
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
@@ -128,31 +126,3 @@ def host_of_each_slot(path: str | os.PathLike[str]) -> list[str]:
     if "rankfile" in os.path.basename(path):
         return [host for _, host in sorted(read_rankfile(path).items())]
     return list(read_hosts(path).elements())
-
-
-def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
-    """Return the host of each rank as far as the arguments of mpirun name it, else "".
-
-    mpirun fills the slots of the hosts in order unless a rankfile or another mapping
-    decides otherwise. Files that cannot be read are mpirun's to report.
-
-    Example:
-        >>> placement(3, ["--host", "a:2,b"])
-        ['a', 'a', 'b']
-    """
-    words = [part for arg in mpi_args for part in arg.split("=", 1)]
-    options: dict[str, Any] = dict(zip(words, [*words[1:], ""]))
-    hosts: list[str] = []
-    try:
-        if "--rankfile" in options:
-            hosts = [host for _, host in sorted(read_rankfile(options["--rankfile"]).items())]
-        elif not options.keys() & {"--map-by", "--rank-by"}:
-            for part in options.get("--host", "").split(","):
-                name, _, slots = part.partition(":")
-                hosts += [name] * (int(slots) if slots.isdigit() else 1) if name else []
-            if "--hostfile" in options:
-                hosts += host_of_each_slot(options["--hostfile"])
-            hosts = hosts or [socket.gethostname()] * ranks
-    except TTKitError:
-        pass
-    return hosts[:ranks] if len(hosts) >= ranks else [""] * ranks
