@@ -366,8 +366,8 @@ def test_two_meshes_at_once(tmp_path):
         assert len(lane.chips) == 8
     events = json.loads(prof.to_chrome_trace(tmp_path / "two.json").read_text())["traceEvents"]
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == {
-        *((1, chip) for chip in left.get_device_ids()),
-        *((2, chip) for chip in right.get_device_ids()),
+        *((1, 2 * chip) for chip in left.get_device_ids()),
+        *((2, 2 * chip) for chip in right.get_device_ids()),
     }
 
 
@@ -443,15 +443,16 @@ def test_a_chrome_trace(busy, tmp_path, beside):
     assert max(e["ts"] + e["dur"] for e in events) == pytest.approx(model.time_s * 1e6)
     named = [e for e in data["traceEvents"] if e["name"] == "thread_name"]
     names = {e["tid"]: e["args"]["name"] for e in named}
-    queues = ("", ", communication") if beside else ("",)
     chips = busy.records[0].chips
-    assert sorted(names.values()) == sorted(f"chip {chip}{q}" for chip in chips for q in queues)
+    assert sorted(names.values()) == sorted(
+        f"chip {chip}{q}" for chip in chips for q in ("", ", communication")
+    )
     last = Counter()
     for event in sorted(events, key=lambda e: e["ts"]):  # A thread does one thing at a time.
         assert event["ts"] >= last[event["tid"]] - 1e-6
         last[event["tid"]] = event["ts"] + event["dur"]
         communicates = names[event["tid"]].endswith("communication")
-        assert communicates == (beside and event["cat"] == COMMUNICATION)
+        assert communicates == (event["cat"] == COMMUNICATION)
 
 
 # ---------------------------------------------------------------- communication beside compute

@@ -310,20 +310,19 @@ class Plan:
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
         """The most that any chip holds beyond its local shard, chunks to be added included."""
-        held = {chip: set(chunks) for chip, chunks in self.before(lambda chip, c: None).items()}
-        extra, peak = dict.fromkeys(held, 0), 0
-        for step in self.steps:
+        first, *later = self.states()
+        parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of shards.
+        peak = 0
+        for step, state in zip(self.steps, later, strict=True):
             landing: Counter[int] = Counter()
             for t in step:
-                there = held[t.destination]
-                if self.collective == "all_to_all":  # Its messages are parts of shards.
-                    extra[t.destination] += t.bytes or 0
-                elif not there.issuperset(t.chunks):
-                    extra[t.destination] += sum(self.sizes[c] for c in set(t.chunks) - there)
-                    there.update(t.chunks)
-                if t.reduce:
+                if self.collective == "all_to_all":
+                    parts[t.destination] += t.bytes or 0
+                elif t.reduce:
                     landing[t.destination] += t.bytes or 0
-            peak = max([peak] + [extra[chip] + landing[chip] for chip in extra])
+            for chip, chunks in state.items():
+                extra = parts[chip] or sum(self.sizes[c] for c in chunks.keys() - first[chip])
+                peak = max(peak, extra + landing[chip])
         return peak
 
 

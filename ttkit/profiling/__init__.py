@@ -17,15 +17,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.profiling.records import (
-    HOST,
-    Reader,
-    Record,
-    bound_text,
-    last_name,
-    shapes_text,
-    time_text,
-)
+from ttkit.profiling.records import HOST, Reader, Record, last_name, shapes_text
 from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timeline, total
 from ttkit.visualize.tables import Report
@@ -34,7 +26,8 @@ from ttkit.words import short
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-COUNTS = ("flops", "bytes_read", "bytes_written", "bytes_on_links")
+# A trace file has these of each call, and shapes.
+FIELDS = ("flops", "bytes_read", "bytes_written", "bytes_on_links", "bound", "fidelity")
 ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
 
 
@@ -134,13 +127,16 @@ class Profile:
         rows = []
         for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
             records, one = groups[name], groups[name][0]
-            share = f"{100 * time / (sum(spent.values()) or 1):.0f} %" if one.kind != HOST else ""
+            shown, share = "not modelled", ""
+            if one.kind != HOST:
+                shown = short(time, "s")
+                share = f"{100 * time / (sum(spent.values()) or 1):.0f} %"
             counts = (
                 short(sum(r.flops for r in records)),
                 short(sum(r.bytes_read + r.bytes_written for r in records), "B"),
                 short(sum(r.bytes_on_links for r in records), "B"),
             )
-            rows.append((last_name(name), str(len(records)), *counts, time_text(one, time), share))
+            rows.append((last_name(name), str(len(records)), *counts, shown, share))
         return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
@@ -172,35 +168,31 @@ class Profile:
         """Write the modelled timeline as Chrome trace events, and return the path.
 
         Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
-        a chip, times are modelled microseconds. Of `overlapped`, a chip has two threads: the second
-        is for communication. The file is written whole or not at all.
+        a chip, times are modelled microseconds. A chip has two threads: the second is for
+        communication. The file is written whole or not at all.
 
         Raises:
             TTKitError: the file cannot be written there.
         """
-        queues, events = 2 if self._model else 1, []
+        events = []
         for record, start in self.spans():
             about = {
                 "operands": shapes_text(record.operands),
                 "result": shapes_text(record.results),
-                "bound": f"modelled, by {bound_text(record)}",
             }
-            about |= {name: getattr(record, name) for name in COUNTS}
+            about |= {name: getattr(record, name) for name in FIELDS}
             event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh}
             event |= {"dur": record.time_s * 1e6, "args": about}
-            second = int(queues > 1 and record.kind == COMMUNICATION)
+            second = int(record.kind == COMMUNICATION)
             for chip, begin in start.items():
-                events.append(event | {"ts": begin * 1e6, "tid": queues * chip + second})
+                events.append(event | {"ts": begin * 1e6, "tid": 2 * chip + second})
         for number, mesh in enumerate(self._reader.meshes, 1):
             name = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
             label = {"ph": "M", "pid": number}
             events.append(label | {"name": "process_name", "args": {"name": name}})
             for chip in mesh.get_device_ids():
-                for second, queue in enumerate(("", ", communication")[:queues]):
-                    thread = {
-                        "tid": queues * chip + second,
-                        "args": {"name": f"chip {chip}{queue}"},
-                    }
+                for second, queue in enumerate(("", ", communication")):
+                    thread = {"tid": 2 * chip + second, "args": {"name": f"chip {chip}{queue}"}}
                     events.append(label | {"name": "thread_name"} | thread)
         times = {"times": self._title("all times are modelled")}
         text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": times})

@@ -14,7 +14,6 @@ from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE
-from ttkit.words import short
 
 HOST = "host"
 # Operations of these kinds do not compute.
@@ -184,21 +183,6 @@ def last_name(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def time_text(record: Record, time_s: float) -> str:
-    """Return a time, where times of such calls are modelled."""
-    return "not modelled" if record.kind == HOST else short(time_s, "s")
-
-
-def bound_text(record: Record) -> str:
-    """Return what limits a call, with the math fidelity if that is compute."""
-    return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
-
-
 def shapes_text(shards: Sequence[Shard]) -> str:
-    """Return shapes and types; a type that all share stands once, at the end."""
-    # A shape has no spaces, so that lines break only between shapes.
-    shapes = [f"[{','.join(map(str, s.shape))}]" for s in shards]
-    kinds = list(dict.fromkeys(s.dtype for s in shards))
-    if len(kinds) == 1:
-        return f"{', '.join(shapes)} {kinds[0]}"
-    return ", ".join(f"{shape} {s.dtype}" for shape, s in zip(shapes, shards, strict=True))
+    """Return shapes and types."""
+    return ", ".join(f"{list(shard.shape)} {shard.dtype}" for shard in shards)
