@@ -46,13 +46,6 @@ RULES = (
     Rule(
         "File",
         "",
-        "There must be at least one mesh descriptor or switch descriptor",
-        lambda file: not file.mesh_descriptors,
-        'add mesh_descriptors { name: "M0" ... }',
-    ),
-    Rule(
-        "File",
-        "",
         "Top level instance is required",
         lambda file: not file.HasField("top_level_instance"),
         f"add top_level_instance {{ {A_MESH} }}",
@@ -65,13 +58,6 @@ RULES = (
             len({mesh.name for mesh in file.mesh_descriptors}) < len(file.mesh_descriptors)
         ),
         'a name of its own for each: name: "M1"',
-    ),
-    Rule(
-        "File",
-        "mesh_descriptors 1 arch",
-        "All mesh descriptors must have the same architecture",
-        lambda file: len({mesh.arch for mesh in file.mesh_descriptors}) > 1,
-        "one architecture for all meshes",
     ),
     Rule(
         "Mesh",
