@@ -81,7 +81,11 @@ def test_what_differs(changes, check, state, words, cure):
         ("ssh: connect to host b port 22: Connection refused\n", "refused", "start sshd"),
         ("me@b: Permission denied (publickey).\n", "Permission denied", "ssh-copy-id b"),
         ("Host key verification failed.\n", "verification", "ssh b once by hand"),
-        ("sh: 1: exec: python3: not found\n", "has no Python", "apt install python3"),
+        (
+            "sh: 1: exec: python3: not found\n",
+            "fails: sh: 1: exec: python3: not found",
+            "python3 --version",
+        ),
         ("", "no answer in time", "ssh b python3 --version"),
     ],
 )

@@ -138,9 +138,6 @@ def _ssh(host: str, found: Examined) -> Verdict:
     output = found.output.strip()
     if found.here or found.answer:
         return "ssh", "ok", "is this host" if found.here else "lets you in without a password", ""
-    if "python3: " in output and "not found" in output:
-        cure = "apt install python3 python3-venv, there"
-        return "ssh", "red", "lets you in, but has no Python", cure
     if "Traceback" not in output and (reason := remote.complaint(output)):
         return "ssh", "red", reason, remote.cure(host, output)
     last = (output.splitlines() or ["no answer in time"])[-1]
