@@ -310,13 +310,7 @@ _started: list[Cluster] = []  # The clusters of this notebook; the last one was 
 
 
 class CellError(TTKitError):
-    """What went wrong with a cell on the ranks.
-
-    Jupyter shows the message alone: the notebook's own line names only the cell.
-    """
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"CellError: {self}"]
+    """What went wrong with a cell on the ranks."""
 
 
 def activate(cluster: Cluster) -> None:
@@ -350,7 +344,6 @@ def run_cell(cluster: Cluster, cell: str) -> None:
     Raises:
         CellError: a rank raised, or the cluster failed; what was printed until then is shown.
     """
-    cluster.check("%%px")
     try:
         results(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False))
     except TTKitError as error:
