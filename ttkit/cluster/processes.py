@@ -77,7 +77,7 @@ class Supervised:
     def __init__(self, kind: str):
         # The folder holds keys, so nobody else can read it.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-        self.ended: list[Ended] = []
+        self.ended: Ended | None = None  # The first that ended by itself.
         self.pids: dict[str, int] = {}
         self.folders = [self.folder]
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,8 +152,8 @@ class Supervised:
         self._note(Ended("supervisor", process.wait()), on_end)
 
     def _note(self, ended: Ended, on_end: Callable[[Ended], None]) -> None:
-        if not self._stopping and not self.ended:
-            self.ended.append(ended)
+        if not self._stopping and self.ended is None:
+            self.ended = ended
             on_end(ended)
 
     def stop(self) -> None:

@@ -150,7 +150,7 @@ class Cluster:
     def failure(self) -> Ended | None:
         """The first process of the cluster that ended by itself; None while all is well."""
         processes = self._processes  # Another thread may stop the cluster.
-        return processes.ended[0] if processes and processes.ended else None
+        return processes.ended if processes else None
 
     @property
     def why_failed(self) -> str:

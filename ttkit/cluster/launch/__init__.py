@@ -84,7 +84,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
                 _report(f"{signal.Signals(interrupts[0]).name}: {rule}")
                 with contextlib.suppress(ProcessLookupError, KeyError):  # No rank has started.
                     os.kill(processes.pids["mpirun"], PASSED_ON)
-        first = processes.ended[0] if processes.ended else Ended("mpirun", -signal.SIGTERM)
+        first = processes.ended or Ended("mpirun", -signal.SIGTERM)
     finally:
         processes.stop()
         for number, handler in before.items():
