@@ -24,7 +24,7 @@ def test_cards_that_cannot_be_shared(number):
         ttkit.Cluster(number)
 
 
-def test_cards_that_are_no_mesh():
+def test_cards_of_a_galaxy():
     ttkit.use_system("galaxy")
     try:
         assert len(equal_cards(8).rank_bindings) == 8

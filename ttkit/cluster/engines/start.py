@@ -23,9 +23,8 @@ from ttkit.cluster.launch.command import (
     mpirun_environment,
 )
 from ttkit.cluster.processes import Supervised, python_command
-from ttkit.errors import TTKitError, fail, is_strict
+from ttkit.errors import fail, is_strict
 from ttkit.hardware import current_system
-from ttkit.hardware.systems import narrow
 
 # An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
 HEARTBEAT_MS = 250
@@ -61,8 +60,7 @@ def equal_cards(number: int) -> Bindings:
     """Return `number` ranks that share the cards equally, in PCIe order.
 
     Raises:
-        TTKitError: the cards are not a multiple of the number, or those of one rank are not cabled
-            into a mesh.
+        TTKitError: the cards are not a multiple of the number.
 
     Example:
         >>> ranks = equal_cards(2).rank_bindings
@@ -74,13 +72,14 @@ def equal_cards(number: int) -> Bindings:
           try: Cluster(1), Cluster(2), Cluster(4), or a folder with rank bindings
     """
     cards, what = _cards()
-    shared = _share(cards, number)
-    if not shared:
+    if number < 1 or len(cards) % number:
         rule = f"{what} has {len(cards)} cards, which {number} ranks cannot share equally; a rank "
-        rule += "takes whole cards in PCIe order that are cabled into a mesh"
-        could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if _share(cards, n)]
+        rule += "takes whole cards in PCIe order"
+        could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if len(cards) % n == 0]
         fail(f"Cluster({number})", rule, f"{', '.join(could)}, or a folder with rank bindings")
-    return plain_ranks(number, shared)
+    each = len(cards) // number
+    shared = [cards[first : first + each] for first in range(0, len(cards), each)]
+    return plain_ranks(number, list(map(",".join, shared)))
 
 
 def _cards() -> tuple[list[str], str]:
@@ -94,20 +93,6 @@ def _cards() -> tuple[list[str], str]:
         numbers, what = sorted(cards, key=int), "this machine"
     given = os.environ.get("TT_VISIBLE_DEVICES", "").split(",")
     return [part.strip() for part in given if part.strip()] or numbers, what
-
-
-def _share(cards: list[str], number: int) -> list[str]:
-    """Return the cards of each rank; [] where they cannot be shared equally."""
-    if number < 1 or len(cards) % number:
-        return []
-    each = len(cards) // number
-    firsts = range(0, len(cards), each)
-    try:
-        for first in firsts:  # In the system as this process sees it, cards count from 0.
-            narrow(current_system(), ",".join(map(str, range(first, first + each))))
-    except TTKitError:
-        return []
-    return [",".join(cards[first : first + each]) for first in firsts]
 
 
 def start(
