@@ -77,9 +77,10 @@ def test_every_machine_is_a_line_and_a_ring(name):
         assert all(machine.linked(*pair) for pair in seen.links())
 
 
-def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
+def test_a_line_on_a_galaxy_through_the_environment(written, monkeypatch):
     monkeypatch.setenv("TTKIT_SYSTEM", "galaxy")
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(32, "older")))
+    text = descriptor_path(32).read_text().replace("8, 4", "1, 32")
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 32)) as mesh:
         ids = mesh.get_device_ids()
         assert all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids))
@@ -89,8 +90,9 @@ def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
         ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
 
 
-def test_no_environment_no_descriptor(monkeypatch):
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(8, "older")))
+def test_no_environment_no_descriptor(written, monkeypatch):
+    text = descriptor_path(8).read_text().replace("2, 4", "1, 8")
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
     assert current_system().shape == (1, 8) and current_system().cards == SYSTEMS["t3000"].cards
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH")
     assert current_system() is SYSTEMS["t3000"]

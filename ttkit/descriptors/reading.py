@@ -22,7 +22,7 @@ ONLY_TEXTPROTO = (
 )
 OURS = Path(__file__).parent / "files"
 # These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
-CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
+CHOSEN = {8: "t3000", 32: "galaxy"}
 
 
 class Loaded(NamedTuple):
@@ -113,20 +113,18 @@ def check_descriptor(path: str | os.PathLike[str]) -> list[Finding]:
     return sorted(loaded.findings, key=lambda finding: finding.line)
 
 
-def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None:
+def descriptor_path(num_devices: int) -> Path | None:
     """Return the file that is chosen for a number of devices where TT_MESH_GRAPH_DESC_PATH is not
     set; None for other numbers than 8 and 32.
 
     Args:
         num_devices: of the whole machine.
-        generation: "newest" (grids: 2x4, 8x4) or "older" (lines: 1x8, 1x32), as ttml's
-            `enable_fabric` of that time.
 
     Example:
-        >>> descriptor_path(8, "older").name, descriptor_path(16)
-        ('t3000_1x8.textproto', None)
+        >>> descriptor_path(8).name, descriptor_path(16)
+        ('t3000.textproto', None)
     """
-    name = CHOSEN[generation].get(num_devices)
+    name = CHOSEN.get(num_devices)
     return OURS / f"{name}.textproto" if name else None
 
 
