@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,6 @@ from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Event, Tape, tape
-from ttkit.sim.tensor import PlacementShard
 from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
@@ -142,28 +141,13 @@ def report_of(calls: Tape, profile: Profile, path: str) -> str:
     system = current_system()
     chips = sorted({chip for record in profile.records for chip in record.chips})
     most = max((event.in_use for event in calls.events), default=0)
-    placed = filter(traffic.is_placed, calls.events)
-    found = dict.fromkeys(text for event in placed for text in partial_tiles(event))
     sent, wrong = traffic.sent_by(calls.events)
     if path:
         traffic.write(sent, path)
-    warnings = [f"warning: {text}\n" for text in (*wrong, *found)]
+    warnings = [f"warning: {text}\n" for text in wrong]
     sends = any(line.along for line in sent)
     tables = [f"{traffic.table(sent)!r}\n"] if sends else []
     return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}
 {counted(len(chips), "chip")} used: {", ".join(map(str, chips))}
 memory: at most {short(most, "B")} of a chip's {system.chip.dram.value:g} GB
 {"".join([*warnings, *tables])}{profile.summary()!r}"""
-
-
-def partial_tiles(event: Event) -> Iterator[str]:
-    """Yield a warning for each sharded dimension that does not divide into tiles."""
-    for tensor in event.results:
-        shape, stored = tensor.shard_shape, tensor.padded
-        for placement in tensor.topology.placements():
-            if not isinstance(placement, PlacementShard):
-                continue
-            at = placement.dim % len(shape) - len(shape)
-            if shape[at] != stored[at]:
-                text = f"{event.name}: shards of {list(shape)} are stored as {list(stored)}"
-                yield f"{text}: dim {at} does not divide into whole tiles"
