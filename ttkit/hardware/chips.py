@@ -57,7 +57,9 @@ ELEMENT_BYTES = {
 }
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
-# A core's matrix engine multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
+# A core's matrix engine does this many at LoFi.
+ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
+# It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.
 CYCLES_PER_TILE = {
     "LoFi": Fact(16, "cycles", GEMM_REPORT),
@@ -92,7 +94,6 @@ class Chip:
     arch: str
     cores: Fact
     clock: Fact
-    flop_per_cycle: Fact  # One core's matrix engine does this many at LoFi.
     dram: Fact
     dram_banks: Fact
     dram_bandwidth: Fact
@@ -115,10 +116,9 @@ class Chip:
             (262.144, 65.536)
         """
         passes = CYCLES_PER_TILE[fidelity].value / CYCLES_PER_TILE["LoFi"].value
-        return self.cores.value * self.clock.value * self.flop_per_cycle.value / passes
+        return self.cores.value * self.clock.value * ENGINE.value / passes
 
 
-_ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
 _T3000_LINK = Link(
     (
         Rate("line", 11.78),
@@ -166,7 +166,6 @@ def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -
 WORMHOLE = Chip(
     name="n300 chip",
     arch="WORMHOLE_B0",
-    flop_per_cycle=_ENGINE,
     dram_banks=Fact(12, "banks", MOCK_CLUSTER),
     core_grid=(8, 8),
     link=_T3000_LINK,
@@ -179,7 +178,6 @@ WORMHOLE_GALAXY = replace(WORMHOLE_N150, name="Galaxy chip", link=_GALAXY_LINK)
 BLACKHOLE = Chip(
     name="p150 chip",
     arch="BLACKHOLE",
-    flop_per_cycle=_ENGINE,
     dram_banks=Fact(8, "banks", DRAM_VIEWS),
     core_grid=(13, 10),
     link=_BLACKHOLE_LINK,
