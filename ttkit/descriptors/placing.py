@@ -77,16 +77,12 @@ def _no_mapping(mesh: MeshInstance) -> str:
     )
 
 
-def _order(machine: System) -> dict[int, int]:
-    """A number for each chip: cards in PCIe order, the chip with the connector after the other."""
-    chips = [chip for card in machine.cards for chip in reversed(card)]
-    return {chip: number for number, chip in enumerate(chips)}
-
-
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
     """Return chips that are cabled as the mesh is; a small mesh lies where most cables are."""
-    order, cables = _order(machine), machine.neighbours
-    chips: Collection[int] = order
+    cables = machine.neighbours
+    # Cards come in PCIe order, the chip with the connector after the other.
+    chips: Collection[int] = [chip for card in machine.cards for chip in reversed(card)]
+    order = {chip: number for number, chip in enumerate(chips)}
     if mesh.num_devices < machine.num_devices:
         # Of chips with as many cables, the real library takes the last for a line.
         sign = -1 if 1 in mesh.device_dims else 1
