@@ -120,8 +120,8 @@ class PlanBuilder(Touched):
     # ------------------------------------------------------------ what there is
     @property
     def stars(self) -> str:
-        """Three stars for a plan as good as the best known; one fewer for each figure that is worse,
-        at least one; none for a plan that is not complete.
+        """Three stars for a plan as good as the best known, one fewer for each figure that is worse
+        (at least one); none for a plan that is not complete.
         """
         if problem_of(self.plan)[0]:
             return ""
@@ -130,7 +130,7 @@ class PlanBuilder(Touched):
 
     @property
     def score(self) -> list[tuple[str, str, str]]:
-        """Rows (what, of this plan, of the best known); a plan that is not complete has no score."""
+        """Rows (what, of this plan, of the best known); only a complete plan has figures."""
 
         def texts(plan: Plan) -> tuple[str, ...]:
             steps, *sizes = _figures(plan)
