@@ -294,7 +294,7 @@ def run(call: Call):
         return [moved(tensor, part, topology=topology) for part in values]
     if not spec.sums:
         return moved(tensor, values, topology=topology, output=call.output)
-    owned = values.flags.owndata
+    owned = values.flags.owndata or (grid.local and not np.may_share_memory(values, tensor.array))
     return result(tensor, values, topology=topology, output=call.output, owned=owned)
 
 

@@ -119,7 +119,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
         if sharded and residual_input_tensor is not None:
             x = on.result(x, output=input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)
-        found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
+        found = of_squares[..., None] if tiles == 1 else np.stack([of_squares, x.sum(-1)], -1)
         if sharded:
             found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
         statistics = np.zeros((*found.shape, 32), F)
@@ -145,8 +145,11 @@ def _enter_halves(norm: str, tiles: int) -> None:
         x, statistics, *_ = on.arrays
         means = shaped(statistics, -1, -1, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / x.shape[-1]
-        mean = means[..., 1:] if tiles > 1 else F(0)
-        normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
+        power, centred = means[..., :1] + F(epsilon), x
+        if tiles > 1:
+            mean = means[..., 1:]
+            power, centred = power - mean * mean, x - mean
+        normal = centred * np.reciprocal(np.sqrt(power))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
     operation(f"{norm}_pre_all_gather", flops=each_element(2))(pre)

@@ -347,9 +347,13 @@ class Operands:
         *,
         layout: Layout | None = None,
         output: Tensor | None = None,
-        owned: bool = True,
+        rearranged: bool = False,
     ) -> Tensor:
-        """Return a tensor as the function `result` does, by default like the first operand."""
+        """Return a tensor as the function `result` does, by default like the first operand.
+
+        Args:
+            rearranged: the values are those of the first operand, and of its type.
+        """
         like, first = self.like, self.tensors[0]
         dtype, layout = dtype or first.dtype, layout or first.layout
         return result(
@@ -359,7 +363,8 @@ class Operands:
             layout=layout,
             topology=self.topology,
             output=output,
-            owned=owned,
+            owned=not rearranged,
+            exact=rearranged and dtype not in rounding.BLOCK_FLOATS,
         )
 
 

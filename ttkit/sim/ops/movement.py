@@ -114,7 +114,10 @@ def _stored(
         host: the tensor may be on the host.
     """
     array, _ = shards(tensor, host)
-    made = result(tensor, array, dtype=dtype, layout=layout, output=output, owned=False)
+    exact = dtype in (None, tensor.dtype)
+    made = result(
+        tensor, array, dtype=dtype, layout=layout, output=output, owned=False, exact=exact
+    )
     if output is None and (config or made.padded == tensor.padded):
         keep_in(made, config or tensor.plain_memory_config)
     return made
