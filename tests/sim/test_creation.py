@@ -12,6 +12,7 @@ from places import ROWS, T3000, laid, many, numbers, opened, parts, places, refu
 
 import ttkit
 from ttkit import ttnn
+from ttkit.sim.tensor import dtypes
 
 # What becomes of a host type when no dtype is given.
 KEPT = {
@@ -51,6 +52,34 @@ def test_bfloat16_is_the_nearest(values):
     have = ttkit.to_numpy(ttkit.from_numpy(values, dtype=ttnn.bfloat16))
     np.testing.assert_array_equal(have, formulas.bfloat16(values))
     assert np.array_equal(np.signbit(have), np.signbit(values)) or np.isnan(values).any()
+
+
+@pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.bfloat8_b, ttnn.bfloat4_b])
+@pytest.mark.parametrize("source", ["float32", "bfloat16"])
+def test_big_weights_lie_in_two_bytes(monkeypatch, torch, wide, dtype, source):
+    """What is computed with them, and read, has the same bits."""
+    values = np.random.default_rng(3).standard_normal((160, 256), np.float32)
+    values[0, :3] = np.inf, np.nan, -0.0
+    given = torch.from_numpy(values).to(getattr(torch, source))
+    x = ttkit.from_numpy(values[1:33, :160], device=wide, layout=ttnn.TILE_LAYOUT)
+    rows = ttkit.from_numpy(np.array([[3, 0, 159]], np.uint32), device=wide)
+    bits = []
+    for least in (1 << 20, 1):
+        monkeypatch.setattr(dtypes, "NARROW_FROM", least)
+        found = []
+        for mapper in (ttnn.ShardTensorToMesh(wide, 1), ttnn.ReplicateTensorToMesh(wide)):
+            how = {"dtype": dtype, "layout": ttnn.TILE_LAYOUT, "mesh_mapper": mapper}
+            weight = ttnn.from_torch(given, device=wide, **how)
+            assert weight._array.itemsize == (4 if least > 1 else 2)
+            turned = ttnn.matmul(x, ttnn.transpose(weight, 0, 1), transpose_b=True)
+            results = [weight, ttnn.matmul(x, weight), ttnn.add(weight, 1.0), turned]
+            results += [ttnn.embedding(rows, weight), ttnn.from_torch(given, **how).to(wide)]
+            found += [
+                np.stack(list(map(ttkit.to_numpy, ttnn.get_device_tensors(t)))) for t in results
+            ]
+        bits.append([each.view(np.uint32) for each in found])
+    for before, narrow in zip(*bits, strict=True):
+        np.testing.assert_array_equal(narrow, before)
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16, ttnn.int32])

@@ -213,7 +213,7 @@ def along(call: Call, into: int | None = None, cut: int | None = None) -> np.nda
     """Exchange values along the call's mesh axes, in this process or between ranks."""
     tensor, sums = call.tensor, COLLECTIVES[call.name].sums
     if tensor.grid.local:
-        return exchanged(tensor._array, tensor.grid.shape, call.axes, into, cut, sums=sums)
+        return exchanged(tensor.array, tensor.grid.shape, call.axes, into, cut, sums=sums)
     return mpi.move(tensor, call.axes, into, cut, sums)
 
 

@@ -12,6 +12,7 @@ from ttkit.sim.models.cache import looked_up, shaped
 from ttkit.sim.ops import Operands, each_element, operation
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
@@ -175,13 +176,14 @@ def embedding(
     Raises:
         TTKitError: an index outside of the table.
     """
-    on, rank = Operands(input_tensor, weight), len(input_tensor.shard_shape)
+    on, rank = Operands(input_tensor, weight, narrow=True), len(input_tensor.shard_shape)
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
     table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
     taken = looked_up(table, on.lead, numbers)
+    taken = widened(taken) if weight.is_narrow() else taken
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
 

@@ -59,7 +59,7 @@ def _host_array(data) -> tuple[np.ndarray, str]:
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
-        array = data.float().numpy() if name == "bfloat16" else data.numpy()
+        array = _bits(data) if name == "bfloat16" else data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
         rule = f"incompatible function arguments: {what}"
@@ -68,6 +68,13 @@ def _host_array(data) -> tuple[np.ndarray, str]:
         rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
         refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
+
+
+def _bits(data) -> np.ndarray:
+    """Return a view of the bytes of a torch tensor in bfloat16, as `dtypes.narrowed` makes them."""
+    import torch
+
+    return data.view(torch.int16).numpy().view(dtypes.BITS)
 
 
 def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
@@ -126,6 +133,11 @@ def from_torch(
     made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=shape)
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
+    elif dtype in dtypes.NARROW and cut.size >= dtypes.NARROW_FROM:
+        made._array = dtypes.narrowed(cut, dtype)
+        return made
+    elif name == "bfloat16" and cut.dtype is dtypes.BITS:
+        cut = dtypes.convert(dtypes.widened(cut), dtype)
     elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
         cut = dtypes.convert(cut, dtype)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
