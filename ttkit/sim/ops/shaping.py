@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,10 +65,21 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         first: Any = (..., *map(slice, wanted))
         return moved(input_tensor, stored[first])
     try:
-        return moved(input_tensor, array.reshape((*front, *wanted)))
+        made = moved(input_tensor, array.reshape((*front, *wanted)))
     except ValueError:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} and {list(wanted)}"
         refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")
+    given = input_tensor._allocation
+    if made._allocation is not None and given is not None and _is_view(input_tensor, made):
+        made._allocation.viewed = (*given.viewed, weakref.ref(input_tensor))
+    return made
+
+
+def _is_view(tensor: Tensor, made: Tensor) -> bool:
+    """Return whether ttnn keeps a reshaped tensor in the same buffer: no row is cut or padded."""
+    (*_, rows, columns), (*_, height, width) = ((1, 1, *t.shard_shape) for t in (tensor, made))
+    whole = tensor.layout is Layout.ROW_MAJOR or rows == height or not (rows % 32 or height % 32)
+    return columns == width and whole
 
 
 @operation("permute", "arrange")

@@ -321,7 +321,7 @@ def as_tensor(
 
 
 def _source(tensor, mapper: CppTensorToMesh | None) -> str:
-    """Return what tells one source of a tensor from another: its shape, some values, the mapper."""
+    """Return what distinguishes the sources of tensors: shape, some values, mapper."""
     array, name = _host_array(tensor)
     some = array[tuple(slice(None, None, max(1, n // 16)) for n in array.shape)]
     cut = mapper and (mapper._mesh_shape, mapper.config())

@@ -54,10 +54,12 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "grid", "nbytes", "used")
+    __slots__ = ("__weakref__", "grid", "nbytes", "used", "viewed")
+    # The buffer is that of these tensors, too, which end with it.
+    viewed: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
-        self.nbytes = 0
+        self.nbytes, self.viewed = 0, ()
         if _bound[0] + nbytes > mesh.dram_bytes:
             _check(mesh, grid, nbytes)
         self.grid, self.nbytes, self.used = grid, nbytes, mesh.used
@@ -261,9 +263,15 @@ class Tensor:
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
-        """Give the chips' memory back; the tensor keeps its shape and type."""
+        """Give the chips' memory back; the tensor keeps its shape and type.
+
+        What a reshaped view was made of is gone with the view. As in ttnn 0.81.1, a view stays.
+        """
         if self._allocation is not None:
             self._allocation.free()
+            for viewed in self._allocation.viewed:
+                if (tensor := viewed()) is not None:
+                    tensor.deallocate()
         if self.mesh is not None:
             self._array = None
 
