@@ -70,15 +70,15 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} and {list(wanted)}"
         refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")
     given = input_tensor._allocation
-    if made._allocation is not None and given is not None and _is_view(input_tensor, made):
+    if made._allocation is not None and given is not None and keeps_rows(input_tensor, made):
         made._allocation.viewed = (*given.viewed, weakref.ref(input_tensor))
     return made
 
 
-def _is_view(tensor: Tensor, made: Tensor) -> bool:
-    """Return whether ttnn keeps a reshaped tensor in the same buffer: no row is cut or padded."""
-    (*_, rows, columns), (*_, height, width) = ((1, 1, *t.shard_shape) for t in (tensor, made))
-    whole = tensor.layout is Layout.ROW_MAJOR or rows == height or not (rows % 32 or height % 32)
+def keeps_rows(before, after) -> bool:
+    """Return whether a reshape leaves all elements in the buffer where they are: no row is cut."""
+    (*_, rows, columns), (*_, height, width) = ((1, 1, *t.shard_shape) for t in (before, after))
+    whole = before.layout is not Layout.TILE or rows == height or rows % 32 == height % 32 == 0
     return columns == width and whole
 
 

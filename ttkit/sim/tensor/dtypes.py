@@ -81,24 +81,17 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     width = array.shape[-1]
     padded = np.zeros((*array.shape[:-1], -(-width // 16) * 16), np.float32)
     padded[..., :width] = array
-    blocks = padded.reshape(*array.shape[:-1], -1, 16)
-    raw = blocks.view(np.uint32)
-    exponents = ((raw >> np.uint32(23)) & np.uint32(0xFF)).astype(np.int32)
+    groups = padded.reshape(*array.shape[:-1], -1, 16)
+    exponents = groups.view(np.int32) >> 23 & 0xFF
     shared = exponents.max(-1, keepdims=True)
-    mantissa = np.where(
-        exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)
-    ).astype(np.int32)
-    # Bits that leave on the right here are lost before the rounding.
-    mantissa >>= np.minimum(shared - exponents, 31)
-    kept = mantissa >> (24 - bits)
-    low, half = mantissa & ((1 << (24 - bits)) - 1), 1 << (23 - bits)
-    kept += (low > half) | ((low == half) & (kept & 1 == 1))
-    kept = np.minimum(kept, (1 << bits) - 1)
-    value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
-    # Such a value has the exponent of infinity and a fraction, which means NaN.
-    value[value > 2.0**128] = np.nan
+    # The last of the 24 bits of the largest element weighs this much. In float64 all is exact.
+    last, step = np.ldexp(1.0, shared - 150), 2.0 ** (24 - bits)
+    # What the others have below it is lost before the rounding.
+    whole = np.trunc(np.where(exponents, np.abs(groups), 0) / last)
+    kept = np.minimum(np.rint(whole / step), 2**bits - 1) * step
     with np.errstate(over="ignore"):
-        rounded = np.copysign(value, blocks).astype(np.float32)
+        value = np.where(np.isinf(groups), np.inf, kept * last)
+        rounded = np.copysign(value, groups).astype(np.float32)
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
