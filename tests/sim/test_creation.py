@@ -226,7 +226,7 @@ def test_a_second_call_reads_the_cache(tmp_path, monkeypatch, wide, parts, dtype
         raise AssertionError("converted again")
 
     again = cached(wide, tmp_path, values, mapper, **how, preprocess=never)
-    for made in (wanted, again):
+    for made in (wanted, again, cached(wide, tmp_path, None, mapper, **how)):
         assert made.memory_config() == ttnn.L1_MEMORY_CONFIG and made.dtype is dtype
         assert made.tensor_topology() == direct.tensor_topology()
         for new, old in zip(parts(made), parts(direct), strict=True):
@@ -269,6 +269,7 @@ def test_a_foreign_cache_stays(tmp_path, wide):
     path.write_bytes(b"of a card")
     with pytest.warns(UserWarning, match="it stays, and nothing is cached"):
         made = cached(wide, tmp_path, numbers((32, 32)), None)
+    assert cached(wide, tmp_path / "other", None, None) is None
     assert made.shape == [32, 32] and path.read_bytes() == b"of a card"
 
 

@@ -283,6 +283,7 @@ def as_tensor(
     """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
 
     Args:
+        tensor: as of `from_torch`; None takes whatever the file has.
         cache_file_name: to it ttnn adds the type and the layout, such as
             "_dtype_BFLOAT16_layout_TILE.tensorbin". A file of that name is read; without one, it is
             written. A warning names a file that another tensor or mapper made, which is written
@@ -306,7 +307,7 @@ def as_tensor(
     if path.is_file():
         try:
             host, known = _read(path)
-            if known != source:
+            if tensor is not None and known != source:
                 host = None
                 warn(f"{path} was made of another tensor or for another mesh: it is written anew")
         except TTKitError as error:
@@ -314,14 +315,16 @@ def as_tensor(
             warn(f"{error}; it stays, and nothing is cached: choose another cache_file_name")
     if host is None:
         host = made(mapper)
-        if writes:
+        if writes and host is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, host, source)
-    return host if device is None else host.to(device, memory_config)
+    return host if device is None or host is None else host.to(device, memory_config)
 
 
 def _source(tensor, mapper: CppTensorToMesh | None) -> str:
     """Return what distinguishes the sources of tensors: shape, some values, mapper."""
+    if tensor is None:
+        return ""
     array, name = _host_array(tensor)
     some = array[tuple(slice(None, None, max(1, n // 16)) for n in array.shape)]
     cut = mapper and (mapper._mesh_shape, mapper.config())
