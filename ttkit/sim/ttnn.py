@@ -15,6 +15,7 @@ from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
 from ttkit.sim.ops import OPERATIONS as _OPERATIONS
+from ttkit.sim.signatures import CLASSES as _CLASSES
 from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
@@ -120,6 +121,10 @@ def __getattr__(name: str) -> _Any:
 
 # ---------------------------------------------------------------- namespaces in ttnn
 _known = vars(_opening) | vars(_norms) | vars(_grid) | globals()
+# ttnn converts lists, tuples and numbers to these classes.
+_converted = ("CoreCoord", "Shape", "UnaryWithParam")
+_classes = {name: each for name, each in globals().items() if isinstance(each, type)}
+_CLASSES.update({name: (each,) for name, each in _classes.items() if name not in _converted})
 
 
 def _space(names: str) -> _Any:

@@ -206,19 +206,32 @@ def to_torch(
     return values if dtype is None else values.to(dtype)
 
 
+@checked("Tensor")
+def _of_list(
+    data,
+    shape,
+    data_type: DataType,
+    layout: Layout | None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    values: Any = np.asarray(data).reshape(tuple(shape))
+    values = values.astype(dtypes.numpy_dtype(data_type))
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
+
+
 @operation("from_buffer", "write")
 def from_buffer(
     buffer,
     shape,
     dtype: DataType,
-    device: MeshDevice | None,
+    device: MeshDevice,
     layout: Layout | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
-    values, shape = np.asarray(buffer), tuple(shape)
-    values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
+    return _of_list(buffer, shape, dtype, layout, device, memory_config)
 
 
 # ---------------------------------------------------------------- in files
@@ -262,17 +275,6 @@ def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
     make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
     return make(data, *args, **kwargs)  # type: ignore[no-any-return]
-
-
-def _of_list(
-    data,
-    shape,
-    data_type: DataType,
-    layout: Layout,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    return from_buffer(data, shape, data_type, device, layout, memory_config)
 
 
 Tensor.__new__ = _new  # type: ignore[assignment]
