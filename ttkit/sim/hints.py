@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from ttkit.errors import fail
 from ttkit.sim import tensor
 from ttkit.sim.ranks import visible
-from ttkit.sim.signatures import known, recorded
+from ttkit.sim.signatures import bind, known, recorded
 from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity, Number
 
 
@@ -32,11 +32,10 @@ class Record(SimpleNamespace):
     takes: ClassVar[inspect.Signature]
 
     def __init__(self, **given):
-        try:
-            bound = self.takes.bind(**given)
-        except TypeError as error:
+        bound, problem = bind(self.takes, (), given)
+        if bound is None:
             cure = f"by name: {', '.join(self.takes.parameters)}"
-            rule = f"incompatible function arguments: {error}"
+            rule = f"incompatible function arguments: {problem}"
             fail(type(self).__name__, rule, cure, TypeError)
         bound.apply_defaults()
         super().__init__(**bound.arguments)

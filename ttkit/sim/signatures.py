@@ -164,7 +164,7 @@ class Signature:
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a right call by the function's names, and its defaults."""
-        bound = next(filter(None, (_bound(o, args, kwargs)[0] for o in self.overloads)))
+        bound = next(filter(None, (bind(o, args, kwargs)[0] for o in self.overloads)))
         own, usual = self.names(bound.signature), self.own.parameters.values()
         named = {own.get(name, name): value for name, value in bound.arguments.items()}
         return {p.name: p.default for p in usual} | named
@@ -176,14 +176,22 @@ class Signature:
             TypeError: they are no call of it.
         """
         args, kwargs = asked.args, asked.kwargs
-        if self._is_older(asked):
-            rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
-            found = self.way(describe(asked.name, args, rest))
-            return found or Way([], {name: name for name in rest}, [], {})
-        tried = [_bound(overload, args, kwargs) for overload in self.overloads]
+        tried = [bind(overload, args, kwargs) for overload in self.overloads]
         fit = [bound for bound, _ in tried if bound]
         if not fit:
-            self._refuse(asked, tried[0][1])
+            known_names = {name for overload in self.overloads for name in overload.parameters}
+            unknown = [name for name in kwargs if name not in known_names]
+            spelling = f"ttnn.{asked.name} without mesh_device: the tensor has its mesh"
+            form = f"{asked.name}(..., mesh_device=)"
+            if unknown == ["mesh_device"] and older_form(form, spelling):
+                rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
+                way = self.way(describe(asked.name, args, rest))
+                return way or Way([], {name: name for name in rest}, [], {})
+            closest = nearest(unknown[0], known_names) if unknown else ""
+            rule = f"incompatible function arguments: {tried[0][1]}"
+            rule += f"; the closest is {closest}" if closest else ""
+            cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
+            fail(asked, rule, cure, TypeError)
         bound = min(fit, key=_misfit)
         if _misfit(bound)[0]:
             self._refuse_class(asked, fit)
@@ -198,22 +206,6 @@ class Signature:
         mine = {name: own[name] for name in named if name in own}
         return Way([] if in_order else places, mine, others, changing)
 
-    def _is_older(self, asked: describe) -> bool:
-        """Whether a call has a mesh, as in earlier releases; refuse another unknown keyword."""
-        named = {name for overload in self.overloads for name in overload.parameters}
-        for name in asked.kwargs.keys() - named:
-            spelling = f"ttnn.{asked.name} without {name}: the tensor has its mesh"
-            if name == "mesh_device" and older_form(f"{asked.name}(..., mesh_device=)", spelling):
-                return True
-            closest = nearest(name, named)
-            rule = f"unexpected keyword argument {name!r}"
-            self._refuse(asked, rule + (f"; the closest is {closest}" if closest else ""))
-        return False
-
-    def _refuse(self, asked: describe, rule: str) -> NoReturn:
-        cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
-        fail(asked, f"incompatible function arguments: {rule}", cure, TypeError)
-
     def _refuse_class(self, asked: describe, fit: list[inspect.BoundArguments]) -> NoReturn:
         """Raise a TypeError that names the parameter, what was given and what it takes."""
         # The overload that takes the most of the arguments is the one that was meant.
@@ -227,7 +219,7 @@ class Signature:
         fail(asked, f"incompatible function arguments: {shown}, not {wanted}", cure, TypeError)
 
 
-def _bound(overload, args, kwargs) -> tuple[inspect.BoundArguments | None, str]:
+def bind(overload, args, kwargs) -> tuple[inspect.BoundArguments | None, str]:
     """Return the arguments by name, or why they are no call of this overload."""
     try:
         return overload.bind(*args, **kwargs), ""

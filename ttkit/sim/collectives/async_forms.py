@@ -172,37 +172,20 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
 
 
-def all_to_all(
-    input_tensor: Tensor,
-    in_dim: int,
-    out_dim: int,
-    *,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
-) -> Tensor:
+@keywords_of(all_gather)
+def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor:
     """Cut each shard along `out_dim`, a part for each chip; join what arrives along `in_dim`.
 
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
     """
-    how, dims = (cluster_axis, None, topology, num_links), (in_dim, out_dim)
-    return run(Call("all_to_all_async", input_tensor, *how, others=dims))
+    return run(Call("all_to_all_async", input_tensor, others=(in_dim, out_dim), **how))
 
 
-def cut_anew(
-    input_tensor: Tensor,
-    dim: int,
-    output_dim_offset: int,
-    output_dim_shape: int,
-    cluster_axis: int | None = None,
-    *,
-    num_links: int | None = None,
-    topology: Topology | None = None,
-):
+@keywords_of(all_gather)
+def cut_anew(input_tensor: Tensor, dim: int, output_dim_offset: int, output_dim_shape: int, **how):
     """Keep rows of the joined shards from `output_dim_offset` on, an equal part on each chip."""
-    how = (cluster_axis, dim, topology, num_links)
     others = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
-    return run(Call("slice_reshard_async", input_tensor, *how, others=others))
+    return run(Call("slice_reshard_async", input_tensor, dim=dim, others=others, **how))
 
 
 def with_borders(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.collectives import exchanged, places
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
@@ -18,7 +18,7 @@ from ttkit.sim.models import F, softmax_of
 from ttkit.sim.models.cache import shaped
 from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping, written
 from ttkit.sim.ops.matmul import product, product_flops
-from ttkit.sim.tensor import DataType, Layout, Topology
+from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.grid import unchanged
 from ttkit.sim.tensor.tensor import Tensor
@@ -65,15 +65,14 @@ COLLECTIVES |= {
 
 
 @operation("all_to_all_dispatch", "collective")
+@keywords_of(all_gather)
 def all_to_all_dispatch(
     input_tensor: Tensor,
     expert_indices_tensor: Tensor,
     expert_mapping_tensor: Tensor,
     *,
     output_concat_dim: int | None = 1,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
+    **how,
 ) -> list[Tensor]:
     """Send each token to the chips along `cluster_axis` that have an expert which it chose.
 
@@ -87,7 +86,6 @@ def all_to_all_dispatch(
         output_concat_dim=2, [1, B, S n, ...].
     """
     dim = output_concat_dim or 1
-    how: Any = {"cluster_axis": cluster_axis, "num_links": num_links, "topology": topology}
     tokens, indices = (
         shaping.reshape(t, [1, t.shape[0], t.shape[2], -1])
         for t in (input_tensor, expert_indices_tensor)
@@ -100,6 +98,7 @@ def all_to_all_dispatch(
 
 
 @operation("all_to_all_combine", "collective")
+@keywords_of(all_gather)
 def all_to_all_combine(
     input_tensor: Tensor,
     expert_metadata_tensor: Tensor,
@@ -107,9 +106,7 @@ def all_to_all_combine(
     *,
     local_reduce: bool = False,
     output_shard_dim: int | None = 1,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
+    **how,
 ):
     """Send what experts made of tokens back to the tokens' chips: after `all_to_all_dispatch`.
 
@@ -121,9 +118,9 @@ def all_to_all_combine(
         [K, B, S, H]: for each of a token's choices the expert's row; 0 where no chip along
         `cluster_axis` has the expert.
     """
-    how = cluster_axis, output_shard_dim or 1, topology, num_links
+    how |= {"dim": output_shard_dim or 1}
     others = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
-    return run(Call("all_to_all_combine", input_tensor, *how, others=others))
+    return run(Call("all_to_all_combine", input_tensor, others=others, **how))
 
 
 # ---------------------------------------------------------------- routing

@@ -62,11 +62,8 @@ def split_heads(
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
 
-for _name in (
-    "transformer.split_query_key_value_and_split_heads",
-    "experimental.nlp_create_qkv_heads",
-):
-    operation(_name, "arrange")(split_heads)
+operation("transformer.split_query_key_value_and_split_heads", "arrange")(split_heads)
+operation("experimental.nlp_create_qkv_heads", "arrange")(split_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")

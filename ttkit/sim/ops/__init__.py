@@ -74,10 +74,6 @@ class Operation:
     flops: Flops = each_result
     moves: Moves = "all"
 
-    def given(self, event: tape.Event) -> Mapping[str, Any]:
-        """The arguments of a call by name; those that were left out have their defaults."""
-        return self.takes.given(event.args, event.kwargs)
-
 
 OPERATIONS: dict[str, Operation] = {}
 

@@ -183,7 +183,6 @@ for _name in ("assign", "clone", "copy"):
     operation(_name, "store")(copied)
 
 
-@operation("to_memory_config", "store")
 def to_memory_config(
     tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
@@ -191,6 +190,10 @@ def to_memory_config(
     if memory_config == tensor.plain_memory_config:
         return tensor
     return _stored(tensor, dtype, memory_config)
+
+
+for _name in ("reshard", "to_memory_config"):
+    operation(_name, "store")(to_memory_config)
 
 
 def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
@@ -244,12 +247,6 @@ def sharded_to_interleaved(
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
     return _stored(input_tensor, output_dtype, memory_config or DRAM_MEMORY_CONFIG)
-
-
-@operation("reshard", "store")
-def reshard(input_tensor: Tensor, output_memory_config: MemoryConfig) -> Tensor:
-    """Return a sharded tensor with other shards, or on other cores."""
-    return _stored(input_tensor, None, output_memory_config)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
