@@ -7,7 +7,7 @@ chip could work as they ask: blocks of a product, chunks of an attention, cores.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -17,12 +17,6 @@ from ttkit.sim import tensor
 from ttkit.sim.ranks import visible
 from ttkit.sim.signatures import bind, known, recorded
 from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity, Number
-
-
-def fused_activation(hints: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the activation that a program configuration has, as a keyword of the product."""
-    fused = getattr(hints.get("program_config"), "fused_activation", None)
-    return {} if fused is None else {"activation": fused}
 
 
 # ---------------------------------------------------------------- records with ttnn's fields

@@ -7,7 +7,6 @@ result.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +29,7 @@ from ttkit.sim.collectives.ccl import (
     run,
 )
 from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
-from ttkit.sim.tensor import DataType, Layout, Topology, UnaryWithParam
+from ttkit.sim.tensor import DataType, Layout, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.tensor import Tensor
@@ -98,8 +97,9 @@ def minimal_matmul(
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
     whole = shaping.concat(input_tensor, -1) if isinstance(input_tensor, list) else input_tensor
-    act = UnaryWithParam(fused_activation) if fused_activation else None
-    return matmul.linear(whole, weight_tensor, bias=bias_tensor, activation=act, dtype=dtype)
+    return matmul.linear(
+        whole, weight_tensor, bias=bias_tensor, activation=fused_activation, dtype=dtype
+    )
 
 
 # ---------------------------------------------------------------- parts of shards
@@ -236,14 +236,5 @@ FORMS: dict[str, Callable] = {
 }
 
 
-def _enter(name: str, plain: Callable) -> None:
-    """Enter a row of the table."""
-
-    @operation(f"experimental.{name}", "collective")
-    @functools.wraps(inspect.unwrap(plain))
-    def form(*args, **given):
-        return plain(*args, **given)
-
-
 for _name, _plain in FORMS.items():
-    _enter(_name, _plain)
+    operation(f"experimental.{_name}", "collective")(inspect.unwrap(_plain))

@@ -18,7 +18,6 @@ import numpy as np
 from ttkit.errors import TTKitError
 from ttkit.sim import tape
 from ttkit.sim.arguments import describe, refuse, translate
-from ttkit.sim.hints import fused_activation
 from ttkit.sim.signatures import OUTPUTS, Signature, Way
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor import dtypes as rounding
@@ -159,8 +158,9 @@ def _guarded(
             hint = others.get("memory_config")
             for key in OUTPUTS.intersection(others):
                 output = others[key]
-            if activates and kwargs.get("activation") is None:
-                kwargs |= fused_activation(others)
+            fused = getattr(others.get("program_config"), "fused_activation", None)
+            if fused is not None and activates and kwargs.get("activation") is None:
+                kwargs["activation"] = fused
             operands = (*args, *kwargs.values()) if kwargs else args
         try:
             result = silent(*args, **kwargs)

@@ -112,6 +112,17 @@ def _round(x: Array, *, decimals: int | None = 0) -> Array:
     return np.round(x, decimals or 0)
 
 
+def _gelu(
+    x: Array,
+    *,
+    fast_and_approximate_mode: bool = False,
+    variant: GeluVariant = GeluVariant.Accurate,
+) -> Array:
+    """x * Phi(x): by the error function, or by tanh in the fast mode."""
+    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
+    return gelu_tanh(x) if by_tanh else gelu_erf(x)
+
+
 def truth(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return the test as 1 where it is true and 0 where it is false, in the operands' type."""
     return lambda *given: function(*given).astype(given[0].dtype)
@@ -161,6 +172,7 @@ TESTS: dict[str, Function] = {
 # These take keywords as well.
 WITH_KEYWORDS: dict[str, Function] = {
     "elu": _elu,
+    "gelu": _gelu,
     "hardtanh": _hardtanh,
     "round": _round,
     "softplus": _softplus,
@@ -193,19 +205,6 @@ def _enter(name: str, function: Function) -> None:
 
 for _name, _function in UNARY.items():
     _enter(_name, _function)
-
-
-@operation("gelu")
-def gelu(
-    input_tensor: Tensor,
-    *,
-    fast_and_approximate_mode: bool = False,
-    variant: GeluVariant = GeluVariant.Accurate,
-) -> Tensor:
-    """Return x * Phi(x): by the error function, or by tanh in the fast mode."""
-    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
-    function = gelu_tanh if by_tanh else gelu_erf
-    return _unary("gelu", input_tensor, function)
 
 
 # ---------------------------------------------------------------- gradients
@@ -265,7 +264,7 @@ def gelu_bw(
 
 
 # ---------------------------------------------------------------- activations of other operations
-ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
+ACTIVATIONS = UNARY | {"gelu_approx": gelu_tanh}
 
 
 def activation(which) -> Function:

@@ -206,32 +206,23 @@ def to_torch(
     return values if dtype is None else values.to(dtype)
 
 
-@checked("Tensor")
 def _of_list(
     data,
     shape,
     data_type: DataType,
-    layout: Layout | None,
+    layout: Layout | None = None,
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
+    """Return a tensor of a list or array of values, row by row, the same on every device."""
     values: Any = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
     return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
 
 
-@operation("from_buffer", "write")
-def from_buffer(
-    buffer,
-    shape,
-    dtype: DataType,
-    device: MeshDevice,
-    layout: Layout | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    """Return a tensor of a list or array of values, row by row, the same on every device."""
-    return _of_list(buffer, shape, dtype, layout, device, memory_config)
+_listed = checked("Tensor")(_of_list)
+operation("from_buffer", "write")(_of_list)
 
 
 # ---------------------------------------------------------------- in files
@@ -273,7 +264,7 @@ def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
 # ---------------------------------------------------------------- methods of a tensor
 def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
-    make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
+    make: Any = _listed if isinstance(data, (list, tuple)) else from_torch
     return make(data, *args, **kwargs)  # type: ignore[no-any-return]
 
 
