@@ -187,9 +187,9 @@ class Signature:
                 rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
                 way = self.way(describe(asked.name, args, rest))
                 return way or Way([], {name: name for name in rest}, [], {})
-            closest = nearest(unknown[0], known_names) if unknown else ""
             rule = f"incompatible function arguments: {tried[0][1]}"
-            rule += f"; the closest is {closest}" if closest else ""
+            if unknown and (closest := nearest(unknown[0], known_names)):
+                rule += f"; the closest is {closest}"
             cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
             fail(asked, rule, cure, TypeError)
         bound = min(fit, key=_misfit)

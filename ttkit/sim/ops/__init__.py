@@ -349,9 +349,15 @@ class Operands:
         owned: bool = True,
     ) -> Tensor:
         """Return a tensor as the function `result` does, by default like the first operand."""
-        like, first = self.like, self.tensors[0]
-        dtype, layout = dtype or first.dtype, layout or first.layout
-        return result(like, array, dtype=dtype, layout=layout, topology=self.topology, owned=owned)
+        first = self.tensors[0]
+        return result(
+            self.like,
+            array,
+            dtype=dtype or first.dtype,
+            layout=layout or first.layout,
+            topology=self.topology,
+            owned=owned,
+        )
 
 
 def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:

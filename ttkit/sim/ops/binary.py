@@ -64,7 +64,7 @@ ELEMENTARY = ("add", "subtract", "multiply", "divide")
 # ---------------------------------------------------------------- types
 def _check_types(name: str, *given: DataType) -> None:
     """Check the element types of two operands; the result has the first."""
-    whole = given[0] is given[1] and name.removesuffix("_") in WHOLE
+    whole = given[0] is given[1] and name in WHOLE
     if not (whole or set(given) <= set(FLOATS)):
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
@@ -154,10 +154,12 @@ def clamp(
     if min is None and max is None:
         rule = "Only one of 'min' or 'max' can be None. Please provide one value"
         refuse(rule, "min=0.0, for example")
+    dtype = input_tensor.dtype
+    wide = DataType.FLOAT32 if dtype in FLOATS else dtype  # Only the result is rounded.
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
-            input_tensor = _binary("clamp", input_tensor, limit, function)
-    return input_tensor
+            input_tensor = _binary("clamp", input_tensor, limit, function, wide)
+    return result(input_tensor, input_tensor.array, dtype=dtype)
 
 
 @operation("where")
