@@ -255,18 +255,29 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
     assert rule in shown.err and len(shown.err.splitlines()) == 1 and not shown.out
 
 
-def test_tied_embeddings_leave_out_pipelines():
+def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():
     tied = replace(GPT, weight_tying="enabled")
-    found = plan_layouts(tied, "n300", batch=4)
-    assert found.fitting and all(each.layout.pp == 1 for each in found.fitting)
-    assert any("token table of tied embeddings" in each.refused for each in found.refused)
+    one, two = (
+        next(e for e in plan_layouts(each, "n300", 4).fitting if str(e.layout).startswith("PP2"))
+        for each in (tied, GPT)
+    )
+    assert one.memory.weights == two.memory.weights  # It has two tables, not a table and a head.
+    (sent,) = (each for each in one.traffic if each.what == "PP gradients")
+    table = 5024 * 1024 * 4  # 5,000 rows in whole tiles, float32
+    assert (sent.times, sent.bytes_sent) == (1, table)
+    assert not [each for each in two.traffic if each.what == "PP gradients"]
+    found = plan_layouts(tied, BOX, batch=4)
+    for name, shards in (("TP2 PP2", 2), ("DP2 PP2 ZeRO-1", 2), ("DP2 PP2", 1)):
+        each = next(each for each in found.fitting if str(each.layout).startswith(name))
+        (sent,) = (each for each in each.traffic if each.what == "PP gradients")
+        assert sent.bytes_sent == (5056 if "TP" in name else 5024) * 4096 // shards, name
 
 
 @pytest.mark.parametrize(
     "model, system, asked, cure",
     [
         ("llama8b", "n300", {}, r"at least \d+ hosts"),
-        ("gpt2-small", "t3000", {"batch": 3, "sequence": 100}, "batch 8"),
+        ("nanogpt", "galaxy", {"batch": 3, "sequence": 100}, "batch 32"),
         ("llama70b", "n300", {"mode": "inference"}, "a system with more DRAM"),
         ("llama8b", "n300", {"mode": "inference", "sequence": 2**17}, "a shorter sequence"),
         ("nanogpt", "galaxy", {"hosts": 4, "mode": "inference"}, "batch 128"),

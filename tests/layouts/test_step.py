@@ -10,6 +10,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.costs import LARGE, flops, memory, plan_of, price, traffic
+from ttkit.layouts.costs import stages as stages_of
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
 from ttkit.plans.cost import busy_s
@@ -51,6 +52,16 @@ def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
     )
 
 
+def sent_by(profile):
+    """The bytes on links of a profile, by collective."""
+    sent = Counter()
+    for record in profile.records:
+        if record.kind == "communication":
+            name = record.name.split(".")[-1]
+            sent[PLANS.get(name, name)] += record.bytes_on_links
+    return sent
+
+
 def executed(settings):
     """What a step takes: the highest memory, state's bytes, bytes on links by collective, and the
     flops of a chip's matmuls.
@@ -60,11 +71,7 @@ def executed(settings):
         trainer.step()  # the first one makes the optimizer's state
         with tape() as calls, ttkit.profile() as profile:
             trainer.step()
-        sent = Counter()
-        for record in profile.records:
-            if record.kind == "communication":
-                name = record.name.split(".")[-1]
-                sent[PLANS.get(name, name)] += record.bytes_on_links
+        sent = sent_by(profile)
         size = ELEMENT_BYTES[settings.training_config.precision]
         weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
         optimizer = sum(
@@ -154,18 +161,22 @@ def test_a_step_is_as_planned(settings):
 
 
 @pytest.mark.parametrize(
-    "schedule, stages, parts, on, shape, layout",
+    "schedule, stages, parts, on, shape, layout, tied",
     [
-        ("1f1b", 4, 6, [], (1, 1), {}),
-        ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}),  # the first backward is the highest
-        ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}),
-        ("gpipe", 2, 4, [], (1, 1), {}),
-        ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}),
+        ("1f1b", 4, 6, [], (1, 1), {}, False),
+        # The first backward is the highest.
+        ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}, False),
+        ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}, False),
+        ("gpipe", 2, 4, [], (1, 1), {}, False),
+        ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}, False),
+        ("1f1b", 2, 4, ["ddp", "tp"], (2, 2), {"zero": 1}, True),
+        ("gpipe", 4, 4, ["ddp"], (1, 2), {"zero": 3}, True),
     ],
 )
-def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout):
+def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
     training = {"gradient_accumulation_steps": parts}
-    settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, num_blocks=5)
+    sizes = {"num_blocks": 5, "weight_tying": tied}
+    settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, **sizes)
     pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
     hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
     settings = replace(settings, multihost_config=hosts)
@@ -175,13 +186,19 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout):
     meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:stages]
     with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
         trainer.step()
-        with tape() as calls:
+        with tape() as calls, ttkit.profile() as profile:
             trainer.step()
         config = trainer.model_config
+        sent = sent_by(profile)
     ttnn.close_mesh_device(mesh)
-    train = settings.training_config
+    train, planned = settings.training_config, Layout.of(settings)
     job = Job(config, train.batch_size, config.max_sequence_length, train)
-    assert memory(job, Layout.of(settings)).total == pytest.approx(highest(calls), rel=0.02)
+    assert memory(job, planned).total == pytest.approx(highest(calls), rel=0.02)
+    there, axes, counted = topology("galaxy", shape), dict(planned.axes), Counter()
+    for stage in stages_of(config, planned):
+        for each in traffic(job, planned, stage, there, axes):
+            counted[each.collective] += each.times * each.plan.total_bytes
+    assert counted == sent
 
 
 def drawn(seed):

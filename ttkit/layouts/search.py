@@ -39,7 +39,7 @@ from ttkit.layouts.report import Candidate, Layouts
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
 from ttkit.train.config.files import read_settings
-from ttkit.train.config.layout import Layout, in_tiles
+from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.model.models import create_model
 
@@ -57,17 +57,24 @@ def between(
     """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
+        size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
-        nbytes = job.rows(layout) * in_tiles(length) * job.config.embedding_dim
-        nbytes *= ELEMENT_BYTES[layout.precision]
-        chips = math.prod(place.shape)
-        links = system.links_per_pair
-        once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
-        if place.stages > 1:
-            once = max(once, chips * nbytes / rate)
-        times, where = 2 * layout.micro_batches, None if place.stages > 1 else there
-        rest = (nbytes, None, where, times * nbytes, times * once)
-        yield Traffic("PP activations", times, "point_to_point", *rest)
+        rows = job.rows(layout) * in_tiles(length)
+        messages = [("PP activations", 2 * layout.micro_batches, rows)]
+        if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
+            rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
+            shared = layout.zero_dim((1, 1, rows, width)) is not None
+            messages.append(("PP gradients", 1, rows // (layout.zero_shards if shared else 1)))
+        chips, links = math.prod(place.shape), system.links_per_pair
+        where = None if place.stages > 1 else there
+        for what, times, rows in messages:
+            nbytes = rows * width * size
+            # The fabric forwards packets as they arrive, so more hops add next to no time.
+            once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
+            if place.stages > 1:
+                once = max(once, chips * nbytes / rate)
+            rest = (nbytes, None, where, times * nbytes, times * once)
+            yield Traffic(what, times, "point_to_point", *rest)
     if place.replicas > 1:  # The trainer all-reduces full gradients in float32 between hosts.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
         sent = 2 * (n - 1) * nbytes // n

@@ -23,7 +23,6 @@ from ttkit.train.config.settings import (
     shared_by_tp,
 )
 
-TIED = "both ends of a pipeline would train the token table of tied embeddings"
 TILE = 32
 SHARED_ALONG = {
     "zero": ("enable_ddp", "enable_cp"),  # Both have the same weights on all chips.
@@ -379,7 +378,6 @@ class Layout:
         ]
         rules += [
             (model.num_blocks < self.pp, f"pp {self.pp} stages for {model.num_blocks} blocks"),
-            (self.pp > 1 and model.is_tied, TIED),
             (batch % rows, f"dp {self.dp} x micro_batches {rows // self.dp} do not divide batch "
              f"{batch}"),
             (cp > 1 and sequence % (2 * cp * TILE), f"cp {cp} does not cut sequence {sequence} "
