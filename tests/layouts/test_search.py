@@ -267,10 +267,27 @@ def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():
     assert (sent.times, sent.bytes_sent) == (1, table)
     assert not [each for each in two.traffic if each.what == "PP gradients"]
     found = plan_layouts(tied, BOX, batch=4)
-    for name, shards in (("TP2 PP2", 2), ("DP2 PP2 ZeRO-1", 2), ("DP2 PP2", 1)):
-        each = next(each for each in found.fitting if str(each.layout).startswith(name))
+    for (tp, zero), shards in {(2, 0): 2, (1, 1): 2, (1, 0): 1}.items():
+        sizes = 2, tp, zero
+        each = next(e for e in found.fitting if (e.layout.pp, e.layout.tp, e.layout.zero) == sizes)
         (sent,) = (each for each in each.traffic if each.what == "PP gradients")
-        assert sent.bytes_sent == (5056 if "TP" in name else 5024) * 4096 // shards, name
+        assert sent.bytes_sent == (5056 if tp == 2 else 5024) * 4096 // shards
+
+
+def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):
+    found = [each for each in gpt.fitting if each.layout.chunks > 1]
+    assert found and all(2 * each.layout.pp <= GPT.num_blocks for each in found)
+    for each in found:
+        plain = replace(each.layout, schedule="1f1b", chunks=1)
+        for other in (each for each in gpt.fitting if each.layout == plain):
+            assert each.tokens_per_s > other.tokens_per_s
+            assert each.times.bubble == pytest.approx(other.times.bubble / 2, rel=0.02)
+            one, two = (
+                next(t for t in e.traffic if t.what == "PP activations") for e in (other, each)
+            )
+            assert two.bytes_sent == 2 * one.bytes_sent
+    few = plan_layouts(replace(GPT, num_blocks=2), BOX, batch=8)
+    assert not [each for each in few.fitting if each.layout.chunks > 1]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +321,7 @@ def test_the_published_layout_is_listed_with_its_warning():
 def test_a_planned_pipeline_is_planned_alike_by_train(system, hosts, tmp_path, capsys):
     found = plan_layouts(GPT, system, batch=8, hosts=hosts)
     pipelines = [each for each in found.fitting if each.layout.pp > 1][::3]
+    pipelines += [each for each in found.fitting if each.layout.chunks > 1][:3]
     assert max(each.place.replicas for each in pipelines) == hosts
     for each in pipelines:
         file = tmp_path / "run.yaml"

@@ -171,6 +171,9 @@ def test_a_step_is_as_planned(settings):
         ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}, False),
         ("1f1b", 2, 4, ["ddp", "tp"], (2, 2), {"zero": 1}, True),
         ("gpipe", 4, 4, ["ddp"], (1, 2), {"zero": 3}, True),
+        ("interleaved", 2, 2, [], (1, 1), {}, True),
+        ("interleaved", 2, 4, ["tp"], (1, 2), {}, False),
+        ("interleaved", 2, 8, ["ddp", "tp"], (2, 2), {"zero": 2}, True),
     ],
 )
 def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
@@ -178,6 +181,8 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
     sizes = {"num_blocks": 5, "weight_tying": tied}
     settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, **sizes)
     pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
+    if schedule == "interleaved":
+        pipeline = replace(pipeline, chunks_per_rank=2)
     hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
     settings = replace(settings, multihost_config=hosts)
     ttkit.use_system("galaxy")

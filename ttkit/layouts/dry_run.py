@@ -386,17 +386,44 @@ class Job(NamedTuple):
         return self.batch // (layout.dp * layout.micro_batches)
 
 
+class Moment(NamedTuple):
+    """A backward of a stage, before it begins.
+
+    Attributes:
+        chunk: its chunk.
+        kept: of how many micro-batches each chunk keeps activations, this one's included.
+        done: whether each chunk has gradients of an earlier micro-batch.
+    """
+
+    chunk: int
+    kept: tuple[int, ...]
+    done: tuple[bool, ...]
+
+
 class Stage(NamedTuple):
-    """A stage of the model: its ends, its blocks, and how many micro-batches it holds at once."""
+    """A stage of the model: its ends, its blocks, and when it may hold most; or one of its
+    chunks."""
 
     ends: Ends = (True, True)
     blocks: int = 1
-    in_flight: float = 1
+    moments: tuple[Moment, ...] = (Moment(0, (1,), (False,)),)
 
     @property
     def others(self) -> int:
         """Blocks that are not run."""
         return self.blocks - 1
+
+    @property
+    def chunks(self) -> list[Stage]:
+        """Its chunks: the first one of the first stage begins the model, the last one ends it."""
+        many = len(self.moments[0].kept)
+        return [
+            Stage(
+                (self.ends[0] and i == 0, self.ends[1] and i == many - 1),
+                self.blocks // many + (i < self.blocks % many),
+            )
+            for i in range(many)
+        ]
 
 
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
@@ -410,6 +437,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
         zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
         schedule="1f1b",
+        chunks=1,
     )
     config = _plain(job.config, 1, sequence)
     return pass_of(config, layout, stage.ends, rows)
@@ -420,7 +448,7 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     few: dict[str, Any] = {"sequence_parallel": False, "recompute": False, "micro_batches": 1}
     cp = layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2)
-    layout = replace(layout, dp=dp, pp=1, cp=cp, **few)
+    layout = replace(layout, dp=dp, pp=1, cp=cp, schedule="1f1b", chunks=1, **few)
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)

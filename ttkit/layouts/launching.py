@@ -55,7 +55,8 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     multihost, distributed = MultihostConfig(), Distributed()
     if layout.pp > 1:
         blocks = dict(enumerate(map(len, split_blocks(job.config, layout.pp))))
-        stages = PipelineParallelConfig(job.config.num_blocks, blocks, layout.schedule)
+        named = layout.schedule, layout.chunks
+        stages = PipelineParallelConfig(job.config.num_blocks, blocks, *named)
         multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
     elif place.replicas > 1:
         distributed = Distributed(True, HOSTS, place.replicas)

@@ -60,7 +60,7 @@ def between(
         size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         rows = job.rows(layout) * in_tiles(length)
-        messages = [("PP activations", 2 * layout.micro_batches, rows)]
+        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, rows)]
         if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
             rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
             shared = layout.zero_dim((1, 1, rows, width)) is not None
@@ -174,19 +174,34 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 rule = f"holds more than {less.layout}, which {less.refused}"
                 yield Candidate(layout, place, less.memory, refused=rule)
                 continue
-            best = evaluate(job, layout, place, machine)
-            for count in counts[-2::-1]:
-                if best.refused:
-                    break
-                found = evaluate(job, replace(layout, micro_batches=count), place, machine)
-                if found.refused or found.tokens_per_s < best.tokens_per_s:
-                    break
-                best = found
+            best = _fastest(job, layout, place, machine, counts)
             if best.refused:
                 large.append(best)
-            else:
-                fitting.add(alike)
+                yield best
+                continue
+            fitting.add(alike)
             yield best
+            # Interleaved chunks wait less and send more; they are listed where they are faster.
+            layout = replace(layout, schedule="interleaved", chunks=2)
+            if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
+                found = _fastest(job, layout, place, machine, counts)
+                if found.tokens_per_s > best.tokens_per_s:
+                    yield found
+
+
+def _fastest(
+    job: Job, layout: Layout, place: Place, machine: Machine, counts: Sequence[int]
+) -> Candidate:
+    """Return a layout with the micro-batches that are fastest and fit, from the most ones down."""
+    best = evaluate(job, replace(layout, micro_batches=counts[-1]), place, machine)
+    for count in counts[-2::-1]:
+        if best.refused:
+            break
+        found = evaluate(job, replace(layout, micro_batches=count), place, machine)
+        if found.refused or found.tokens_per_s < best.tokens_per_s:
+            break
+        best = found
+    return best
 
 
 def plan_layouts(

@@ -277,8 +277,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
-            or a pipeline has several chunks on a stage.
+        TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the
+            mesh.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -288,13 +288,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device, pipeline = settings.device_config, settings.multihost_config.pipeline
-    if device.enable_pp and pipeline.chunks_per_rank > 1:
-        fail(
-            f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}",
-            "a plan has one chunk on each stage",
-            "chunks_per_rank: 1",
-        )
+    device = settings.device_config
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
     first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]

@@ -98,6 +98,7 @@ class Layout:
         recompute: a block keeps only its input, and backward computes the rest again.
         micro_batches: how many equal micro-batches a batch is split into, one after the other.
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
+        chunks: parts of the model on each stage; above 1 with the interleaved schedule.
         precision: of weights, gradients and activations.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
         device: the open mesh, set by `on`.
@@ -117,6 +118,7 @@ class Layout:
     recompute: bool = False
     micro_batches: int = 1
     schedule: str = "1f1b"
+    chunks: int = 1
     precision: str = "float32"
     axes: Axes | None = field(default=None, repr=False)
     device: Any = field(default=None, repr=False)
@@ -162,8 +164,9 @@ class Layout:
         ).along(device.mesh_shape)
         if device.enable_pp:
             pp = len(multihost.shares) or multihost.num_workers
-            dp, schedule = found.dp * (multihost.num_workers // pp), multihost.pipeline.schedule
-            found = replace(found, dp=dp, pp=pp, schedule=schedule)
+            dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
+            stages = {"schedule": plan.schedule, "chunks": plan.chunks_per_rank}
+            found = replace(found, dp=dp, pp=pp, **stages)
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
@@ -184,6 +187,7 @@ class Layout:
             f"ZeRO-{self.zero}": self.zero,
             "SP": self.sequence_parallel,
             "recompute": self.recompute,
+            f"interleaved-{self.chunks}": self.chunks > 1,
             f"{self.micro_batches} micro-batches": self.micro_batches > 1,
         }
         words += [word for word, on in more.items() if on]
@@ -377,7 +381,10 @@ class Layout:
             for key, size in shared_by_tp(model)
         ]
         rules += [
-            (model.num_blocks < self.pp, f"pp {self.pp} stages for {model.num_blocks} blocks"),
+            (model.num_blocks < self.pp * self.chunks, f"pp {self.pp} stages of {self.chunks} "
+             f"chunks for {model.num_blocks} blocks"),
+            (self.chunks > 1 and self.micro_batches % max(1, self.micro_batches // self.pp),
+             f"{self.micro_batches} micro-batches do not fill rounds of pp {self.pp}"),
             (batch % rows, f"dp {self.dp} x micro_batches {rows // self.dp} do not divide batch "
              f"{batch}"),
             (cp > 1 and sequence % (2 * cp * TILE), f"cp {cp} does not cut sequence {sequence} "
