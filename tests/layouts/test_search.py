@@ -130,6 +130,24 @@ def test_hosts_have_a_slower_link():
     assert fast.find("DP4").tokens_per_s > across.tokens_per_s
 
 
+def test_zero_shares_the_optimizers_state_over_hosts():
+    """As many bytes go over the network as without, and each host holds half the state."""
+    found = plan_layouts(GPT, "n300", 8, hosts=2)
+    plain, shared = found.find("DP4"), found.find("DP4 ZeRO-1")
+    held = plain.memory.optimizer / 4
+    assert held <= shared.memory.optimizer < 1.01 * held  # Whole parameters do not split evenly.
+    sent = [
+        {each.what: each.bytes_sent for each in one.traffic if each.link == HOSTS}
+        for one in (plain, shared)
+    ]
+    half = 2 * parameters_of(GPT)
+    assert sent[1] == {"hosts gradients": half, "hosts weights": half}
+    assert sent[0] == {"hosts gradients": 2 * half}
+    # Replicas whose meshes have one chip share it, too.
+    alone = plan_layouts(GPT, "n300", 8, hosts=2).find("DP2 TP2 ZeRO-1")
+    assert alone.place.replicas == 2
+
+
 def test_the_yaml_runs_that_layout(gpt, tmp_path):
     for each in gpt.fitting[:4]:
         file = tmp_path / "run.yaml"

@@ -247,6 +247,7 @@ def ranked(run):
         Run(2, 4, clip=0.5, steps=3, tp=2, replicas=2, batch=8, model=FOUR),
         Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3, model=FOUR),
         Run(2, 2, "gpipe", ddp=2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR),
+        Run(2, 2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR, zero=1, clip=0.5),
     ],
     ids=ranked,
 )

@@ -75,11 +75,14 @@ def between(
                 once = max(once, chips * nbytes / rate)
             rest = (nbytes, None, where, times * nbytes, times * once)
             yield Traffic(what, times, "point_to_point", *rest)
-    if place.replicas > 1:  # The trainer all-reduces full gradients in float32 between hosts.
+    if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
-        sent = 2 * (n - 1) * nbytes // n
-        rest = (nbytes, None, None, sent, sent / rate)
-        yield Traffic("hosts gradients", 1, "all_reduce", *rest)
+        sends = [("hosts gradients", "all_reduce", 2)]
+        if layout.zero:  # Each parameter's mean goes to one rank, which sends the weights to all.
+            sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
+        for what, name, times in sends:
+            sent = times * (n - 1) * nbytes // n
+            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
 
 
 def evaluate(
@@ -90,7 +93,8 @@ def evaluate(
     Args:
         per_stage: the blocks of each stage; all have as many unless given.
     """
-    inner = replace(layout, dp=layout.dp // place.replicas)
+    hosts = place.replicas if layout.zero else 1
+    inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
     chip, found = machine.system.chip, stages(job.config, inner, per_stage)
     if not per_stage:  # The first or the last stage needs the most memory and time.
@@ -126,7 +130,7 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     first.
     """
     shares = layout.dp // replicas > 1 or layout.cp > 1
-    stages = range(3, -1, -1) if shares else [0]
+    stages = range(3, -1, -1) if shares else range(replicas > 1, -1, -1)
     shared = [True, False] if layout.tp > 1 else [False]
     experts = bool(job.config.num_experts) and layout.dp > 1
     for ep in (layout.dp, 1) if experts else (1,):

@@ -65,9 +65,13 @@ def check_memory(
     config: TrainingConfig,
     parameters: Sequence[Parameter],
     on_one_process: bool,
+    ranks: int = 1,
 ) -> None:
     """Compare weights, gradients and optimizer state with a chip's DRAM and, on the simulator,
     with the host's memory.
+
+    Args:
+        ranks: how many share the optimizer's state.
 
     Raises:
         OutOfMemoryError: they do not fit.
@@ -77,6 +81,7 @@ def check_memory(
     for layout in {id(p.layout.device): p.layout for p in parameters}.values():
         mine = [p for p in parameters if p.layout.device is layout.device]
         state = state_bytes(mine, config)
+        state["optimizer"] //= ranks
         needed = sum(state.values())
         # The simulator keeps data-parallel replicas in one array.
         host += needed * (layout.tp if on_one_process else 1)

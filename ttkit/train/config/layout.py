@@ -100,6 +100,7 @@ class Layout:
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
         chunks: parts of the model on each stage; above 1 with the interleaved schedule.
         precision: of weights, gradients and activations.
+        hosts: ranks with replicas, which share the optimizer's state; a plan counts them.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
         device: the open mesh, set by `on`.
 
@@ -120,6 +121,7 @@ class Layout:
     schedule: str = "1f1b"
     chunks: int = 1
     precision: str = "float32"
+    hosts: int = 1
     axes: Axes | None = field(default=None, repr=False)
     device: Any = field(default=None, repr=False)
 
@@ -145,9 +147,12 @@ class Layout:
         device, shared = settings.device_config, settings.layout
         multihost, on = settings.multihost_config, enabled(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
+        stages = len(multihost.shares) if device.enable_pp else 0
+        has_replicas = settings.distributed.enabled or 0 < stages < multihost.num_workers
         for key, strategies in SHARED_ALONG.items():
             asked = getattr(shared, key)
-            if asked and not any(getattr(device, strategy) for strategy in strategies):
+            alone = not any(getattr(device, strategy) for strategy in strategies)
+            if asked and alone and not (key == "zero" and has_replicas):
                 fail(
                     f"layout: {{{key}: {str(asked).lower()}}}",
                     f"only where {' or '.join(strategies)} is on are there chips to share with",
@@ -163,10 +168,10 @@ class Layout:
             axes=axes,
         ).along(device.mesh_shape)
         if device.enable_pp:
-            pp = len(multihost.shares) or multihost.num_workers
+            pp = stages or multihost.num_workers
             dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
-            stages = {"schedule": plan.schedule, "chunks": plan.chunks_per_rank}
-            found = replace(found, dp=dp, pp=pp, **stages)
+            schedule, chunks = plan.schedule, plan.chunks_per_rank
+            found = replace(found, dp=dp, pp=pp, schedule=schedule, chunks=chunks)
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:

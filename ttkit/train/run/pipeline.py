@@ -25,7 +25,7 @@ from ttkit.train.config.settings import Settings, TransformerConfig, split_block
 from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import HEAD, TABLE, Parameter
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import (
     AHEAD,
@@ -230,9 +230,11 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts))
-        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
+        average_gradients(self.parameters, None, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:
             self._add_table_gradients()
+        if self.replicas:
+            average_over_ranks(self.parameters, self.replicas, self.owner)
         return self.everywhere(total / parts)
 
     def _add_table_gradients(self) -> None:
