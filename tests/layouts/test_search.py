@@ -85,7 +85,7 @@ def test_headroom_and_shapes_that_may_hang_are_conditions():
         (Layout(tp=16, pp=2), "8x4 chips have no room for 2 lines of 16"),
         (Layout(dp=16, tp=2), "no room for a mesh of 16x2"),
         (Layout(dp=8, tp=2, pp=4), "no room for 4 meshes of 8x2"),
-        (Layout(dp=2, tp=2, cp=2, pp=4), "two of dp, cp and tp"),
+        (Layout(dp=2, tp=2, cp=2, pp=4), "a mesh has axes for two of them"),
     ],
 )
 def test_places(layout, found):
@@ -290,6 +290,29 @@ def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():
         each = next(e for e in found.fitting if (e.layout.pp, e.layout.tp, e.layout.zero) == sizes)
         (sent,) = (each for each in each.traffic if each.what == "PP gradients")
         assert sent.bytes_sent == (5056 if tp == 2 else 5024) * 4096 // shards
+
+
+def test_the_last_stage_has_fewer_blocks_where_this_is_faster(tmp_path):
+    """A head of as many weights as several blocks."""
+    small = TransformerConfig(
+        num_heads=2, embedding_dim=256, num_blocks=8, vocab_size=20000, dropout_prob=0.0
+    )
+    found = plan_layouts(small, "n300", batch=16, sequence=512)
+    uneven = [each for each in found.fitting if each.layout.blocks]
+    assert uneven
+    for each in uneven:
+        first, last = each.layout.blocks
+        assert first + last == 8 and first > last and f"blocks-{first}+{last}" in str(each.layout)
+        even = replace(each.layout, blocks=())
+        assert all(e.times.total > each.times.total for e in found.fitting if e.layout == even)
+        file = tmp_path / "run.yaml"
+        file.write_text(found.yaml(each))
+        plan = training_plan(read_settings(file), "n300")
+        assert replace(plan.layout, axes=None) == each.layout
+        assert plan.memory == each.memory._asdict()
+        assert plan.step_time_s == pytest.approx(each.times.total)
+    llama = plan_layouts(LLAMA8B, "galaxy", batch=32, sequence=2048)
+    assert not [each for each in llama.fitting if each.layout.blocks]
 
 
 def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):

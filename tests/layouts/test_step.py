@@ -172,6 +172,7 @@ def test_a_step_is_as_planned(settings):
         ("1f1b", 2, 4, ["ddp", "tp"], (2, 2), {"zero": 1}, True),
         ("gpipe", 4, 4, ["ddp"], (1, 2), {"zero": 3}, True),
         ("interleaved", 2, 2, [], (1, 1), {}, True),
+        ("1f1b", 2, 5, ["tp"], (1, 2), {}, False),  # Stages of four blocks and one.
         ("interleaved", 2, 4, ["tp"], (1, 2), {}, False),
         ("interleaved", 2, 8, ["ddp", "tp"], (2, 2), {"zero": 2}, True),
     ],
@@ -183,6 +184,8 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
     pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
     if schedule == "interleaved":
         pipeline = replace(pipeline, chunks_per_rank=2)
+    if parts == 5:
+        pipeline = replace(pipeline, blocks_per_rank={0: 4, 1: 1})
     hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
     settings = replace(settings, multihost_config=hosts)
     ttkit.use_system("galaxy")

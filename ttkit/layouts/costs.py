@@ -19,7 +19,7 @@ from ttkit.plans.cost import busy_s
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig, split_blocks
+from ttkit.train.config.settings import TransformerConfig
 
 # A collective is named after the phase of the step in which it runs.
 PHASES = {
@@ -219,17 +219,12 @@ def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
     return found
 
 
-def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
-    """Return the stages of a layout.
-
-    Args:
-        per_stage: the number of blocks of each; they are divided evenly unless given.
-    """
-    pp, chunks = layout.pp, layout.chunks
-    rows = moments(layout.schedule, pp, layout.micro_batches, chunks)
-    parts = split_blocks(config, pp, per_stage, chunks)
-    blocks = [sum(map(len, parts[i::pp])) for i in range(pp)]
-    return [Stage((i == 0, i == pp - 1), blocks[i], rows[i]) for i in range(pp)]
+def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
+    """Return the stages of a layout."""
+    last = layout.pp - 1
+    rows = moments(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
+    blocks = layout.stages_of(config)
+    return [Stage((i == 0, i == last), blocks[i], row) for i, row in enumerate(rows)]
 
 
 class Passing(NamedTuple):

@@ -85,19 +85,14 @@ def between(
             yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
 
 
-def evaluate(
-    job: Job, layout: Layout, place: Place, machine: Machine, per_stage: Sequence[int] = ()
-) -> Candidate:
-    """Return memory, traffic and time of a layout at its place.
-
-    Args:
-        per_stage: the blocks of each stage; all have as many unless given.
-    """
+def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
+    """Return memory, traffic and time of a layout at its place."""
     hosts = place.replicas if layout.zero else 1
     inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(job.config, inner, per_stage)
-    if not per_stage:  # The first or the last stage needs the most memory and time.
+    chip, found = machine.system.chip, stages(job.config, inner)
+    if found[0].blocks == max(stage.blocks for stage in found):
+        # The first or the last stage needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
     # Weights, gradients and optimizer are counted faster, and alone are often too much.
     lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
@@ -190,7 +185,27 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
             if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
                 found = _fastest(job, layout, place, machine, counts)
                 if found.tokens_per_s > best.tokens_per_s:
+                    best = found
                     yield found
+            if uneven := _uneven(job, best, place, machine):
+                yield uneven
+
+
+def _uneven(job: Job, best: Candidate, place: Place, machine: Machine) -> Candidate | None:
+    """Return a pipeline with fewer blocks on its last stage, which has the head, if it is faster so
+    than with as many on each stage.
+    """
+    layout, found = best.layout, None
+    many = layout.stages_of(job.config)[-1]
+    while layout.pp > 1 and many > layout.chunks:
+        many, first = many - 1, replace(layout, pp=layout.pp - 1, blocks=())
+        others = replace(job.config, num_blocks=job.config.num_blocks - many)
+        blocks = *first.stages_of(others), many
+        each = evaluate(job, replace(layout, blocks=blocks), place, machine)
+        if each.tokens_per_s <= best.tokens_per_s:
+            break
+        best = found = each
+    return found
 
 
 def _fastest(

@@ -23,7 +23,7 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter, tiled
 from ttkit.words import Tables, short
@@ -185,7 +185,7 @@ class TrainingPlan(Tables):
             self.settings.layout.bucket_mb,
         )
         any_size = Machine(self.system, headroom=-math.inf)
-        return evaluate(job, layout, place, any_size, self.settings.multihost_config.shares)
+        return evaluate(job, layout, place, any_size)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -296,7 +296,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     device = settings.device_config
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
-    first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]
+    first = range(layout.stages_of(model)[0])
     on_one_mesh = layout.along(device.mesh_shape)
     plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
     layout.check(model, settings.training_config.batch_size, model.max_sequence_length)

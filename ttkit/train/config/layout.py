@@ -21,6 +21,7 @@ from ttkit.train.config.settings import (
     enabled,
     parallel_axes,
     shared_by_tp,
+    split_blocks,
 )
 
 TILE = 32
@@ -99,6 +100,7 @@ class Layout:
         micro_batches: how many equal micro-batches a batch is split into, one after the other.
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
         chunks: parts of the model on each stage; above 1 with the interleaved schedule.
+        blocks: of each stage; divided evenly unless given.
         precision: of weights, gradients and activations.
         hosts: ranks with replicas, which share the optimizer's state; a plan counts them.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
@@ -120,6 +122,7 @@ class Layout:
     micro_batches: int = 1
     schedule: str = "1f1b"
     chunks: int = 1
+    blocks: tuple[int, ...] = ()
     precision: str = "float32"
     hosts: int = 1
     axes: Axes | None = field(default=None, repr=False)
@@ -170,8 +173,11 @@ class Layout:
         if device.enable_pp:
             pp = stages or multihost.num_workers
             dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
-            schedule, chunks = plan.schedule, plan.chunks_per_rank
-            found = replace(found, dp=dp, pp=pp, schedule=schedule, chunks=chunks)
+            found = replace(
+                found, dp=dp, pp=pp, schedule=plan.schedule, chunks=plan.chunks_per_rank
+            )
+            if tuple(multihost.shares) != found.stages_of(model):
+                found = replace(found, blocks=tuple(multihost.shares))
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
@@ -193,10 +199,16 @@ class Layout:
             "SP": self.sequence_parallel,
             "recompute": self.recompute,
             f"interleaved-{self.chunks}": self.chunks > 1,
+            f"blocks-{'+'.join(map(str, self.blocks))}": self.blocks,
             f"{self.micro_batches} micro-batches": self.micro_batches > 1,
         }
         words += [word for word, on in more.items() if on]
         return " ".join(words) or "one chip"
+
+    def stages_of(self, model: TransformerConfig) -> tuple[int, ...]:
+        """Return the number of a model's blocks on each stage."""
+        parts = split_blocks(model, self.pp, self.blocks, self.chunks)
+        return tuple(sum(map(len, parts[i :: self.pp])) for i in range(self.pp))
 
     # ------------------------------------------------------------ on a mesh
     def along(self, shape: Sequence[int]) -> Layout:
