@@ -183,10 +183,8 @@ def moments(
     """Return the backwards of each stage at which it may hold most.
 
     Example:
-        >>> for stage in moments("1f1b", 2, 8):
-        ...     print(*stage)
-        Moment(chunk=0, kept=(2,), done=(True,))
-        Moment(chunk=0, kept=(1,), done=(True,))
+        >>> moments("1f1b", 2, 8)[1]
+        (Moment(chunk=0, kept=(1,), done=(True,)),)
     """
     # Schedules of rounds repeat themselves; the fewer micro-batches are played, the faster.
     if schedule in ("1f1b", "interleaved") and micro_batches % stages == 0:
@@ -198,21 +196,22 @@ def moments(
 
 
 def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
-    """Return the backwards of a stage before which no other has as much in memory."""
+    """Return the backwards of a stage after which no other of the same chunk keeps as much, with
+    at least the same gradients.
+    """
     kept, done = [0] * chunks, [False] * chunks
     found: list[Moment] = []
-
-    def is_less(one: Moment, other: Moment) -> bool:
-        pairs = zip((*one.kept, *one.done), (*other.kept, *other.done))
-        return one.chunk == other.chunk and all(a <= b for a, b in pairs)
-
     for action in row:
         if action.kind == "F":
             kept[action.chunk] += 1
             continue
         now = Moment(action.chunk, tuple(kept), tuple(done))
-        if not any(is_less(now, each) for each in found):
-            found = [*(each for each in found if not is_less(each, now)), now]
+        found = [
+            one
+            for one in found
+            if one.chunk != now.chunk or any(a > b for a, b in zip(one.kept, kept))
+        ]
+        found.append(now)
         if action.kind != "I":
             kept[action.chunk] -= 1
         done[action.chunk] = True

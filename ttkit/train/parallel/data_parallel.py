@@ -48,7 +48,7 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
 
     Example:
         >>> owners([1, 4, 2, 2], 2)
-        [1, 0, 1, 1]
+        [0, 0, 1, 1]
     """
     found, held = [0] * len(sizes), [0] * ranks
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
