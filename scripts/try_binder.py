@@ -58,7 +58,7 @@ def main() -> int:
                 "binder/requirements.txt",
             ],
             ["./binder/postBuild"],
-            ["python", "scripts/run_lessons.py", "00"],
+            ["./binder/start", "jupyter", "execute", "--timeout=120", "00_start_here.ipynb"],
         ]
         for step in steps:
             print("+", *step, flush=True)

@@ -1,8 +1,8 @@
 """Do what a newcomer does: run README's two commands, as they are printed there, in the checkout
 that holds this file.
 
-The first command must bring up JupyterLab on lesson 00, with its saved pictures trusted; it is then
-stopped. The second must end with exit status 0. Needs no package: it runs before there is a .venv.
+The first command must bring up JupyterLab on lesson 00, without outputs; it is then stopped. The
+second must end with exit status 0. Needs no package: it runs before there is a .venv.
 Exit status 1 says which command failed.
 
 python3 scripts/try_readme.py            both commands
@@ -70,12 +70,8 @@ def problem_with(server: "re.Match[str]", notebooks: pathlib.Path) -> str:
     if b"jupyter-config-data" not in get(address + path, token):
         return "does not answer with JupyterLab"
     notebook = json.loads(get(f"{address}/api/contents/{lesson}", token))
-    if not all(
-        cell["metadata"].get("trusted")
-        for cell in notebook["content"]["cells"]
-        if cell["cell_type"] == "code"
-    ):
-        return f"does not trust {lesson}: its saved pictures are not shown"
+    if any(cell.get("outputs") for cell in notebook["content"]["cells"]):
+        return f"shows outputs in {lesson} that the learner has not made"
     return ""
 
 
@@ -83,7 +79,7 @@ def try_lab(
     command: str,
     folder: pathlib.Path = ROOT,
     env: "dict[str, str] | None" = None,
-    notebooks: pathlib.Path = ROOT / "notebooks",
+    notebooks: pathlib.Path = ROOT / "ttkit-lessons" / "notebooks",
 ) -> str:
     """Start a command that serves JupyterLab, look at it, stop it. Return what is wrong, or "".
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.cluster.engines.stacks import Frame, is_library
-from ttkit.lessons import CheckFailed, NotDone
+from ttkit.lessons import CheckFailed
 from ttkit.lessons.comparing import unlike
-from ttkit.lessons.exercises import Run
+from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
 LIMIT_S = 2.5  # One message of an answer may take so long.
@@ -292,7 +292,7 @@ class RankRun(Run):
 
     def used(self, budget: RankBudget) -> str:
         """Return how many bytes a rank sent."""
-        return f"{self.outcomes[0].sent} of {self._most(budget, 0)} bytes sent by each"
+        return f"each rank sent {self.outcomes[0].sent} bytes (the budget: {self._most(budget, 0)})"
 
     def _most(self, budget: RankBudget, rank: int) -> int:
         return budget.sends(self.arguments[0][rank], len(self.outcomes))

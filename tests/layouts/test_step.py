@@ -9,8 +9,7 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, flops, memory, plan_of, price, traffic
-from ttkit.layouts.costs import stages as stages_of
+from ttkit.layouts.costs import LARGE, Memory, flops, memory_of, plan_of, price, stages, traffic
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
 from ttkit.plans.cost import busy_s
@@ -32,6 +31,11 @@ from ttkit.train.model.modules import tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
+
+
+def memory(job: Job, layout: Layout) -> Memory:
+    """Return the memory of the chip that holds most."""
+    return max((memory_of(job, layout, stage) for stage in stages(job.config, layout)), key=sum)
 
 
 def highest(calls):
@@ -161,7 +165,7 @@ def test_a_step_is_as_planned(settings):
 
 
 @pytest.mark.parametrize(
-    "schedule, stages, parts, on, shape, layout, tied",
+    "schedule, count, parts, on, shape, layout, tied",
     [
         ("1f1b", 4, 6, [], (1, 1), {}, False),
         # The first backward is the highest.
@@ -177,7 +181,7 @@ def test_a_step_is_as_planned(settings):
         ("interleaved", 2, 8, ["ddp", "tp"], (2, 2), {"zero": 2}, True),
     ],
 )
-def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
+def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     training = {"gradient_accumulation_steps": parts}
     sizes = {"num_blocks": 5, "weight_tying": tied}
     settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, **sizes)
@@ -186,12 +190,12 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
         pipeline = replace(pipeline, chunks_per_rank=2)
     if parts == 5:
         pipeline = replace(pipeline, blocks_per_rank={0: 4, 1: 1})
-    hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
+    hosts = MultihostConfig(enabled=True, num_workers=count, pipeline_parallel_config=pipeline)
     settings = replace(settings, multihost_config=hosts)
     ttkit.use_system("galaxy")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
-    meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:stages]
+    meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:count]
     with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
         trainer.step()
         with tape() as calls, ttkit.profile() as profile:
@@ -203,7 +207,7 @@ def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout, tied):
     job = Job(config, train.batch_size, config.max_sequence_length, train)
     assert memory(job, planned).total == pytest.approx(highest(calls), rel=0.02)
     there, axes, counted = topology("galaxy", shape), dict(planned.axes), Counter()
-    for stage in stages_of(config, planned):
+    for stage in stages(config, planned):
         for each in traffic(job, planned, stage, there, axes):
             counted[each.collective] += each.times * each.plan.total_bytes
     assert counted == sent

@@ -9,13 +9,19 @@ from ttkit.lessons import folder
 from ttkit.lessons.folder import copy_course
 
 
+def lesson(text, outputs=("an answer",), count=7):
+    """A lesson of one cell, which was run."""
+    cell = {"cell_type": "code", "source": text, "outputs": [*outputs], "execution_count": count}
+    return json.dumps({"cells": [cell]}, indent=1) + "\n"
+
+
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     """A course of three files."""
     course = tmp_path / "course"
     for name in ("notebooks/welcome.md", "notebooks/00_start.ipynb", "configs/one/hosts.txt"):
         (course / name).parent.mkdir(parents=True, exist_ok=True)
-        (course / name).write_text(f"first {name}")
+        (course / name).write_text(lesson("first") if name.endswith("ipynb") else f"first {name}")
     (course / "notebooks" / ".ipynb_checkpoints").mkdir()
     (course / "notebooks" / ".ipynb_checkpoints" / "x.ipynb").write_text("not of the course")
     monkeypatch.setattr(folder, "course", lambda: course)
@@ -31,24 +37,25 @@ def test_the_first_copy_has_every_file(source, tmp_path):
     place = tmp_path / "a learner's größe"
     assert copy_course(place) == []
     names = ("notebooks/welcome.md", "notebooks/00_start.ipynb", "configs/one/hosts.txt")
-    assert held(place) == {name: f"first {name}" for name in names}
+    fresh = lesson("first", (), None)  # without outputs
+    assert held(place) == {name: f"first {name}" for name in names} | {names[1]: fresh}
     assert copy_course(place) == [] and len(held(place)) == 3
 
 
 def test_what_a_learner_has_changed_stays_and_the_newer_one_goes_beside_it(source, tmp_path):
     place = tmp_path / "mine"
     copy_course(place)
-    mine, lesson = place / "notebooks" / "00_start.ipynb", source / "notebooks" / "00_start.ipynb"
+    mine, newer = place / "notebooks" / "00_start.ipynb", source / "notebooks" / "00_start.ipynb"
     mine.write_text("my answers")
     assert copy_course(place) == []  # nothing new came
     assert len(held(place)) == 3
-    lesson.write_text("second")
+    newer.write_text(lesson("second"))
     (source / "notebooks" / "welcome.md").write_text("second")
     beside = f"00_start.{ttkit.__version__}.ipynb"
     said = f"notebooks/00_start.ipynb is yours and stays; the newer one is {beside}"
     assert copy_course(place) == [said]
     assert mine.read_text() == "my answers"
-    assert (place / "notebooks" / beside).read_text() == "second"
+    assert (place / "notebooks" / beside).read_text() == lesson("second", (), None)
     assert (place / "notebooks" / "welcome.md").read_text() == "second"  # not changed by anybody
     (place / "notebooks" / beside).write_text("answers in the newer one")
     assert copy_course(place) == []

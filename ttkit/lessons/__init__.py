@@ -15,12 +15,12 @@ from ttkit.lessons.comparing import (
     same,
     values_mean_something,
 )
-from ttkit.lessons.exercises import NotDone, check, hint, solution, todo
+from ttkit.lessons.exercises import check, hint, solution, todo
 from ttkit.lessons.predicting import predict
+from ttkit.words import in_notebook
 
 __all__ = [
     "CheckFailed",
-    "NotDone",
     "check",
     "device_difference",
     "difference",
@@ -69,3 +69,14 @@ def _open_meshes() -> list:
 def _named(kind: type) -> list:
     """Return the objects of a type that have a name in the notebook."""
     return [thing for thing in vars(sys.modules["__main__"]).values() if isinstance(thing, kind)]
+
+
+def _say_which_cell(shell, kind, error, trace, tb_offset=None) -> None:
+    """Show a NameError as usual; add that a cell above, which makes the name, was not run."""
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    rule = f"`{error.name}` is made in a cell above this one, which has not been run"
+    print(f"{rule}\n  try: Run > Run All Above Selected Cell")
+
+
+if in_notebook():
+    sys.modules["IPython"].get_ipython().set_custom_exc((NameError,), _say_which_cell)

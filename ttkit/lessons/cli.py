@@ -24,7 +24,7 @@ def lab(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="ttkit lab",
         description="Copy lessons, configurations and examples to a folder (a file that you have "
-        "changed is never written over) and open JupyterLab there.",
+        "changed is never written over; lessons come without outputs) and open JupyterLab there.",
         epilog="Other options go to JupyterLab, such as --no-browser or --port 8899.",
     )
     parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
@@ -38,7 +38,6 @@ def lab(words: Sequence[str]) -> int:
     folder = Path(known.folder).expanduser()
     for line in copy_course(folder):
         print(line)
-    trust(folder)
     if known.copy_only:
         return 0
     command = [sys.executable, "-m", "jupyterlab", *options(folder.resolve()), *others]
@@ -63,16 +62,6 @@ def options(folder: Path) -> list[str]:
         f"--LabApp.workspaces_dir={windows}",
         "--allow-root",  # It changes nothing for other users.
     ]
-
-
-def trust(folder: Path) -> None:
-    """Sign the lessons: JupyterLab shows the saved pictures of a notebook that it trusts."""
-    import nbformat
-    from nbformat.sign import NotebookNotary
-
-    notary = NotebookNotary()
-    for path in sorted((folder / "notebooks").glob("[0-9]*.ipynb")):
-        notary.sign(nbformat.read(path, as_version=4))
 
 
 # ---------------------------------------------------------------- progress

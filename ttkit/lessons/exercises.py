@@ -17,13 +17,12 @@ from ttkit.errors import fail
 from ttkit.lessons import progress
 from ttkit.lessons.comparing import CheckFailed, in_lines, unlike, values_mean_something
 from ttkit.lessons.predicting import brief, one_line
+from ttkit.visualize.widgets import show_widget
+from ttkit.words import in_notebook
 
 
 class NotDone(NotImplementedError):
     """An exercise has not been started."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [in_lines(f"to do: {self}")]
 
 
 # ---------------------------------------------------------------- one call of an answer
@@ -231,7 +230,8 @@ def hint(name: str) -> None:
 def check(name: str, answer, mesh=None) -> None:
     """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
 
-    What your own code raises is shown as Python shows it.
+    An exercise that has not been started shows a card with a button for hints. What your own code
+    raises is shown as Python shows it.
 
     Args:
         name: the exercise, as "02.rows".
@@ -241,7 +241,6 @@ def check(name: str, answer, mesh=None) -> None:
 
     Raises:
         CheckFailed: the answer is not right; the message names the device, index or number.
-        NotDone: the exercise has not been started; the message says how to get a hint.
         TTKitError: there is no such exercise.
     """
     declared = _known(name)
@@ -250,12 +249,34 @@ def check(name: str, answer, mesh=None) -> None:
             raise NotDone
         praise = declared.judge(answer, mesh)
     except NotDone:
-        raise NotDone(f'exercise {name}. A hint: lessons.hint("{name}")') from None
+        _to_do(name)
+        return
     except Exception:
         progress.keep("exercises", name, "tried")
         raise
     progress.keep("exercises", name, progress.PASSED)
     print(in_lines(f"exercise {name}: {praise}"))
+
+
+def _to_do(name: str) -> None:
+    """Show that an exercise waits for the learner, with a button that gives hints."""
+    words = f'exercise {name}: to do. A hint: lessons.hint("{name}")'
+    if not in_notebook():
+        print(words)
+        return
+    import ipywidgets as widgets
+
+    button, hints = widgets.Button(description="Hint"), widgets.Output()
+
+    def press(_) -> None:
+        with hints:
+            hint(name)
+
+    button.on_click(press)
+    row = widgets.HBox([widgets.Label(f"exercise {name}: to do"), button])
+    card = widgets.VBox([row, hints])
+    card.add_class("ttkit-to-do")
+    show_widget(card, words)
 
 
 def solution(name: str, answer, mesh=None) -> None:
@@ -267,6 +288,6 @@ def todo():
     """Stand in for the code of an exercise.
 
     Raises:
-        NotDone: always; `check` then says how to get a hint.
+        NotDone: always; `check` then shows that the exercise is to do.
     """
     raise NotDone("replace lessons.todo() by your code")

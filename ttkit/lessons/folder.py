@@ -14,7 +14,7 @@ from ttkit.files import write_whole
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
 KEPT = Path(".ttkit", "copied.json")
-IGNORED = ("__pycache__", ".ipynb_checkpoints")
+IGNORED = ("__pycache__", ".ipynb_checkpoints", "ruff.toml")
 
 
 def course() -> Path:
@@ -41,6 +41,7 @@ def files(source: Path) -> Iterator[Path]:
 def copy_course(folder: Path) -> list[str]:
     """Copy the course into a folder; return a line about each file that a learner should know of.
 
+    Lessons lose their outputs, so that nothing is answered before a learner runs it.
     A file that the learner has not changed is brought up to date. One that was changed stays; the
     newer one goes beside it, as 03_spmd_execution.0.2.0.ipynb.
 
@@ -53,17 +54,18 @@ def copy_course(folder: Path) -> list[str]:
     copied, lines = _copied(folder), []
     try:
         for name in files(source):
-            fresh, target = _hash(source / name), folder / name
+            content, target = _content(source / name), folder / name
+            fresh = _hash(content)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() and _hash(target) not in (fresh, copied.get(str(name))):
+            if target.exists() and _hash(target.read_bytes()) not in (fresh, copied.get(str(name))):
                 if copied.get(str(name)) == fresh:
                     # The learner has changed the file, and the course has no newer version.
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
                     lines.append(f"{name} is yours and stays; the newer one is {target.name}")
-            if not target.exists() or _hash(target) != fresh:
-                write_whole(target, (source / name).read_bytes(), asked)
+            if not target.exists() or _hash(target.read_bytes()) != fresh:
+                write_whole(target, content, asked)
             copied[str(name)] = fresh
         (folder / KEPT).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,5 +81,16 @@ def _copied(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _content(path: Path) -> bytes:
+    """Return what a learner gets of a file: of a lesson no outputs."""
+    if path.suffix != ".ipynb":
+        return path.read_bytes()
+    lesson = json.loads(path.read_bytes())
+    for cell in lesson["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+    return json.dumps(lesson, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

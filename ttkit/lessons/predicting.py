@@ -1,10 +1,10 @@
-"""Predictions: a box for the learner's guess before a run, and the fact after it."""
+"""Predictions: a card with questions, the learner's guesses, and the answer after them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -115,110 +115,91 @@ def verdict(guess: Guess, actual) -> str:
     return f"off by {shown(larger - smaller)}"
 
 
-class Prediction:
-    """Questions whose answers a later cell counts; `predict` makes one.
+Question = tuple[Any, ...]  # The words, the fact, and the choices where there are any.
 
-    Args:
-        name: the lesson and the prediction, as "04.steps".
-        questions: for each name the question, and after it its choices.
-    """
 
-    def __init__(self, name: str, questions: dict[str, list[str]]):
-        self.name, self.questions = name, questions
-        self.guesses: dict[str, Guess | None] = dict.fromkeys(questions)
-        self._boxes: dict[str, Any] = {}
+class Card:
+    """The questions of a prediction in a notebook, and what answers them after Reveal or Skip."""
 
-    def __repr__(self) -> str:
-        return f"Prediction {self.name}: {', '.join(self.questions)}"
-
-    def guess(self, **guesses) -> Prediction:
-        """Write guesses down, as the boxes do in a notebook."""
-        for name, value in guesses.items():
-            self.guesses[name] = read_guess(value) if isinstance(value, str) else as_number(value)
-        return self
-
-    def verdict(self, name: str, fact) -> str:
-        """Return guess and fact of a question, in words."""
-        guess = self.guesses[name]
-        said = "no guess yet" if guess is None else f"you said {shown(guess)}"
-        judged = "" if guess is None else f": {verdict(guess, fact)}"
-        return f"{said}, it is {shown(fact)}{judged}"
-
-    def reveal(self, **facts) -> None:
-        """Show a button for each fact that reveals it beside the guess; print both elsewhere."""
-        for name, fact in facts.items():
-            question = self.questions[name][0]
-            if not in_notebook():
-                print(f"{question} {self.verdict(name, fact)}")
-                continue
-            show_widget(
-                self._row(name, fact), f"{question} No guess yet. Guess, then press Reveal."
-            )
-
-    def _row(self, name: str, fact):
-        """Return the widget of a question after the run: the box, a button, and the verdict."""
+    def __init__(self, name: str, questions: dict[str, Question], then: Callable[[], Any]):
         import ipywidgets as widgets
 
-        button = widgets.Button(description="Reveal", tooltip=f"Reveal: {self.questions[name][0]}")
-        said = widgets.Label("no guess yet" if self.guesses[name] is None else "")
+        self.name, self.questions, self.then = name, questions, then
+        self.boxes = {key: self._box(*question) for key, question in questions.items()}
+        self.said = widgets.Label()
+        self.answer = widgets.Output()
+        buttons = [widgets.Button(description=word) for word in ("Reveal", "Skip")]
+        for button, press in zip(buttons, (self._reveal, self._show)):
+            button.on_click(lambda _, press=press: press())
+        self.buttons = widgets.HBox([*buttons, self.said])
+        self.widget = widgets.VBox([*self.boxes.values(), self.buttons, self.answer])
+        self.widget.add_class("ttkit-card")
 
-        def press(_) -> None:
-            said.value = self.verdict(name, fact)
-            if (guess := self.guesses[name]) is not None:
-                progress.keep("predictions", f"{self.name}.{name}", guess)
-
-        button.on_click(press)
-        return widgets.HBox([self._box(name), button, said], layout={"flex_flow": "row wrap"})
-
-    def _box(self, name: str):
-        """Return the box for a guess; a second view shows the same one."""
+    def _box(self, words: str, fact, *choices):
+        """Return the box for a guess."""
         import ipywidgets as widgets
 
-        if name in self._boxes:
-            return self._boxes[name]
-        question, *choices = self.questions[name]
-        how: dict[str, Any] = {"description": question, "style": {"description_width": "initial"}}
+        how: dict[str, Any] = {"description": words, "style": {"description_width": "initial"}}
         how["layout"] = {"width": "auto", "max_width": "100%"}
         if choices:
             box = widgets.Dropdown(options=[("choose", ""), *((c, c) for c in choices)], **how)
         else:
             box = widgets.Text(placeholder="your guess", **how)
         box.add_class("ttkit-guess")
-        box.observe(lambda change: self.guess(**{name: change["new"]}), "value")
-        self._boxes[name] = box
         return box
 
-    def _ask(self) -> None:
-        """Show the boxes, each with its question."""
-        for name, (question, *choices) in self.questions.items():
-            options = f" ({', '.join(choices)})" if choices else ""
-            show_widget(
-                self._box(name), f"{question}{options} Run this cell to write down a guess."
-            )
+    def _reveal(self) -> None:
+        """Keep the guesses and show the answer, if there is a guess for each question."""
+        guesses = {key: read_guess(box.value) for key, box in self.boxes.items()}
+        if None in guesses.values():
+            self.said.value = "Guess first, even roughly; or press Skip."
+            return
+        for key, guess in guesses.items():
+            progress.keep("predictions", f"{self.name}.{key}", guess)
+        self._show()
+
+    def _show(self) -> None:
+        """Show the facts beside the guesses, and below them what explains them."""
+        self.buttons.layout.display = "none"
+        for box in self.boxes.values():
+            box.disabled = True
+        with self.answer:
+            for key, (_, fact, *_) in self.questions.items():
+                guess = read_guess(self.boxes[key].value)
+                said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
+                print(f"{said}It is {shown(fact)}.")
+            _display(self.then())
 
 
-def predict(name: str, **questions: str | Sequence[str]) -> Prediction:
-    """Ask for guesses before the run that shows the facts.
+def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:
+    """Ask for guesses, then show the facts and what explains them.
 
-    In a notebook each question has a box; a later cell calls `reveal` with the facts, which stay
-    hidden until the learner presses Reveal.
+    In a notebook the questions are a card: facts and explanation appear when the learner presses
+    Reveal or Skip. Where nobody learns (`TTKIT_LEARNER` is empty: saved lessons, tests; or no
+    notebook at all) they appear at once.
 
     Args:
         name: the lesson and the prediction, as "04.steps".
-        questions: for each name the question, or a list of the question and its choices.
+        then: a function that prints or returns what explains the facts: a picture, a table.
+        questions: for each name the question, the fact, and the choices where there are any.
 
     Example:
-        >>> guess = predict("04.steps", steps="How many steps?", links=["Which?", "rows", "ring"])
-        >>> guess.guess(steps="3", links="Rows")
-        Prediction 04.steps: steps, links
-        >>> guess.reveal(steps=4, links="rows")
-        How many steps? you said 3, it is 4: off by 1
-        Which? you said Rows, it is rows: right
+        >>> predict("04.steps", steps=("How many?", 4), links=("Which?", "ring", "rows", "ring"))
+        How many? It is 4.
+        Which? (rows, ring) It is ring.
     """
-    asked = {
-        key: [text] if isinstance(text, str) else list(text) for key, text in questions.items()
-    }
-    prediction = Prediction(name, asked)
-    if in_notebook():
-        prediction._ask()
-    return prediction
+    if in_notebook() and progress.place():
+        show_widget(Card(name, questions, then).widget, "")
+        return
+    for words, fact, *choices in questions.values():
+        options = f" ({', '.join(choices)})" if choices else ""
+        print(f"{words}{options} It is {shown(fact)}.")
+    _display(then())
+
+
+def _display(result) -> None:
+    """Show what a function returned, as a cell shows its last value."""
+    if result is not None:
+        from IPython.display import display
+
+        display(result)
