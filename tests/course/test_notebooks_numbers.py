@@ -27,6 +27,7 @@ ALLOWED = {
     ("02", "2 bytes"): "the size of a bfloat16",
     ("02", "100,000"): "an input: the sides of a tensor that is too large",
     ("02", "20 GB"): "those sides multiplied; the next cell's message has the exact number",
+    ("06", "70B"): "the same as in 11: billions of parameters",
     ("07", "8B"): "the same as in 11: billions of parameters",
     ("11", "70B"): "a model's name: billions of parameters",
     ("11", "8B"): "the same",
