@@ -27,6 +27,8 @@ ALLOWED = {
     ("02", "2 bytes"): "the size of a bfloat16",
     ("02", "100,000"): "an input: the sides of a tensor that is too large",
     ("02", "20 GB"): "those sides multiplied; the next cell's message has the exact number",
+    ("06", "70B"): "the same as in 11: billions of parameters",
+    ("07", "8B"): "the same as in 11: billions of parameters",
     ("11", "70B"): "a model's name: billions of parameters",
     ("11", "8B"): "the same",
     ("15", "8B"): "the same",
@@ -34,6 +36,7 @@ ALLOWED = {
     ("19", "70B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
     ("17", "7B"): "the same",
+    ("20", "8B"): "the same",
 }
 
 
