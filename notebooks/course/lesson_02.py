@@ -45,7 +45,7 @@ Exercise(
         "nothing is cut: every device holds all of x": replicas,
     },
     rules=_as_asked,
-    praise="the columns of x are over the columns of the mesh, and the rows of the mesh are replicas",
+    praise="the columns of x are cut over the columns of the mesh, and its rows hold replicas",
     hints=[
         "How many placements does a mesh with two axes need, and which axis runs down its rows?",
         "Replicate along the first axis, shard dimension 1 along the second.",
