@@ -142,9 +142,6 @@ Exercise(
     mistakes={
         "that is the first row: rows are counted from 0": lambda mesh: _part(_ids(mesh)[:1]),
         "that is the second column": lambda mesh: _part(_ids(mesh)[:, 1:2]),
-        "these are the first two rows; only the second is asked for": lambda mesh: _part(
-            _ids(mesh)[:2]
-        ),
     },
     rules=_opened,
     praise="the second row, in order",
@@ -166,7 +163,6 @@ Exercise(
     reads=lambda parts, mesh: [_chips(part) for part in parts],
     mistakes={
         "these chips are side by side, not one below the other": lambda mesh: _pairs(mesh, 1, 2),
-        "these are rows of two chips or more": lambda mesh: _pairs(mesh, 1, mesh.shape[1]),
         "this is one pair; the whole mesh must be divided into pairs": lambda mesh: _pairs(
             mesh, 2, 1
         )[:1],

@@ -66,11 +66,9 @@ def _looked_at(answer, mesh, x: np.ndarray):
     """Call an answer, and refuse shards cut along the other dimensions, whatever comes back."""
     with profile() as seen:
         back = answer(mesh, x)
-    rows, columns = x.shape
-    swapped = (rows // mesh.shape[1], columns // mesh.shape[0])
-    for record in seen.records:
-        if any(shard.shape == swapped for shard in record.results):
-            raise CheckFailed(f"on {mesh!r} each chip got {list(swapped)}: {OTHER_WAY}")
+    swapped = (x.shape[0] // mesh.shape[1], x.shape[1] // mesh.shape[0])
+    if any(shard.shape == swapped for record in seen.records for shard in record.results):
+        raise CheckFailed(f"on {mesh!r} each chip got {list(swapped)}: {OTHER_WAY}")
     return back
 
 

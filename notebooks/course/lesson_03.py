@@ -42,9 +42,6 @@ Exercise(
         "relu came after the second product; it stands between the two": _by_rows(
             lambda x, w1, w2: relu(x @ w1 @ w2)
         ),
-        "relu came before the first product; it stands between the two": _by_rows(
-            lambda x, w1, w2: relu(x) @ w1 @ w2
-        ),
         "relu and the product with w2 are missing": _by_rows(lambda x, w1, w2: x @ w1),
         "the product with w2 is missing": _by_rows(lambda x, w1, w2: relu(x @ w1)),
         "every device computed all samples: cut the rows of x": lambda mesh, x, w1, w2: replicas(
