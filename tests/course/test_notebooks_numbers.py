@@ -23,6 +23,7 @@ SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {
     ("00", "12 GB"): "published: the about() cell prints it from ttkit/hardware",
+    ("01", "64 MiB"): "an input: what each chip passes on",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
     ("02", "100,000"): "an input: the sides of a tensor that is too large",

@@ -57,14 +57,14 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
         (("t3000", (2, 2), (0, 2)), ""),
         (("t3000", (4, 2), (0, 0)), "It opens transposed: a row of the mesh is a column of the"),
         (("galaxy", (2, 5), (1, 1)), "machine. ttnn then ignores the offset."),
-        (("t3000", (1, 4), (1, 0)), "it follows the cables"),
-        (("t3000", (2, 1), (0, 1)), "it follows the cables"),  # along the row
+        (("t3000", (1, 4), (1, 0)), "each chip is linked to the next"),
+        (("t3000", (2, 1), (0, 1)), "each chip is linked to the next"),  # along the row
     ],
 )
 def test_the_picture_says_what_is_special(asked, said):
     notes = " ".join(explore(*asked).notes)
     assert said in notes
-    assert said or ("transposed" not in notes and "cables" not in notes)
+    assert said or ("transposed" not in notes and "linked" not in notes)
 
 
 def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
@@ -145,15 +145,15 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "01.pairs": (
             [lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1)), one_by_one],
             {
-                "beside each other": lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)),
-                "one pair alone": lambda mesh: one_by_one(mesh)[:1],
+                "side by side": lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)),
+                "this is one pair": lambda mesh: one_by_one(mesh)[:1],
                 "item 0 should be": lambda mesh: one_by_one(mesh)[::-1],
             },
         ),
         "01.neighbours": (
             [neighbours, by_comparing],
             {
-                "the last chip of the axis is cabled": lambda s, d: neighbours(
+                "the last chip of the axis is linked": lambda s, d: neighbours(
                     s, d, (False, False)
                 ),
                 "one axis for the other": lambda s, d: neighbours(s, d, s.wraps[::-1]),
