@@ -64,7 +64,7 @@ Exercise(
     mistakes={
         "y is missing: the error is x @ w - y": lambda mesh, x, w, y: _right(mesh, x, w, 0 * y),
         "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda mesh: -1),
-        "each device has the gradient of its own replica's samples: the sum over replicas is missing": (
+        "each device has the gradient of its own replica: the sum over replicas is missing": (
             lambda *given: [part for own in _of_groups(*given) for part in own]
         ),
         "the sum went along axis 1, over devices with different columns of w; replicas with "
@@ -73,7 +73,7 @@ Exercise(
         ],
         "it is {n} times too large: the loss is a mean over all elements of y, not over those of "
         "a device": _times(lambda mesh: mesh.get_num_devices()),
-        "it is {mesh.shape[0]} times too large: the loss is a mean over the samples of all replicas": (
+        "it is {mesh.shape[0]} times too large: the mean is over the samples of all replicas": (
             _times(lambda mesh: mesh.shape[0])
         ),
     },

@@ -88,7 +88,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "it is 8 times too large: the loss is a mean over all elements": summed(
                     0, scale=lambda mesh, y: 2 / y.size * mesh.get_num_devices()
                 ),
-                "it is 2 times too large: the loss is a mean over the samples of all replicas": summed(
+                "it is 2 times too large: the mean is over the samples of all replicas": summed(
                     0, scale=lambda mesh, y: 2 / y.size * mesh.shape[0]
                 ),
                 "on MeshDevice(4x2": summed(0, scale=lambda mesh, y: 8 / y.size / mesh.shape[1]),
