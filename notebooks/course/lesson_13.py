@@ -25,39 +25,35 @@ Exercise(
         "each host has its own mean: the all-reduce between the hosts is missing": (
             lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
         ),
-        "it is {mesh.shape[0]} times too large: the mean is over all hosts, too": (
-            lambda mesh, gradients: replicas(mesh, gradients.mean(1).sum(0))
-        ),
     },
     budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
     rtol=1e-4,
     praise="the mean on each of {n} devices, and each sum crosses the network once",
     hints=[
-        "Along which mesh axis do the chips of one host lie? Which collective leaves each of them "
-        "one part of their sum?",
+        "Which collective leaves each chip of a host one part of the sum of its host?",
         "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
         "along axis 0, and join them again.",
         "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "
         "multiply by 1 / mesh.get_num_devices().",
     ],
 )
+
+
+# ---------------------------------------------------------------- 13.bytes
+def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
+    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    return np.array([chips, 1]) * 2 * (ranks - 1) / ranks * nbytes
+
+
 Exercise(
     "13.bytes",
     asks="leaving_a_host(hosts, chips, nbytes)",
-    reference=lambda hosts, chips, nbytes: np.array([chips, 1]) * 2 * (hosts - 1) / hosts * nbytes,
+    reference=_leaves,
     cases=[(2, 4, 4096), (4, 8, 1 << 20), (3, 2, 600), (8, 32, 64)],
     mistakes={
-        "the two ways are swapped": lambda hosts, chips, nbytes: (
-            np.array([1, chips]) * 2 * (hosts - 1) / hosts * nbytes
-        ),
         "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
-            lambda hosts, chips, nbytes: np.array([chips, 1]) * 2 * (hosts - 1) * nbytes
-        ),
-        "the ring between the hosts has {hosts} ranks, not {hosts} x {chips}": (
-            lambda hosts, chips, nbytes: (
-                np.array([chips, 1]) * 2 * (hosts * chips - 1) / (hosts * chips) * nbytes
-            )
-        ),
+            lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
+        )
     },
     praise="{chips} times fewer bytes leave a host with two levels",
     hints=[
