@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -242,4 +243,13 @@ def plan_layouts(
         return Serving(config, there, batch, length)
     if mode != "training":
         fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
-    return Layouts(job, there, list(search(job, there, precision, may_hang)))
+    # Dry runs make and keep many thousands of events, and each collection would go through them.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return Layouts(job, there, list(search(job, there, precision, may_hang)))
+    finally:
+        if collects:
+            gc.freeze()  # These two make all objects old; the next collection would be a long one.
+            gc.unfreeze()
+            gc.enable()
