@@ -1,5 +1,6 @@
 """One declaration, one runner: what a check says of an answer, and how hints are given."""
 
+import importlib
 import types
 
 import numpy as np
@@ -16,6 +17,7 @@ from ttkit.sim import mesh as sim_mesh
 @pytest.fixture
 def declared(monkeypatch):
     """A declaration of an exercise of lesson 00, which is forgotten after the test."""
+    importlib.import_module("course.lesson_00")  # The lesson's own must not be forgotten with it.
     monkeypatch.setattr(exercises, "_DECLARED", {})
     monkeypatch.setattr(exercises, "_shown", {})
 
