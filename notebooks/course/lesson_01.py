@@ -61,7 +61,7 @@ def explore(
     rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
     notes = [
         *_said(shape, corner, places),
-        "In each box: device id and coordinate in the mesh. One colour is one row of the mesh.",
+        "In each box: coordinate in the mesh, and device id. One colour is one row of the mesh.",
     ]
     return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
 
@@ -80,11 +80,11 @@ def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
     """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
     cells = []
     for device in grid.devices:
-        name, where = f"device {device}", at.get(device)
+        chip, where = [f"device {device}"], at.get(device)
         if where is None:
-            cells.append(Cell(name, [""], "none", dashed=True))
+            cells.append(Cell("", chip, "none", dashed=True))
         else:
-            cells.append(Cell(name, [str(where)], tone(int(where[0]))))
+            cells.append(Cell(str(where), chip, tone(int(where[0]))))
     return Cells(grid, cells, frame="", gap=(14, 24))
 
 

@@ -43,7 +43,7 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
             rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
             assert repr(picture).splitlines()[1:] == [f"  {row}" for row in rows]
             assert not picture.alarm
-            whole, part = ({c.name: c.lines[0] for c in d.cells} for d in picture.drawings)
+            whole, part = ({c.lines[0]: c.name for c in d.cells} for d in picture.drawings)
             opened = {f"device {id}": f"({r}, {c})" for (r, c), id in np.ndenumerate(ids)}
             assert list(part.items()) == list(opened.items())
             assert {name: at for name, at in whole.items() if at} == opened
@@ -69,7 +69,7 @@ def test_the_picture_says_what_is_special(asked, said):
 
 def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
     for drawing in explore("t3000", (4, 2)).drawings:
-        colour = {int(cell.name.split()[1]): cell.fill for cell in drawing.cells}
+        colour = {int(cell.lines[0].split()[1]): cell.fill for cell in drawing.cells}
         rows = [(4, 5), (0, 1), (2, 3), (6, 7)]
         assert [colour[a] == colour[b] for a, b in rows] == [True] * 4
         assert len(set(colour.values())) == 4
