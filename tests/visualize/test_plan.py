@@ -277,11 +277,11 @@ def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
     assert slider.options[-1] == len(tree.steps) == 6
     for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
         slider.value = step
-        page, at = figure.value, 0
+        page, at = figure.page, 0
         for plan, number in zip((*plans, tree), (others, others, step)):
             shown_step = StepCells(step_pictures(plan)[number]).svg()
             drawn = shown_step.partition(">")[2]
             assert page.index(drawn) >= at
             at = page.index(drawn) + len(drawn)
         assert f"Sent so far: {sent} of 56 MiB." in page
-    assert "Sent so far: 10 MiB of 14 MiB." in figure.value
+    assert "Sent so far: 10 MiB of 14 MiB." in figure.page
