@@ -30,6 +30,7 @@ ALLOWED = {
     ("11", "70B"): "a model's name: billions of parameters",
     ("11", "8B"): "the same",
     ("15", "8B"): "the same",
+    ("16", "8B"): "the same",
     ("19", "8B"): "the same",
     ("19", "70B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
