@@ -31,6 +31,7 @@ ALLOWED = {
     ("11", "8B"): "the same",
     ("15", "8B"): "the same",
     ("16", "8B"): "the same",
+    ("18", "8B"): "the same",
     ("19", "8B"): "the same",
     ("19", "70B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
