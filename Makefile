@@ -19,7 +19,7 @@ TESTS = -m pytest -p no:nbval -n auto $(PYTEST_ARGS)
 NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks/*.ipynb
 
 .PHONY: help lab lessons test test-long test-numpy1 test-pythons test-cpus test-real bench bench-engines bench-scaling bench-bubbles \
-  check format clean
+  check format clean site
 
 help:
 	@echo 'make lab        JupyterLab on the lessons            LAB_ARGS="--no-browser --port 8899"'
@@ -34,6 +34,7 @@ help:
 	@echo 'make bench-engines  all_reduce over 4 engines against mpi4py'
 	@echo 'make bench-scaling  training over 1, 2 and 3 ranks, measured beside modelled'
 	@echo 'make bench-bubbles  the bubble of a pipeline over ranks, measured beside modelled'
+	@echo 'make site       the lessons and the reference as pages, in site/'
 	@echo 'make check      format, lint, types (make format mends what can be mended)'
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
@@ -63,6 +64,9 @@ test-pythons:
 test-cpus: $(READY)
 	$(PY) scripts/try_cpus.py $(CPUS_ARGS)
 
+site: .venv/with-site
+	NO_MKDOCS_2_WARNING=1 $(PY) docs/make_site.py
+
 test-real: $(READY)
 	$(PY) tests/real/run.py $(REAL_ARGS)
 
@@ -88,7 +92,7 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf .venv .jupyter .ipython .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	rm -rf .venv site .jupyter .ipython .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -prune -exec rm -rf {} +
 

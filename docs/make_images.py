@@ -1,4 +1,4 @@
-"""Make docs/images from the kit itself:
+"""Make the pictures of README and of the welcome page from the kit itself:
 
 `python docs/make_images.py`. With --check, exit status 1 when they are out of step.
 """
@@ -11,11 +11,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 
 import ttkit
+from ttkit.plans import all_gather, topology
 from ttkit.sim import ttnn
-from ttkit.visualize.drawing import CLASS, STYLE
+from ttkit.visualize.drawing import CLASS, STYLE, Drawing
+from ttkit.visualize.plan import draw_plan
 from ttkit.visualize.tensor import draw_tensor
 
-IMAGES = pathlib.Path(__file__).resolve().parent / "images"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def sharded() -> str:
@@ -31,20 +33,30 @@ def sharded() -> str:
             layout=ttnn.TILE_LAYOUT,
             mesh_mapper=mapper,
         )
-        # The file carries its own style and a background.
-        page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
-        svg = draw_tensor(tensor).drawings[0].svg(f' class="{CLASS}"')
-        return svg.replace("</title>", f"</title>{page}", 1)
+        return alone(draw_tensor(tensor).drawings[0])
+
+
+def gathered() -> str:
+    """An all-gather of eight chips, step by step."""
+    plan = all_gather(topology("t3000"), 4096, axis=1)
+    return alone(draw_plan(plan, moving=True).drawings[0])
+
+
+def alone(drawing: Drawing) -> str:
+    """Return a drawing as a file, which carries its own style and a background."""
+    page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
+    svg = Drawing.svg(drawing, f' class="{CLASS}"')
+    return svg.replace("</title>", f"</title>{page}", 1) + "\n"
 
 
 def main() -> int:
-    target, text = IMAGES / "mesh.svg", sharded() + "\n"
-    if "--check" not in sys.argv[1:]:
-        IMAGES.mkdir(exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    elif not target.exists() or target.read_text(encoding="utf-8") != text:
-        print("docs/images is out of step: run python docs/make_images.py", file=sys.stderr)
-        return 1
+    made = {ROOT / "docs/images/mesh.svg": sharded(), ROOT / "notebooks/all_gather.svg": gathered()}
+    for target, text in made.items():
+        if "--check" not in sys.argv[1:]:
+            target.write_text(text, encoding="utf-8")
+        elif not target.exists() or target.read_text(encoding="utf-8") != text:
+            print(f"{target} is out of step: run python docs/make_images.py", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -143,11 +144,11 @@ def report_of(calls: Tape, profile: Profile, path: str) -> str:
     chips = sorted({chip for record in profile.records for chip in record.chips})
     most = max((event.in_use for event in calls.events), default=0)
     placed = filter(traffic.is_placed, calls.events)
-    found = dict.fromkeys(text for event in placed for text in partial_tiles(event))
+    found = Counter(text for event in placed for text in partial_tiles(event))
     sent, wrong = traffic.sent_by(calls.events)
     if path:
         traffic.write(sent, path)
-    warnings = [f"warning: {text}\n" for text in (*wrong, *found)]
+    warnings = [f"warning: {text}\n" for text in (*wrong, *traffic.numbered(found))]
     sends = any(line.along for line in sent)
     tables = [f"{traffic.table(sent)!r}\n"] if sends else []
     return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {profile!r}

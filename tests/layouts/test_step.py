@@ -9,7 +9,7 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, flops, memory, plan_of, price, traffic
+from ttkit.layouts.costs import LARGE, Memory, flops, memory_of, plan_of, price, stages, traffic
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
 from ttkit.plans.cost import busy_s
@@ -31,6 +31,11 @@ from ttkit.train.model.modules import tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
+
+
+def memory(job: Job, layout: Layout) -> Memory:
+    """Return the memory of the chip that holds most."""
+    return max((memory_of(job, layout, stage) for stage in stages(job.config, layout)), key=sum)
 
 
 def highest(calls):

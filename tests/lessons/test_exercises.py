@@ -174,7 +174,7 @@ def test_a_budget_is_said(capsys):
     lessons.check("03.row_parallel", row_parallel)
     # [32, 32] and [32, 48 -> 64] in tiles
     said = " ".join(capsys.readouterr().out.split())
-    assert "12,288 of 12,288 bytes allowed on each of 3 chips" in said
+    assert "12,288 bytes came to each of 3 chips (the budget: 12,288)" in said
 
 
 def test_on_a_card_values_decide(monkeypatch, capsys):

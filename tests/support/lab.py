@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 
-import nbformat
 import psutil
 import pytest
 from jupyter_server.serverapp import list_running_servers
@@ -76,9 +75,9 @@ def started(folder):
     # what a learner sees has progress
     env = {name: text for name, text in os.environ.items() if name != "TTKIT_PROGRESS"}
     env |= {name: str(folder / place) for name, place in kept.items()} | {"PYTHONPATH": str(ROOT)}
+    env["TTKIT_LEARNER"] = str(folder / "learner.json")
     words = [sys.executable, "-m", "ttkit", "lab", str(folder)]  # as a learner says it
     subprocess.run([*words, "--copy-only"], env=env, check=True, stdout=subprocess.DEVNULL)
-    without_outputs(folder)
     words += ["--no-browser", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
     log = folder / "lab.log"
     with contextlib.ExitStack() as end:
@@ -105,16 +104,6 @@ def started(folder):
             )
             time.sleep(0.1)
         yield Lab(driver, address)
-
-
-def without_outputs(folder):
-    """Clear the lessons, so that what a test finds has been run."""
-    for path in (folder / "notebooks").glob("*.ipynb"):
-        notebook = nbformat.read(path, as_version=4)
-        for cell in notebook.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
-        nbformat.write(notebook, path)
 
 
 def answering(folder):

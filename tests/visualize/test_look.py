@@ -28,6 +28,7 @@ from ttkit.visualize.drawing import (
     INK,
     LIGHT,
     PALETTE,
+    ROLES,
     Drawing,
     Figure,
     tone,
@@ -210,6 +211,18 @@ def test_words_in_the_bars_of_all_chunks_can_be_read():
         assert all(len(set(row)) == chunks for row in shades)
     fills = [look.fill for look in LOOKS.values()]
     assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(fills, 2)) > 0.06
+
+
+def test_each_role_has_a_colour_of_its_own_and_none_is_a_chips():
+    assert not set(ROLES.values()) & set(PALETTE)
+    fills = {role: fill for role, fill in ROLES.items() if role != "forward"}  # It is compute.
+    assert len(set(fills.values())) == len(fills) and ROLES["forward"] == ROLES["compute"]
+    held = ("weights", "gradients", "optimizer", "activations")
+    for role, fill in fills.items():
+        for style in (LIGHT, DARK) if role in held else ():
+            page = dict(part.split(":") for part in style.split(";"))["--page"]
+            assert contrast(fill, page) >= 3, role
+        assert role in held or contrast(fill, INK) > 4.5, role
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -2,6 +2,7 @@
 the boxes are what the chips hold.
 """
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -22,6 +23,7 @@ from ttkit.plans import (
     all_reduce,
     all_to_all,
     broadcast,
+    cost,
     point_to_point,
     reduce_scatter,
     shift,
@@ -203,17 +205,17 @@ def test_arrows_say_what_they_are():
     names = "abcd"
     row = topology("t3000", (1, 4))
     svg = StepCells(step_pictures(all_gather(row, 4096, axis=1), names)[1]).svg()
-    assert "a (device 4) to b (device 0): 4 KiB, chunk 0<" in svg
+    assert "a to b: 4 KiB, chunk 0<" in svg
     svg = StepCells(step_pictures(reduce_scatter(row, 4096, axis=1), names)[2]).svg()
-    assert "c (device 2) to b (device 0), which adds it: 1 KiB, chunk 0<" in svg
+    assert "c to b, which adds it: 1 KiB, chunk 0<" in svg
     assert "holds 0-31 (1 of 32 parts)" in repr(draw_step(all_reduce(TORUS, 4096), 0))
 
 
 def test_chips_go_by_their_names():
     plan = all_gather(topology("t3000", (1, 4)), 4096, axis=1)
     figure = draw_step(plan, 1, "abcd")
-    assert ">a (device 4)<" in figure.drawings[0].svg()
-    assert "a -> b: 4 KiB, chunk 0" in repr(figure) and "a (device 4) holds 0, 1" in repr(figure)
+    assert ">a<" in figure.drawings[0].svg() and "device 4" not in figure.drawings[0].svg()
+    assert "a -> b: 4 KiB, chunk 0" in repr(figure) and "a holds 0, 1" in repr(figure)
     assert ">a<" in draw_plan(plan, "abcd").drawings[0].svg()
 
 
@@ -257,31 +259,54 @@ def test_on_a_terminal_there_are_words(capsys):
     assert "4 +> 0: 1 KiB, chunk 3\n" in capsys.readouterr().out
 
 
-def test_in_a_notebook_the_widget_is_followed_by_the_strip(shown):
+def test_in_a_notebook_the_widget_is_followed_by_the_moving_picture(shown):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert widget["text/plain"] == "Run this cell to step through the plan."
-    assert plan._repr_html_() in fallback["text/html"]
+    assert draw_plan(plan, moving=True)._repr_html_() in fallback["text/html"]
     assert fallback["text/plain"] == repr(draw_plan(plan))
 
 
-def test_plans_side_by_side_share_one_slider(shown, monkeypatch):
+def test_each_chunk_glides_along_the_link_that_the_plan_names():
+    plan = all_reduce(T3000, 4096, axis=1)
+    figure = draw_plan(plan, moving=True)
+    frames = figure.drawings[0].svg().split('<g class="ttkit-7"')[1:]
+    assert len(frames) == len(plan.steps) + 1
+    hidden = ['visibility="hidden"' in frame.partition(">")[0] for frame in frames]
+    assert hidden == [True] * len(plan.steps) + [False]  # without motion the last one stands
+    for frame, step in zip(frames[1:], plan.steps):
+        ways = re.findall(
+            r'<g class="ttkit-(glide|merge)" style="--dx:(\S+)px;--dy:(\S+)px">', frame
+        )
+        drawn = StepCells(step_pictures(plan)[1])
+        apart = drawn.corner(1)[0] - drawn.corner(0)[0]  # two chips of a row
+        columns = {chip: place % 4 for place, chip in enumerate(T3000.chips)}
+        expected = sorted(
+            columns[t.source] - columns[t.destination] for t in step for _ in t.chunks
+        )
+        assert sorted(round(float(dx) / apart) for _, dx, _ in ways) == expected
+        assert all(abs(float(dy)) < drawn.h for _, _, dy in ways)  # none leaves its row
+        assert {kind for kind, *_ in ways} == {"merge" if step[0].reduce else "glide"}
+
+
+def test_plans_race_on_one_clock(shown, monkeypatch):
     monkeypatch.setattr(play, "live", lambda widget, *_: shown.append(widget))
     plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
-    tree = all_reduce(T3000, 1 << 20, algorithm="tree")
-    ttkit.step_through(*plans, tree)
+    plans = (*plans, all_reduce(T3000, 1 << 20, algorithm="tree"))
+    ttkit.step_through(*plans)
     controls, figure = shown[0].children
-    (slider,) = controls.children
-    assert slider.options[-1] == len(tree.steps) == 6
-    for step, others, sent in ((0, 0, "0 B"), (5, 4, "56 MiB")):  # A shorter plan stays at its end.
-        slider.value = step
-        page, at = figure.page, 0
-        for plan, number in zip((*plans, tree), (others, others, step)):
-            shown_step = StepCells(step_pictures(plan)[number]).svg()
-            drawn = shown_step.partition(">")[2]
-            assert page.index(drawn) >= at
-            at = page.index(drawn) + len(drawn)
-        assert f"Sent so far: {sent} of 56 MiB." in page
-    assert "Sent so far: 10 MiB of 14 MiB." in figure.page
+    player, slider = controls.children
+    ends = [[0, *itertools.accumulate(s * 1e6 for s in cost(p).step_times_s)] for p in plans]
+    assert player.max == len(slider.options) - 1 == len({round(t, 1) for e in ends for t in e}) - 1
+    assert slider.options[-1] == round(max(end[-1] for end in ends), 1)
+    for us in slider.options[::3]:
+        slider.value, at = us, 0
+        for plan, end in zip(plans, ends):
+            number = sum(time <= us + 0.05 for time in end) - 1
+            drawn = StepCells(step_pictures(plan)[number]).svg().partition(">")[2]
+            assert figure.page.index(drawn) >= at
+            at = figure.page.index(drawn) + len(drawn)
+            said = f" in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            assert said in figure.page[at:]

@@ -251,21 +251,6 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     return Memory(weights, gradients, optimizer, activations, beside - activations)
 
 
-def memory(job: Job, layout: Layout) -> Memory:
-    """Return the memory of the chip that holds most.
-
-    Example:
-        >>> from ttkit.train.config.settings import TrainingConfig, TransformerConfig
-        >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
-        >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
-        >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))
-        >>> whole.weights, half.weights, half.total < whole.total
-        (1916928, 1138688, True)
-    """
-    found = [memory_of(job, layout, stage) for stage in stages(job.config, layout)]
-    return max(found, key=sum)
-
-
 # ---------------------------------------------------------------- time
 FORWARD = ("start", "block")
 ONCE = ("gradients", "optimizer", "norm")  # These parts send after the last micro-batch.

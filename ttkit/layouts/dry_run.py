@@ -18,7 +18,7 @@ from ttkit import backend, ttnn
 from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops import OPERATIONS
-from ttkit.sim.ops.work import Work, work_of
+from ttkit.sim.ops.work import work_of
 from ttkit.sim.tape import Event, Tape, stored_bytes
 from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.autograd import Tensor, Value, recorded
@@ -177,22 +177,28 @@ class Computed(NamedTuple):
 
 
 # The keys are ids of keyword arguments, which repeated calls share; as these stay, so do their ids.
-_works: dict[int, tuple[Any, Work | None]] = {}
+# The values are flops of tiles, bytes moved, and flops of values of a matmul.
+_works: dict[int, tuple[Any, tuple[int, int, int] | None]] = {}
+
+
+def _work(event: Event) -> tuple[int, int, int] | None:
+    operation = OPERATIONS[event.name]
+    elsewhere = operation.kind in ("write", "read", "collective")
+    if elsewhere or not (work := work_of(event, operation)):
+        return None
+    return work.flops_of_tiles, work.moved, work.flops if operation.kind == "product" else 0
 
 
 def computed(events: Iterable[Event]) -> Computed:
     """Return the calls among some events that compute or move something on a chip."""
     parts, rows = [], []
     for event in events:
-        operation = OPERATIONS[event.name]
-        if operation.kind in ("write", "read", "collective"):
-            continue
-        if id(event.kwargs) not in _works:
-            _works[id(event.kwargs)] = event.kwargs, work_of(event, operation)
-        if work := _works[id(event.kwargs)][1]:
+        known = _works.get(id(event.kwargs))
+        if known is None:
+            known = _works[id(event.kwargs)] = event.kwargs, _work(event)
+        if known[1]:
             parts.append(event.part)
-            multiplied = work.flops if operation.kind == "product" else 0
-            rows.append((work.flops_of_tiles, work.moved, multiplied))
+            rows.append(known[1])
     return Computed(tuple(parts), *np.array(rows).T)
 
 
@@ -429,6 +435,7 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     return found._replace(others=stage.blocks - blocks)
 
 
+@functools.lru_cache
 def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
     """Return the configuration without what does not change a chip's share of a step."""
     few = replace(config, experimental=None, runner_type="default")

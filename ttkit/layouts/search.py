@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,7 +243,16 @@ def plan_layouts(
         return Serving(config, there, batch, length)
     if mode != "training":
         fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
-    return Layouts(job, there, list(search(job, there, precision, may_hang)))
+    # Dry runs make and keep many thousands of events, and each collection would go through them.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return Layouts(job, there, list(search(job, there, precision, may_hang)))
+    finally:
+        if collects:
+            gc.freeze()  # These two make all objects old; the next collection would be a long one.
+            gc.unfreeze()
+            gc.enable()
 
 
 def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:

@@ -274,7 +274,9 @@ def _to_do(name: str) -> None:
 
     button.on_click(press)
     row = widgets.HBox([widgets.Label(f"exercise {name}: to do"), button])
-    show_widget(widgets.VBox([row, hints]), words)
+    card = widgets.VBox([row, hints])
+    card.add_class("ttkit-to-do")
+    show_widget(card, words)
 
 
 def solution(name: str, answer, mesh=None) -> None:

@@ -1,22 +1,17 @@
 """A profile of a run on the simulator: flops, bytes and modelled times.
 
-It is shown as tables, as a timeline, or written as a trace file; `records` reads the calls from the
-tape."""
+It is shown as tables or as a timeline; `records` reads the calls from the tape."""
 
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
-from ttkit.files import write_whole
 from ttkit.profiling.records import (
     HOST,
     Reader,
@@ -39,7 +34,6 @@ ALL_CALLS = tuple(  # These are column titles; "<" aligns a column to the left.
 BY_OPERATION = tuple(
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-COUNTS = ("flops", "bytes_read", "bytes_written", "bytes_on_links")
 ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
 
 
@@ -191,44 +185,6 @@ class Profile:
             alike.setdefault(tuple(own) if join else chip, []).append(chip)
         lanes = (ChipLane(tuple(same), tuple(bars[same[0]])) for same in alike.values())
         return Timeline(self._title("timeline"), tuple(lanes), bool(self._model))
-
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the modelled timeline as Chrome trace events, and return the path.
-
-        Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
-        a chip, times are modelled microseconds. Of `overlapped`, a chip has two threads: the second
-        is for communication. The file is written whole or not at all.
-
-        Raises:
-            TTKitError: the file cannot be written there.
-        """
-        queues, events = 2 if self._model else 1, []
-        for record, start in self.spans():
-            about = {
-                "operands": shapes_text(record.operands),
-                "result": shapes_text(record.results),
-                "bound": f"modelled, by {bound_text(record)}",
-            }
-            about |= {name: getattr(record, name) for name in COUNTS}
-            event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh}
-            event |= {"dur": record.time_s * 1e6, "args": about}
-            second = int(queues > 1 and record.kind == COMMUNICATION)
-            for chip, begin in start.items():
-                events.append(event | {"ts": begin * 1e6, "tid": queues * chip + second})
-        for number, mesh in enumerate(self._reader.meshes, 1):
-            name = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
-            label = {"ph": "M", "pid": number}
-            events.append(label | {"name": "process_name", "args": {"name": name}})
-            for chip in mesh.get_device_ids():
-                for second, queue in enumerate(("", ", communication")[:queues]):
-                    thread = {
-                        "tid": queues * chip + second,
-                        "args": {"name": f"chip {chip}{queue}"},
-                    }
-                    events.append(label | {"name": "thread_name"} | thread)
-        times = {"times": self._title("all times are modelled")}
-        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": times})
-        return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
 
 
 @contextmanager

@@ -39,7 +39,6 @@ class Record:
     Args:
         name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
-        mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.
         operands, results: the shards on each of the chips.
         flops: those of the values on each chip; the time counts whole tiles instead.
@@ -53,7 +52,6 @@ class Record:
 
     name: str
     kind: str
-    mesh: int
     chips: tuple[int, ...]
     operands: tuple[Shard, ...]
     results: tuple[Shard, ...]
@@ -124,7 +122,6 @@ class Reader:
             Record(
                 name=event.name,
                 kind=kind,
-                mesh=self.meshes.index(like.mesh) + 1,
                 chips=tuple(like.mesh.ids_over(like.grid)),
                 operands=_shards(operands),
                 results=_shards(results),

@@ -80,8 +80,13 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         nbytes = sum(times * plan.total_bytes for plan, times in sent)
         time_s = sum(times * busy_s(plan) for plan, times in sent)
         found.append(Line(*key, number, nbytes, time_s))
-    wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
+    wrong = numbered(sums.warnings)
     return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
+
+
+def numbered(warnings: Counter[str]) -> list[str]:
+    """Return equal warnings as one, with their number."""
+    return [f"{text} (x {n})" if n > 1 else text for text, n in warnings.items()]
 
 
 def is_placed(event: Event) -> bool:

@@ -57,7 +57,10 @@ class Held(NamedTuple):
         kept = (tensor, tensor._allocation, tensor._array)
         refs = (None if each is None else ref(each) for each in kept)
         lead = () if tensor._array is None else tensor._array.shape[: len(tensor.grid.shape)]
-        return cls(*(getattr(tensor, field) for field in cls._fields[:7]), *(*refs, lead))
+        return cls(*DESCRIBED(tensor), *(*refs, lead))
+
+
+DESCRIBED = attrgetter(*Held._fields[:7])
 
 
 class HostArray(NamedTuple):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.charts import memory
@@ -173,28 +176,40 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     """Walk through a plan with a widget; where nothing moves, show all its steps.
 
     Args:
-        others: more plans, shown beside it: one slider moves all of them.
+        others: more plans, shown beside it on one clock: the slider is the modelled time, in
+            microseconds, and each plan is as far as it would be then.
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
     """
+    from ttkit.plans.cost import cost
     from ttkit.visualize.plan import draw_plan, step_figure, step_pictures
     from ttkit.visualize.widgets.play import play
 
     plans = (plan, *others)
     strips = [step_pictures(one, names) for one in plans]
+    # For each plan the microseconds at the end of each step, modelled.
+    ends = [[0.0, *itertools.accumulate(s * 1e6 for s in cost(one).step_times_s)] for one in plans]
 
-    def moment(step: int) -> list[Figure]:
-        """Draw each plan after this step; a plan of fewer steps stays at its last one."""
+    def moment(numbers: Iterable[int]) -> list[Figure]:
+        """Draw each plan after one of its steps."""
         figures = []
-        for one, strip in zip(plans, strips):
-            figure = step_figure(strip[min(step, len(strip) - 1)])
-            sent = size_text(sum(one.bytes_per_step[:step]))
-            note = f"Sent so far: {sent} of {size_text(one.total_bytes)}."
+        for one, strip, end, number in zip(plans, strips, ends, numbers):
+            sent = f"{size_text(sum(one.bytes_per_step[:number]))} of {size_text(one.total_bytes)}"
+            note = f"Sent so far: {sent}, in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
+            figure = step_figure(strip[number])
             figures.append(replace(figure, notes=[*figure.notes, note]))
         return figures
 
-    still = [draw_plan(one, names) for one in plans]
-    purpose = f"step through the {'plans' if others else 'plan'}"
-    play(moment, still=still, purpose=purpose, step=range(max(map(len, strips))))
+    def race(us: float) -> list[Figure]:
+        """Draw how far each plan is after a modelled time."""
+        return moment(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
+
+    how: dict[str, Any] = {"still": [draw_plan(one, names, moving=True) for one in plans]}
+    if others:
+        times = sorted({round(time, 1) for end in ends for time in end})
+        play(race, purpose="let the plans race", moves="us", us=times, **how)
+    else:
+        purpose, steps = "step through the plan", range(len(strips[0]))
+        play(lambda step: moment([step]), purpose=purpose, moves="step", step=steps, **how)
 
 
 def on_one_axis(pictures: Iterable) -> list:

@@ -315,10 +315,8 @@ class Cells(Drawing):
         x, y, w, h = area
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
-        look: dict[str, Any] = {
-            "size": SIZE,
-            "fill": INK if box.fill.startswith("#") else "var(--ink)",
-        }
+        ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--edge)"
+        look: dict[str, Any] = {"size": SIZE, "fill": ink}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)

@@ -66,15 +66,32 @@ _RULES = (
 # theirs.
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
-# Fills of groups: 32 colours that are light enough for dark words. Five levels of lightness follow
-# each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart) differ in grey
-# and for readers who see no green; hues are as far apart in the OKLab space as can be.
+# Fills of chips and of what belongs to one: 32 colours that are light enough for dark words. Five
+# levels of lightness follow each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart)
+# differ in grey and for readers who see no green; hues are as far apart in the OKLab space as can
+# be.
 PALETTE = """
     #e196af #f0dc7d #5f9bdc #69cdff #ffe6ff #d2aa50 #82ebbe #6ea55f
     #f0be28 #f5f5c3 #19bec8 #5af0ff #00aa96 #2ddcd2 #a0ffdc #96a5ff
     #fad2aa #dc8200 #b4c891 #e6f5a0 #41c378 #a0e6e1 #e178a5 #fab973
     #fff0e1 #cd96eb #e6dc50 #41a5b9 #d2beb9 #87ffff #f5917d #ebd7d2
 """.split()
+
+# What is not a chip has one colour in all pictures: first what a chip holds, in charts; then what
+# it does, in lanes, whose boxes have dark words.
+ROLES = {
+    "weights": "#3466b8",
+    "gradients": "#a3551f",
+    "optimizer": "#7a828c",
+    "activations": "#a85cc4",
+    "compute": "#b4d26e",
+    "forward": "#b4d26e",
+    "backward": "#6fa3e8",
+    "input gradient": "#e39a5b",
+    "weight gradient": "#b48be0",
+    "communication": "#c3c9d2",
+    "exposed": "#f2948b",
+}
 
 
 def on_page(content: str) -> str:
@@ -200,6 +217,46 @@ class Drawing:
     def least(self) -> str:
         """The `look` that keeps the smallest words readable on a narrow page."""
         return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
+
+
+class Frames(Drawing):
+    """Drawings that play one after the other, in a loop, also on a page without a kernel.
+
+    Where motion is not wanted, on paper, and where a page drops styles, the last one stands.
+
+    Args:
+        frames: all of one size.
+        seconds: how long each one stands; what glides in it takes the first half.
+    """
+
+    def __init__(self, frames: Sequence[Drawing], seconds: float = 1.6):
+        first, whole = frames[0], seconds * len(frames)
+        super().__init__(first.width, first.height, first.title)
+        self.smallest = min(frame.smallest for frame in frames)
+        part, name = 100 / len(frames), f"ttkit-{len(frames)}"
+        loop = f"{whole:g}s linear var(--at) infinite"
+        start, there = "transform:translate(var(--dx),var(--dy))", "transform:none"
+        self.add(
+            "style",
+            "@media screen and (prefers-reduced-motion:no-preference){"
+            f".{name}{{visibility:hidden;animation:{name} {loop}}}"
+            f".{name} .ttkit-glide{{animation:{name}-glide {loop}}}"
+            f".{name} .ttkit-merge{{animation:{name}-merge {loop}}}"
+            ".ttkit-pause:checked~svg *{animation-play-state:paused!important}}"
+            f"@keyframes {name}{{0%{{visibility:visible}}{part:g}%{{visibility:hidden}}}}"
+            f"@keyframes {name}-glide{{0%{{{start}}}{part / 2:g}%{{{there}}}}}"
+            f"@keyframes {name}-merge{{0%{{{start};opacity:1}}{part / 2:g}%{{{there};opacity:1}}"
+            f"{part * 0.6:g}%{{opacity:0}}}}",
+        )
+        for number, frame in enumerate(frames):
+            hidden = "" if frame is frames[-1] else ' visibility="hidden"'
+            at = f'style="--at:{number * seconds:g}s"'
+            self._parts.append(f'<g class="{name}" {at}{hidden}>{"".join(frame._parts)}</g>')
+
+    def svg(self, look: str = "") -> str:
+        """Return the drawing as SVG, below a box that pauses it."""
+        box = '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
+        return f'{box}<span class="ttkit-note">pause</span>{super().svg(look)}'
 
 
 def _slanted(area: Rectangle, gap: float) -> str:

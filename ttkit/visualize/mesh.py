@@ -75,7 +75,7 @@ def draw_mesh(mesh) -> Figure:
 def draw_chips(
     grid: Grid, others: Sequence[bool] = (), hosts: Sequence[int] = (), frame: str = "host"
 ) -> Figure:
-    """Draw a mesh: ids, coordinates, links and cards.
+    """Draw a mesh: coordinates, ids, links and cards.
 
     Args:
         others: whether another rank drives each chip; () if all chips are ours.
@@ -84,11 +84,11 @@ def draw_chips(
     cells, notes = [], link_notes(grid, "host" if hosts else "card")
     for i, (device, label) in enumerate(zip(grid.devices, grid.labels)):
         if any(others[i : i + 1]):
-            cells.append(Cell("other rank", [label], "none", dashed=True))
+            cells.append(Cell(label, ["other rank"], "none", dashed=True))
         elif hosts:
-            cells.append(Cell(f"device {device}", [label, f"host {hosts[i]}"], tone(hosts[i])))
+            cells.append(Cell(label, [f"device {device}", f"host {hosts[i]}"], tone(hosts[i])))
         else:
-            cells.append(Cell(f"device {device}", [label]))
+            cells.append(Cell(label, [f"device {device}"]))
     if any(others):
         notes.append("Dashed chips are driven by other ranks.")
     return Figure(grid.title, [Cells(grid, cells, frame=frame)], [" ".join(notes)])

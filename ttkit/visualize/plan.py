@@ -18,6 +18,7 @@ from ttkit.visualize.drawing import (
     BAD,
     INK,
     Figure,
+    Frames,
     Point,
     ranges,
     size_text,
@@ -105,8 +106,8 @@ class StepPicture:
         return [Arrow(*way, tuple(transfers)) for way, transfers in ways.items()]
 
     def name(self, chip: int) -> str:
-        """Return what a chip is called: its name and its device id, as far as there are any."""
-        return f"{self.names[chip]} (device {chip})" if chip in self.names else f"device {chip}"
+        """Return what a chip is called: its name if it has one, else its device id."""
+        return self.names.get(chip, f"device {chip}")
 
     def parts(self, chip: int, chunk: int) -> int:
         """Return how many chips have contributed to a chunk that a chip holds."""
@@ -223,7 +224,7 @@ class StepCells(Cells):
             1 if small else topology.links,
         )
         chips = self._chips(grid, small, () if small else glides)
-        gap, frame = ((18, 22), "") if small else ((46, 50), "host")
+        gap, frame = ((18, 22), "") if small else ((46, 50), step.caption)
         super().__init__(grid.folded(LONGEST), chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
             if not arrow.wrong:
@@ -258,7 +259,7 @@ class StepCells(Cells):
             boxes = []
             for chunk in slots[chip]:
                 if chunk not in step.after[chip]:
-                    boxes.append(Box())
+                    boxes.append(Box([str(chunk)]))  # What should arrive is a ghost.
                     continue
                 key, share = (chip, chunk), step.parts(chip, chunk)
                 box = Box(
@@ -271,10 +272,11 @@ class StepCells(Cells):
                     added=key in added,
                 )
                 boxes.append(box)
-            name = step.name(chip) if chip in step.names else f"device {chip} {label}"
-            name = str(step.names.get(chip, chip)) if small else name
+            name = str(step.names.get(chip, chip)) if small else step.names.get(chip, label)
+            lines = () if small or chip in step.names else [f"device {chip}"]
+            wide, high = size
             cells.append(
-                Cell(name, (), boxes=boxes, columns=min(columns, most), box=(size[0], size[1]))
+                Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))
             )
         return cells
 
@@ -310,7 +312,7 @@ class StepCells(Cells):
 def _notes(picture: StepPicture, small: bool) -> list[str]:
     """Return the legend of the boxes and arrows."""
     plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
-    box = "Each box is a chunk"
+    box = "Each box is a chunk; without colour, one that has not arrived"
     if plan.adds:
         box += f"; it fills up with the parts of all {plan.group_size} chips"
         box += "" if most <= 8 else " (a slanted line: not finished)"
@@ -356,8 +358,9 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
 
 def step_figure(step: StepPicture) -> Figure:
     """Return a step with words."""
-    title = f"{title_of(step.plan)} · {step.caption}"
-    return Figure(title, [StepCells(step)], _notes(step, small=False), step.text, step.problem)
+    return Figure(
+        title_of(step.plan), [StepCells(step)], _notes(step, small=False), step.text, step.problem
+    )
 
 
 def chosen(pictures: list[StepPicture]) -> list[int]:
@@ -375,10 +378,14 @@ def chosen(pictures: list[StepPicture]) -> list[int]:
     return sorted({0, 1, 2, 3, last // 2, last - 1, last, *wrong})
 
 
-def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:
+def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Figure:
     """Draw all steps of a plan; of many steps some, and a note that lists the others.
 
-    The text has a line for each step: transfers, bytes, and how much the chips hold after it."""
+    The text has a line for each step: transfers, bytes, and how much the chips hold after it.
+
+    Args:
+        moving: the steps play one after the other in one drawing, in place of one drawing each.
+    """
     pictures = step_pictures(plan, names)
     title = f"{title_of(plan)} · {counted(len(plan.steps), 'step')}, "
     title += f"{size_text(plan.total_bytes)} in all"
@@ -390,9 +397,10 @@ def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:
         done = f", {held.count(whole_of(plan))}" if plan.adds else ""
         sent = f"{len(now.sent):>9} {_size(now.sent):>10}"
         lines.append(f"{now.number or 'start':>6} {sent}  {len(held)}{done}")
-    shown, notes = chosen(pictures), _notes(pictures[0], small=True)
+    shown, notes = chosen(pictures), _notes(pictures[0], small=not moving)
     if left_out := set(range(len(pictures))) - set(shown):
         notes.insert(0, f"Left out: steps {ranges(left_out)}.")
-    drawings = [StepCells(pictures[number], small=True) for number in shown]
+    steps = [StepCells(pictures[number], small=not moving) for number in shown]
+    drawings = [Frames(steps)] if moving else steps
     text = "\n".join([*lines, *([problem] if problem else [])])
     return Figure(title, drawings, notes, text, problem)

@@ -159,21 +159,22 @@ def draw_tensor(tensor) -> Figure:
     title = f"tensor {list(picture.whole)}{shards} · {kind} · {where}"
     devices = tuple(range(len(picture.cells))) if mesh is None else chips_of(mesh)
     grid = grid_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
-    wide = grid.drawn[1] <= 4  # In narrow chips the coordinate has its own line.
+    wide = grid.drawn[1] <= 4  # In narrow chips the device id has its own line.
     cells = []
     for label, place in zip(grid.labels, picture.cells):
-        away = "" if mesh is None else "remote"
-        name = away if place.device is None else f"device {place.device}"
         lines, fill, held = ["no shard"], "var(--empty)", Box()
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
             lines = wrap(text, 11, max_lines=3, break_long_words=False)
             part, unequal = map_of(picture, place.ranges), place.group in picture.unequal
             held = Box(fill="#3d4a5c", part=part, hatched=unequal)
-        if wide or not name:
-            name = f"{name} {label}".strip()
-        else:
-            lines.insert(0, label)
+        name = label
+        if mesh is not None:
+            chip = "other rank" if place.device is None else f"device {place.device}"
+            if wide:
+                name = f"{label} {chip}"
+            else:
+                lines = [chip, *lines]
         cells.append(Cell(name, lines, fill, place.device is None, [held], box=(MAP, MAP)))
     drawing = Cells(grid, cells, frame=frame)
     return Figure(title, [drawing], _notes(tensor, picture))

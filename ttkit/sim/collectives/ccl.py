@@ -213,7 +213,7 @@ def along(call: Call, into: int | None = None, cut: int | None = None) -> np.nda
     """Exchange values along the call's mesh axes, in this process or between ranks."""
     tensor, sums = call.tensor, COLLECTIVES[call.name].sums
     if tensor.grid.local:
-        return exchanged(tensor._array, tensor.grid.shape, call.axes, into, cut, sums=sums)
+        return exchanged(tensor.array, tensor.grid.shape, call.axes, into, cut, sums=sums)
     return mpi.move(tensor, call.axes, into, cut, sums)
 
 
@@ -294,7 +294,7 @@ def run(call: Call):
         return [moved(tensor, part, topology=topology) for part in values]
     if not spec.sums:
         return moved(tensor, values, topology=topology, output=call.output)
-    owned = values.flags.owndata
+    owned = values.flags.owndata or (grid.local and not np.may_share_memory(values, tensor.array))
     return result(tensor, values, topology=topology, output=call.output, owned=owned)
 
 

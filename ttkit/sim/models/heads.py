@@ -29,7 +29,7 @@ def _parts(x: Array, heads: int, groups: int) -> list[Array]:
 
 
 def _three(on: Operands, parts: Iterable[Array]) -> Three:
-    q, k, v = (on.result(part, owned=False) for part in parts)
+    q, k, v = (on.result(part, rearranged=True) for part in parts)
     return q, k, v
 
 
@@ -125,7 +125,7 @@ def nlp_concat_heads_decode(
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(shaped(joined, -2, -1), output=output_tensor)
+    made = on.result(shaped(joined, -2, -1), output=output_tensor, rearranged=True)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 
@@ -133,7 +133,7 @@ def nlp_concat_heads_decode(
 def _joined(tensor: Tensor, *one: int) -> Tensor:
     on, (_, heads, length, size) = Operands(tensor), tensor.shard_shape
     x = on.arrays[0].swapaxes(-3, -2)
-    return on.result(shaped(x, -3, *one, length, heads * size))
+    return on.result(shaped(x, -3, *one, length, heads * size), rearranged=True)
 
 
 @operation("transformer.concatenate_heads", "arrange")

@@ -78,11 +78,9 @@ class Operation:
 
     def given(self, event: tape.Event) -> Mapping[str, Any]:
         """The arguments of a call by name; those that were left out have their defaults."""
-        # The signature shows few hints, and a call may have any.
-        shown = {k: v for k, v in event.kwargs.items() if k in self.signature.parameters}
-        bound = self.signature.bind(*event.args, **shown)
-        bound.apply_defaults()
-        return bound.arguments | event.kwargs
+        # These calls have passed `Signature.bind`, which would take much longer.
+        defaults = {name: each.default for name, each in self.signature.parameters.items()}
+        return defaults | dict(zip(defaults, event.args)) | event.kwargs
 
 
 OPERATIONS: dict[str, Operation] = {}
@@ -302,6 +300,7 @@ class Operands:
 
     Args:
         tensors: some may be None.
+        narrow: an array may have the bytes that `dtypes.narrowed` makes.
 
     Attributes:
         arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
@@ -311,7 +310,7 @@ class Operands:
 
     __slots__ = ("arrays", "lead", "like", "tensors", "topology")
 
-    def __init__(self, *tensors: Tensor | None):
+    def __init__(self, *tensors: Tensor | None, narrow: bool = False):
         self.tensors = given = [t for t in tensors if t is not None]
         like = given[0]
         mesh, grid, topology = like.mesh, like.grid, like.topology
@@ -324,6 +323,9 @@ class Operands:
             mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
             topology = merged(mesh.grid, *(t.topology for t in given))
             self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
+        for i, operand in enumerate(() if narrow else tensors):
+            if operand is not None and operand.is_narrow():
+                self.arrays[i] = rounding.widened(self.arrays[i])
         self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
 
     def broadcast(self) -> list[np.ndarray]:
@@ -347,9 +349,13 @@ class Operands:
         *,
         layout: Layout | None = None,
         output: Tensor | None = None,
-        owned: bool = True,
+        rearranged: bool = False,
     ) -> Tensor:
-        """Return a tensor as the function `result` does, by default like the first operand."""
+        """Return a tensor as the function `result` does, by default like the first operand.
+
+        Args:
+            rearranged: the values are those of the first operand, and of its type.
+        """
         like, first = self.like, self.tensors[0]
         dtype, layout = dtype or first.dtype, layout or first.layout
         return result(
@@ -359,7 +365,8 @@ class Operands:
             layout=layout,
             topology=self.topology,
             output=output,
-            owned=owned,
+            owned=not rearranged,
+            exact=rearranged and dtype not in rounding.BLOCK_FLOATS,
         )
 
 
@@ -368,7 +375,7 @@ def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
         rule = f"operands lie on different chips: {list(grid.covers)} and"
         cure = "the same mapper for both"
         refuse(f"{rule} {list(tensor.grid.covers)}", cure)
-    return restricted(tensor.array, tensor.grid, grid)
+    return restricted(tensor._array, tensor.grid, grid)
 
 
 def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:

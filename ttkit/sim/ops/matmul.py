@@ -12,7 +12,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.dtypes import BITS, FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
@@ -27,6 +27,9 @@ BLAS_SPREADS_FROM = 1 << 17
 
 def product(a, b, lead: int) -> np.ndarray:
     """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
+
+    Args:
+        b: float32, or the bytes that `dtypes.narrowed` makes.
 
     Example:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
@@ -44,7 +47,7 @@ def product(a, b, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:keep] + b.shape[-2:])
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
-        return np.matmul(a, b).reshape(whole)
+        return np.matmul(a, widened(b) if b.dtype is BITS else b).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
     pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
@@ -52,11 +55,15 @@ def product(a, b, lead: int) -> np.ndarray:
         left = np.broadcast_to(a, batch + a.shape[-2:])
         right = np.broadcast_to(b, batch + b.shape[-2:])
         outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
-        jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
+        jobs = [partial(_multiply, left[i], right[i], out[i]) for i in outer]
     else:
         jobs = _parts(a, b, out, PARTS if pays else 1)
     blocks.run(jobs, pays=pays)
     return out.reshape(whole)
+
+
+def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    np.matmul(a, widened(b) if b.dtype is BITS else b, out=out)
 
 
 def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
@@ -65,8 +72,8 @@ def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[pa
     step = -(-max(rows, columns) // count)
     parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]
     if rows > columns:
-        return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
-    return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
+        return [partial(_multiply, a[part], b, out[part]) for part in parts]
+    return [partial(_multiply, a, b[:, part], out[:, part]) for part in parts]
 
 
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
@@ -100,8 +107,10 @@ def _linear(
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-    on = Operands(a, b, bias)
+    on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
+    x = widened(x) if a.is_narrow() else x
+    added = widened(added) if bias is not None and bias.is_narrow() else added
     # One dimension is a row on the left and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
     x, y = with_rank(x, lead, 2), y[..., None] if column else y

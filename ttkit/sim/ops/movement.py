@@ -61,8 +61,8 @@ def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopolo
     """Return where a host tensor's values go on a mesh; no memory of the chips is taken."""
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
-        return everywhere.place(tensor.array.reshape(tensor.shard_shape))
-    return *onto_device(device, tensor.array, tensor.grid), tensor.topology
+        return everywhere.place(tensor._array.reshape(tensor.shard_shape))
+    return *onto_device(device, tensor._array, tensor.grid), tensor.topology
 
 
 @operation("from_device", "read")
@@ -71,7 +71,7 @@ def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
     if tensor.mesh is None:
         return tensor
     on_mesh(tensor)
-    made = new_tensor(tensor.array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
+    made = new_tensor(tensor._array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
     made.plain_memory_config = tensor.plain_memory_config
     return made
 
@@ -114,7 +114,10 @@ def _stored(
         host: the tensor may be on the host.
     """
     array, _ = shards(tensor, host)
-    made = result(tensor, array, dtype=dtype, layout=layout, output=output, owned=False)
+    exact = dtype in (None, tensor.dtype)
+    made = result(
+        tensor, array, dtype=dtype, layout=layout, output=output, owned=False, exact=exact
+    )
     if output is None and (config or made.padded == tensor.padded):
         keep_in(made, config or tensor.plain_memory_config)
     return made
@@ -338,9 +341,10 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         return [new_tensor(whole[at][None, None], *kind) for at in np.ndindex(grid.shape)]
     result = []
+    on_mesh(tensor)
     for coordinate in tensor.grid.covers:
         one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
-        shard = restricted(tensor.array, tensor.grid, one)
+        shard = restricted(tensor._array, tensor.grid, one)
         part = new_tensor(shard, *kind, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
         part.plain_memory_config = tensor.plain_memory_config

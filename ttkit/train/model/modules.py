@@ -240,10 +240,12 @@ class Module:
     def children(self) -> Iterator[tuple[str, Module]]:
         """Yield (name, module) of the modules inside, in the order of their construction."""
         for name, value in vars(self).items():
-            named = {name: value}
-            if isinstance(value, dict):
-                named = {f"{name}.{key}": item for key, item in value.items()}
-            yield from ((key, item) for key, item in named.items() if isinstance(item, Module))
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, dict):
+                for key, item in value.items():
+                    if isinstance(item, Module):
+                        yield f"{name}.{key}", item
 
     def parameters(self) -> dict[str, Parameter]:
         """Return {name: parameter} in the order of construction.

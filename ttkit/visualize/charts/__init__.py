@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import LIGHT, READABLE, on_page
+from ttkit.visualize.drawing import LIGHT, READABLE, ROLES, on_page
 from ttkit.words import short
 
 # WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
@@ -247,7 +247,8 @@ class Stacks(Chart):
         left = [0.0] * len(self.rows)
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
-            sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
+            sizes = [row[i] for row in self.rows.values()]
+            colour = ROLES.get(part, COLOURS[i % len(COLOURS)])
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
             look["hatch"] = LINES[i % len(LINES)] or None
             if part in self.hatched:

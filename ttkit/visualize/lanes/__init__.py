@@ -18,6 +18,7 @@ from ttkit.visualize.drawing import (
     BOLD,
     HALO,
     INK,
+    ROLES,
     Drawing,
     Figure,
     Rectangle,
@@ -245,9 +246,9 @@ class Lanes(Drawing):
 # ---------------------------------------------------------------- what ran when on which chips
 COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 KINDS = {
-    COMPUTE: Look(COMPUTE, tone(1)),
-    COMMUNICATION: Look("communication, hidden", tone(3), 12),
-    EXPOSED: Look("communication, exposed", ALARM, 6),
+    COMPUTE: Look(COMPUTE, ROLES["compute"]),
+    COMMUNICATION: Look("communication, hidden", ROLES["communication"], 12),
+    EXPOSED: Look("communication, exposed", ROLES["exposed"], 6),
 }
 COLUMN = 18  # A line of a lane's name has at most this many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.

@@ -11,12 +11,12 @@ import numpy as np
 from ttkit.errors import TTKitError
 from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.schedule import KINDS, Slot, timetable
-from ttkit.visualize.drawing import Figure, tone
+from ttkit.visualize.drawing import ROLES, Figure
 from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 
-# Each kind has a colour, and the gap between the lines of its hatching.
-FILLS = {"F": (tone(1), 0), "B": (tone(2), 6), "I": (tone(5), 12), "W": (tone(3), 3)}
-LOOKS = {kind: Look(name, *FILLS[kind]) for kind, name in KINDS.items()}
+# Each kind has a colour, and the gap between the lines of its hatching in px.
+GAPS = {"F": 0, "B": 6, "I": 12, "W": 3}
+LOOKS = {kind: Look(name, ROLES[name], GAPS[kind]) for kind, name in KINDS.items()}
 COLUMNS = 100  # Lanes take this many columns of a terminal.
 Row = tuple[str, tuple[Slot, ...], str]
 

@@ -19,6 +19,7 @@ def play(
     start: Mapping[str, Any] | None = None,
     still=None,
     purpose: str = "",
+    moves: str = "",
     **controls: Values,
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
@@ -32,6 +33,7 @@ def play(
         start: the values to begin with, where they are not the first.
         still: the picture that stays, where it is another one than the first.
         purpose: what the controls are for, after "Run this cell to"; by default to move them.
+        moves: the slider that has buttons to play and to pause, one value every 1.6 seconds.
         controls: for each name its values: a sequence of numbers (a slider), of words or a
             mapping from words to values (a list), or a bool (a box to tick).
 
@@ -48,7 +50,7 @@ def play(
     if in_notebook():
         names = ", ".join(name.replace("_", " ") for name in controls)
         words = f"Run this cell to {purpose or f'move: {names}'}."
-        live(panel(draw, values, controls), words, first)
+        live(panel(draw, values, controls, moves), words, first)
     else:
         for picture in listed(first):
             print(picture)
@@ -60,7 +62,7 @@ def _first(given: Values):
     return next(iter(given.values() if isinstance(given, Mapping) else given))
 
 
-def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]):
+def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values], moves: str = ""):
     """Return the widget: the controls in a row, below them the picture of their values."""
     import ipywidgets as widgets
 
@@ -77,7 +79,12 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     for handle in handles.values():
         handle.observe(update, "value")
     update()
-    row = widgets.HBox([*handles.values()], layout={"flex_flow": "row wrap"})
+    buttons = []
+    if moves:
+        player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
+        widgets.jslink((player, "value"), (handles[moves], "index"))
+        buttons.append(player)
+    row = widgets.HBox([*buttons, *handles.values()], layout={"flex_flow": "row wrap"})
     return widgets.VBox([row, page])
 
 
