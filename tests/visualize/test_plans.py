@@ -100,7 +100,9 @@ def test_a_click_explains_a_layout_and_gives_its_yaml(layouts, tmp_path):
         settings = read_settings(file)
         assert settings.transformer_config.embedding_dim == 256
         assert math.prod(settings.device_config.mesh_shape) == 8 // chosen.layout.pp
-    assert shown._repr_html_() == shown.act("0")
+    before = LayoutMap(layouts)._repr_html_()
+    assert shown.act(str(i)) == before  # A second click leaves the layout.
+    assert "Refused" in before and "Click a point" in before
 
 
 def test_a_page_keeps_its_height_where_nothing_fits(layouts):

@@ -194,7 +194,7 @@ class LayoutMap(Curves):
     """
 
     def __init__(self, layouts):
-        self.layouts = layouts
+        self.layouts, self.chosen = layouts, ""
         curves = {"Pareto front": [each.point for each in layouts.front]}
         curves |= {f"longest wait: {what}": [] for what in WAITS}
         for each in layouts.fitting:
@@ -212,11 +212,16 @@ class LayoutMap(Curves):
         )
 
     def _repr_html_(self) -> str:
-        return self.act("0")
+        image, page, says = self.image, self.layouts, "Click a point: it explains a layout."
+        if self.chosen:
+            mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
+            image = image.replace(mark, f"{mark} aria-pressed")
+            page, says = self.layouts.explain(chosen), str(chosen.layout)
+        title = f'<div class="ttkit-title" role="status">{says}</div>'
+        below = f"<div>{title}{page._repr_html_()}</div>"
+        return on_page(f'{LOOK}<div class="ttkit-map">{image}</div>{below}')
 
     def act(self, number: str) -> str:
-        """Return the page that explains the layout with this number in the table, from 0."""
-        mark, found = f'data-act="{number}"', self.layouts.fitting
-        image = self.image.replace(mark, f"{mark} aria-pressed")
-        page = self.layouts.explain(found[int(number)]) if found else self.layouts
-        return on_page(f'{LOOK}<div class="ttkit-map">{image}</div><div>{page._repr_html_()}</div>')
+        """Choose the layout with this number in the table, from 0, or leave it; return the page."""
+        self.chosen = "" if number == self.chosen else number
+        return self._repr_html_()
