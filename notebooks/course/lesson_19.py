@@ -1,4 +1,4 @@
-"""Lesson 19, choosing a layout: the chart of memory against speed, and exercises."""
+"""Lesson 19, choosing a layout: its exercises."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ from typing import Any
 from ttkit.layouts.search import plan_layouts
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.folder import course
-from ttkit.visualize.charts import Stacks
-
-
-def pareto(layouts) -> Stacks:
-    """Return the Pareto front of the layouts that fit: those that no other beats in both memory
-    and speed, the smallest first.
-    """
-    front: list = []
-    for each in sorted(layouts.fitting, key=lambda each: (each.memory.total, -each.tokens_per_s)):
-        if not front or each.tokens_per_s > front[-1].tokens_per_s:
-            front.append(each)
-    bars = {}
-    for each in front:
-        size, speed = f"{each.memory.total / 1e9:.3g} GB", f"{each.tokens_per_s:,.0f} tokens/s"
-        bars[f"{each.layout}: {size}, {speed}"] = [each.tokens_per_s]
-    room = f"{layouts.machine.room / 1e9:.3g} GB of a chip may be used"
-    return Stacks(f"{layouts.title}; {room}", bars, unit="tokens/s, modelled")
 
 
 # ---------------------------------------------------------------- 19.batch

@@ -4,20 +4,25 @@ import itertools
 import json
 import pathlib
 from dataclasses import replace
+from html import unescape
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.costs import CHIPS, HOSTS, compute_s
-from ttkit.layouts.dry_run import Stage
+from ttkit.layouts.dry_run import Job, Stage
 from ttkit.layouts.places import Machine, place_of
+from ttkit.layouts.report import Layouts
 from ttkit.layouts.search import parameters_of, plan_layouts
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.plan import training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,6 +49,47 @@ def test_all_chips_are_used_and_the_fastest_is_first(gpt):
         assert any(technique in name for name in names), technique
     refused = {str(each.layout): each.refused for each in gpt.refused}
     assert refused["CP4"] == "dp in place of cp fits, and sends less"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12))
+def test_the_front_is_what_no_other_beats(points):
+    named = [
+        SimpleNamespace(refused="", memory=SimpleNamespace(total=size), tokens_per_s=speed)
+        for size, speed in points
+    ]
+    found = Layouts(Job(GPT, 8, 32, TrainingConfig()), Machine(SYSTEMS[BOX]), named)
+    front = [(each.memory.total, each.tokens_per_s) for each in found.front]
+    assert front[::-1] == sorted(
+        (size, speed)
+        for size, speed in set(points)
+        if not any(
+            small <= size and fast >= speed and (small, fast) != (size, speed)
+            for small, fast in points
+        )
+    )
+
+
+def test_what_is_explored_is_planned_once_for_each_choice(monkeypatch):
+    made = []
+    monkeypatch.setattr("ttkit.visualize.widgets.play.in_notebook", lambda: True)
+    monkeypatch.setattr("ttkit.visualize.widgets.play.live", lambda widget, *_: made.append(widget))
+    start = {"model": GPT, "system": "n300", "batch": 4, "sequence": 32}
+    choices = {"system": ["n300", BOX], "batch": [4, 8], "sequence": [32, 64]}
+    ttkit.explore_layouts(start, **choices)
+    row, shown = made[0].children
+    system, batch, sequence = row.children
+    assert {control.style.description_width for control in row.children} == {"14ch"}
+    first = shown.page
+    assert "batch 4 x 32 tokens on n300, 2 chips" in unescape(first)
+    system.value, batch.value, sequence.value = BOX, 8, 64
+    assert "batch 8 x 64 tokens on quietbox_bh, 4 chips" in unescape(shown.page)
+    shown._handle_custom_msg({"act": "1"}, [])
+    second = plan_layouts(GPT, BOX, 8, 64).fitting[1].layout
+    assert f"{second}: memory of a chip, fits" in shown.page
+    monkeypatch.setattr("ttkit.layouts.search.plan_layouts", None)  # Nothing is planned again.
+    system.value, batch.value, sequence.value = "n300", 4, 32
+    assert shown.page == first
 
 
 def test_what_fits_has_room_and_what_does_not_a_reason():

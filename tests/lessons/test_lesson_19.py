@@ -1,14 +1,12 @@
 """Lesson 19: its exercises with right and with wrong answers."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from answers import both
 
 from course import lesson_19
-from course.lesson_19 import pareto
 from ttkit.lessons import check
 from ttkit.train.config.layout import Layout
 
@@ -99,22 +97,3 @@ def test_the_praise_names_what_binds(capsys):
 def test_a_layout_that_is_not_in_the_table_is_named():
     with pytest.raises(RuntimeError, match=r"'TP8 PP8'.*begin with TP8 PP8 SP"):
         check("19.layout", ("TP8 PP8", "pp", "optimizer"))
-
-
-POINTS = (("A", 2.0, 10.0), ("B", 1.0, 5.0), ("C", 3.0, 9.0), ("D", 2.0, 8.0), ("E", 4.0, 12.0))
-
-
-def test_the_bars_are_the_front():
-    fitting = [
-        SimpleNamespace(layout=name, memory=SimpleNamespace(total=1e9 * gb), tokens_per_s=speed)
-        for name, gb, speed in POINTS
-    ]
-    machine = SimpleNamespace(room=10.8e9)
-    chart = pareto(SimpleNamespace(fitting=fitting, machine=machine, title="layouts"))
-    assert repr(chart).splitlines()[1:] == [
-        "  B: 1 GB, 5 tokens/s",
-        "  A: 2 GB, 10 tokens/s",
-        "  E: 4 GB, 12 tokens/s",
-    ]
-    nothing = pareto(SimpleNamespace(fitting=[], machine=machine, title="layouts"))
-    assert "<img" in chart._repr_html_() and "<img" in nothing._repr_html_()

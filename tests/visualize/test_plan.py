@@ -306,7 +306,7 @@ def test_plans_race_on_one_clock(shown, monkeypatch):
         for plan, end in zip(plans, ends):
             number = sum(time <= us + 0.05 for time in end) - 1
             drawn = StepCells(step_pictures(plan)[number]).svg().partition(">")[2]
-            assert figure.value.index(drawn) >= at
-            at = figure.value.index(drawn) + len(drawn)
+            assert figure.page.index(drawn) >= at
+            at = figure.page.index(drawn) + len(drawn)
             said = f" in {end[number]:.1f} of {end[-1]:.1f} us (modelled)."
-            assert said in figure.value[at:]
+            assert said in figure.page[at:]

@@ -6,7 +6,7 @@ import functools
 import gc
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -294,3 +294,29 @@ def plan_layouts(
             gc.freeze()  # These two make all objects old; the next collection would be a long one.
             gc.unfreeze()
             gc.enable()
+
+
+def explore_layouts(start: Mapping[str, Any], **choices: Any) -> None:
+    """Show the layouts that fit as points of memory against speed, with controls for the plan.
+
+    A click on a point explains its layout and gives its YAML. An answer is kept: going back to it
+    takes no time. On a terminal the points are printed.
+
+    Args:
+        start: the arguments of `plan_layouts` to begin with.
+        choices: {argument: its values}, each with a control: a sequence, or {words: value}.
+
+    Example:
+        >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
+        >>> explore_layouts({"model": gpt, "system": "n300", "batch": 4}, batch=[4, 8])
+        gpt2, 6 blocks, batch 4 x 128 tokens on n300, 2 chips: modelled tokens/s
+          Pareto front: 30182 at GB a chip 0.0810701, ...
+    """
+    from ttkit.visualize.charts.plans import LayoutMap
+    from ttkit.visualize.widgets.play import play
+
+    @functools.cache
+    def draw(**values) -> LayoutMap:
+        return LayoutMap(plan_layouts(**{**start, **values}))
+
+    play(draw, start={name: start[name] for name in choices}, **choices)
