@@ -31,7 +31,7 @@ _NAMES = {
     "backend": "about assert_with_pcc from_numpy pcc to_numpy",
     "cluster.engines.cluster": "Cluster",
     "hardware": "use_system",
-    "layouts.search": "plan_layouts",
+    "layouts.search": "explore_layouts plan_layouts",
     "plans.collectives": "last_plan",
     "profiling": "profile",
     "program": "install_as_ttnn",

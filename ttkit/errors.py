@@ -155,14 +155,20 @@ def older_form(form: str, spelling: str) -> bool:
         message = (
             f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
         )
-        warnings.warn(message, DialectWarning, stacklevel=_levels_to_the_user())
+        warn(message, DialectWarning)
     return True
+
+
+def warn(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn about the user's line."""
+    warnings.warn(message, kind, stacklevel=_levels_to_the_user())
 
 
 def _levels_to_the_user() -> int:
     """Return the stack level of the first line outside ttkit, which the warning is about."""
-    here, level = os.path.dirname(__file__), 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+    frame, level = sys._getframe(1), 1
+    # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
+    ours = ("ttkit", "numpy", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     return level

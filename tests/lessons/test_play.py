@@ -24,17 +24,17 @@ def test_each_value_has_its_picture():
     row, shown = made(tokens=2).children
     tokens, kind, whole = row.children
     assert [one.description for one in row.children] == ["tokens", "kind", "whole"]
-    assert shown.value == picture(2)._repr_html_()
+    assert shown.page == picture(2)._repr_html_()
     tokens.value, kind.value, whole.value = 1, "lost", False
-    assert shown.value == picture(1, "lost", False)._repr_html_()
+    assert shown.page == picture(1, "lost", False)._repr_html_()
 
 
 def test_what_is_refused_is_said_in_red_and_the_next_value_has_its_picture():
     row, shown = made().children
     row.children[0].value = 3
-    assert 'role="alert">3 tokens do not divide &lt;by&gt; 2<' in shown.value
+    assert 'role="alert">3 tokens do not divide &lt;by&gt; 2<' in shown.page
     row.children[0].value = 2
-    assert shown.value == picture(2)._repr_html_()
+    assert shown.page == picture(2)._repr_html_()
 
 
 def test_in_a_notebook_the_picture_that_stays_is_hidden_while_the_widget_lives(monkeypatch):

@@ -2,7 +2,6 @@
 made of them.
 """
 
-import json
 import weakref
 from collections import Counter
 
@@ -355,7 +354,7 @@ def test_nested_profiles_and_an_exception(mesh):
     assert "1 operations" in repr(inner) and len(inner.timeline(join=True).lanes) == 1
 
 
-def test_two_meshes_at_once(tmp_path):
+def test_two_meshes_at_once():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         left, right = mesh.create_submeshes(ttnn.MeshShape(2, 2))
         with ttkit.profile() as prof:
@@ -364,11 +363,6 @@ def test_two_meshes_at_once(tmp_path):
         assert prof.time_s == prof.records[1].time_s  # at the same time, on chips of their own
         (lane,) = prof.timeline(join=True).lanes
         assert len(lane.chips) == 8
-    events = json.loads(prof.to_chrome_trace(tmp_path / "two.json").read_text())["traceEvents"]
-    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == {
-        *((1, 2 * chip) for chip in left.get_device_ids()),
-        *((2, 2 * chip) for chip in right.get_device_ids()),
-    }
 
 
 # ---------------------------------------------------------------- refusals
@@ -431,28 +425,6 @@ def test_the_timeline(busy):
     page = timeline._repr_html_()
     assert ">modelled time<" in page and ">all_reduce<" in page
     assert all(f">{lane.label.split(',')[0].split()[0]}" in page for lane in timeline.lanes)
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_chrome_trace(busy, tmp_path, beside):
-    model = busy.overlapped() if beside else busy
-    data = json.loads(model.to_chrome_trace(tmp_path / "trace.json").read_text())
-    assert "modelled" in data["otherData"]["times"]
-    events = [e for e in data["traceEvents"] if e["ph"] == "X"]
-    assert len(events) == sum(len(r.chips) for r in busy.records)
-    assert max(e["ts"] + e["dur"] for e in events) == pytest.approx(model.time_s * 1e6)
-    named = [e for e in data["traceEvents"] if e["name"] == "thread_name"]
-    names = {e["tid"]: e["args"]["name"] for e in named}
-    chips = busy.records[0].chips
-    assert sorted(names.values()) == sorted(
-        f"chip {chip}{q}" for chip in chips for q in ("", ", communication")
-    )
-    last = Counter()
-    for event in sorted(events, key=lambda e: e["ts"]):  # A thread does one thing at a time.
-        assert event["ts"] >= last[event["tid"]] - 1e-6
-        last[event["tid"]] = event["ts"] + event["dur"]
-        communicates = names[event["tid"]].endswith("communication")
-        assert communicates == (event["cat"] == COMMUNICATION)
 
 
 # ---------------------------------------------------------------- communication beside compute
@@ -639,5 +611,5 @@ def test_what_comes_through_a_socket_is_waited_for():
 def test_a_hint_that_help_does_not_show_is_read(mesh):
     x = put(mesh, (64, 64))
     with ttkit.profile() as prof:
-        ttnn.softmax(x, dim=-1, program_config=ttnn.SoftmaxDefaultProgramConfig())
-    assert only(prof).name == "softmax"
+        ttnn.rms_norm(x, program_config=ttnn.LayerNormDefaultProgramConfig())
+    assert only(prof).name == "rms_norm"

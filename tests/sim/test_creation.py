@@ -12,6 +12,7 @@ from places import ROWS, T3000, laid, many, numbers, opened, parts, places, refu
 
 import ttkit
 from ttkit import ttnn
+from ttkit.sim.tensor import dtypes
 
 # What becomes of a host type when no dtype is given.
 KEPT = {
@@ -51,6 +52,34 @@ def test_bfloat16_is_the_nearest(values):
     have = ttkit.to_numpy(ttkit.from_numpy(values, dtype=ttnn.bfloat16))
     np.testing.assert_array_equal(have, formulas.bfloat16(values))
     assert np.array_equal(np.signbit(have), np.signbit(values)) or np.isnan(values).any()
+
+
+@pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.bfloat8_b, ttnn.bfloat4_b])
+@pytest.mark.parametrize("source", ["float32", "bfloat16"])
+def test_big_weights_lie_in_two_bytes(monkeypatch, torch, wide, dtype, source):
+    """What is computed with them, and read, has the same bits."""
+    values = np.random.default_rng(3).standard_normal((160, 256), np.float32)
+    values[0, :3] = np.inf, np.nan, -0.0
+    given = torch.from_numpy(values).to(getattr(torch, source))
+    x = ttkit.from_numpy(values[1:33, :160], device=wide, layout=ttnn.TILE_LAYOUT)
+    rows = ttkit.from_numpy(np.array([[3, 0, 159]], np.uint32), device=wide)
+    bits = []
+    for least in (1 << 20, 1):
+        monkeypatch.setattr(dtypes, "NARROW_FROM", least)
+        found = []
+        for mapper in (ttnn.ShardTensorToMesh(wide, 1), ttnn.ReplicateTensorToMesh(wide)):
+            how = {"dtype": dtype, "layout": ttnn.TILE_LAYOUT, "mesh_mapper": mapper}
+            weight = ttnn.from_torch(given, device=wide, **how)
+            assert weight._array.itemsize == (4 if least > 1 else 2)
+            turned = ttnn.matmul(x, ttnn.transpose(weight, 0, 1), transpose_b=True)
+            results = [weight, ttnn.matmul(x, weight), ttnn.add(weight, 1.0), turned]
+            results += [ttnn.embedding(rows, weight), ttnn.from_torch(given, **how).to(wide)]
+            found += [
+                np.stack(list(map(ttkit.to_numpy, ttnn.get_device_tensors(t)))) for t in results
+            ]
+        bits.append([each.view(np.uint32) for each in found])
+    for before, narrow in zip(*bits, strict=True):
+        np.testing.assert_array_equal(narrow, before)
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16, ttnn.int32])
@@ -166,3 +195,88 @@ def test_files_that_are_refused(tmp_path):
     path.mkdir()
     refused(lambda: ttnn.load_tensor(path), "Unable to load the tensor from")
     assert [each.name for each in tmp_path.iterdir()] == [path.name]  # no half of a file
+
+
+# ---------------------------------------------------------------- caches
+def cached(mesh, path, values, mapper, **how):
+    how = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT, "device": mesh} | how
+    return ttnn.as_tensor(values, mesh_mapper=mapper, cache_file_name=path / "w", **how)
+
+
+@pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.bfloat8_b, ttnn.float32])
+@pytest.mark.parametrize("least", [1, 1 << 20])
+@pytest.mark.parametrize("dims", [None, (1, 0), (None, 1)])
+def test_a_second_call_reads_the_cache(tmp_path, monkeypatch, wide, parts, dtype, least, dims):
+    monkeypatch.setattr(dtypes, "NARROW_FROM", least)
+    values = np.random.default_rng(1).standard_normal((256, 128), np.float32)
+    if dims is None:
+        mapper = ttnn.ReplicateTensorToMesh(wide)
+    else:
+        mapper = ttnn.ShardTensor2dMesh(wide, mesh_shape=(2, 4), dims=dims)
+    how = {"dtype": dtype, "memory_config": ttnn.L1_MEMORY_CONFIG}
+    wanted = cached(wide, tmp_path, values, mapper, **how, preprocess=lambda x: 2 * x)
+    direct = ttnn.from_torch(
+        2 * values, layout=ttnn.TILE_LAYOUT, device=wide, mesh_mapper=mapper, **how
+    )
+    assert [each.name for each in tmp_path.iterdir()] == [
+        f"w_dtype_{dtype.name}_layout_TILE.tensorbin"
+    ]
+
+    def never(values):
+        raise AssertionError("converted again")
+
+    again = cached(wide, tmp_path, values, mapper, **how, preprocess=never)
+    for made in (wanted, again, cached(wide, tmp_path, None, mapper, **how)):
+        assert made.memory_config() == ttnn.L1_MEMORY_CONFIG and made.dtype is dtype
+        assert made.tensor_topology() == direct.tensor_topology()
+        for new, old in zip(parts(made), parts(direct), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+def test_names_of_caches(tmp_path):
+    values = numbers((4, 4))
+    made = ttnn.as_tensor(values, cache_file_name=f"{tmp_path}/a/b")
+    assert made.device() is None
+    ttnn.as_tensor(values, ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, cache_file_name=tmp_path / "c")
+    assert sorted(each.name for each in tmp_path.rglob("*.tensorbin")) == [
+        "b_dtype_None_layout_ROW_MAJOR.tensorbin",
+        "c_dtype_BFLOAT8_B_layout_TILE.tensorbin",
+    ]
+
+
+def test_a_stale_cache_is_written_anew(tmp_path, wide):
+    values, replicate = numbers((64, 64)), ttnn.ReplicateTensorToMesh(wide)
+    cached(wide, tmp_path, values, replicate)
+    for other, mapper in (
+        (values + 1, replicate),
+        (values[:32], replicate),
+        (values[:32], ttnn.ShardTensorToMesh(wide, 0)),
+    ):
+        if mapper is not replicate:
+            other = numbers((256, 64))
+        with pytest.warns(UserWarning, match="made of another tensor or for another mesh") as seen:
+            made = cached(wide, tmp_path, other, mapper)
+        assert seen[0].filename == __file__
+        direct = ttnn.from_torch(other, ttnn.bfloat16, device=wide, mesh_mapper=mapper)
+        assert ttkit.to_numpy(ttnn.get_device_tensors(made)[1]).tolist() == (
+            ttkit.to_numpy(ttnn.get_device_tensors(direct)[1]).tolist()
+        )
+        cached(wide, tmp_path, other, mapper)  # no warning
+
+
+def test_a_foreign_cache_stays(tmp_path, wide):
+    path = tmp_path / "w_dtype_BFLOAT16_layout_TILE.tensorbin"
+    path.write_bytes(b"of a card")
+    with pytest.warns(UserWarning, match="it stays, and nothing is cached"):
+        made = cached(wide, tmp_path, numbers((32, 32)), None)
+    assert cached(wide, tmp_path / "other", None, None) is None
+    assert made.shape == [32, 32] and path.read_bytes() == b"of a card"
+
+
+def test_no_cache_without_values(tmp_path):
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
+    mesh.has_values = False
+    cached(mesh, tmp_path, numbers((32, 32)), None)
+    assert not list(tmp_path.iterdir())
+    mesh.has_values = True
+    ttnn.close_mesh_device(mesh)

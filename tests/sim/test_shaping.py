@@ -194,3 +194,30 @@ def test_refused():
         refused(lambda: t[::-1], "Step -1 must be positive")
         refused(lambda: ttnn.split(t, [1, 2], 0), "must sum exactly")
         refused(lambda: ttnn.pad(t, [(1, 0)], 0), "does not support front padding")
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "wanted", "shares"),
+    [
+        (ttnn.TILE_LAYOUT, (1, 1, 64, 64), (64, 64), True),
+        (ttnn.TILE_LAYOUT, (2, 32, 64), (64, 64), True),
+        (ttnn.TILE_LAYOUT, (2, 16, 64), (1, 2, 16, 64), True),
+        (ttnn.TILE_LAYOUT, (2, 16, 64), (32, 64), False),
+        (ttnn.TILE_LAYOUT, (1, 1, 32, 64), (1, 1, 64, 32), False),
+        (ttnn.ROW_MAJOR_LAYOUT, (4, 16), (2, 2, 16), True),
+        (ttnn.ROW_MAJOR_LAYOUT, (4, 16), (8, 8), False),
+        (ttnn.ROW_MAJOR_LAYOUT, (4, 16), (64,), False),
+    ],
+)
+def test_a_buffer_of_a_view_is_given_back_once(wide, put, layout, shape, wanted, shares):
+    """As seen on ttnn 0.81.1."""
+    x = put(wide, shape, layout=layout)
+    view = ttnn.reshape(ttnn.reshape(x, wanted), wanted)
+    ttnn.deallocate(view)
+    assert x.is_allocated() is not shares
+    y = put(wide, shape, layout=layout)
+    view = ttnn.reshape(y, wanted)
+    ttnn.deallocate(y)
+    assert view.is_allocated() and not y.is_allocated()
+    if shares:
+        refused(lambda: ttnn.add(x, 1.0), "not allocated")

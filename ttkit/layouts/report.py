@@ -40,6 +40,11 @@ class Candidate:
     refused: str = ""
 
     @property
+    def point(self) -> tuple[float, float]:
+        """GB of a chip and tokens/s, of a layout that fits."""
+        return self.memory.total / 1e9, self.tokens_per_s
+
+    @property
     def warning(self) -> str:
         """What to know of its mesh before it is opened, or ""."""
         return self.place.warning if self.place else ""
@@ -121,7 +126,16 @@ class Layouts(Choices):
         )
         self.refused = [each for each in found if each.refused]
         fitting = (each for each in found if not each.refused)
-        self.fitting = sorted(fitting, key=lambda each: -each.tokens_per_s)
+        self.fitting = sorted(fitting, key=lambda each: (-each.tokens_per_s, each.memory.total))
+
+    @property
+    def front(self) -> list[Candidate]:
+        """The Pareto front: the layouts than which no other is as small and as fast."""
+        front: list[Candidate] = []
+        for each in self.fitting:
+            if not front or each.memory.total < front[-1].memory.total:
+                front.append(each)
+        return front
 
     def ties(self, each: Candidate) -> bool:
         """Return whether a layout that fits may be as fast as the first, within `ERROR`."""
@@ -142,8 +156,9 @@ class Layouts(Choices):
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
         # More hosts help only as pipeline stages: a host with a replica needs as much memory.
-        possible = hosts <= config.num_blocks and not config.is_tied
-        return f"at least {hosts} hosts" if possible else "a system with more DRAM"
+        return (
+            f"at least {hosts} hosts" if hosts <= config.num_blocks else "a system with more DRAM"
+        )
 
     def figures_of(self, each) -> dict[str, Any]:
         """Return the figures of a layout that fits."""

@@ -1,23 +1,18 @@
 """A profile of a run on the simulator: flops, bytes and modelled times.
 
-It is shown as a table, as a timeline, or written as a trace file; `records` reads the calls from
-the tape."""
+It is shown as a table or as a timeline; `records` reads the calls from the tape."""
 
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
-from ttkit.files import write_whole
-from ttkit.profiling.records import HOST, Reader, Record, last_name, shapes_text
+from ttkit.profiling.records import HOST, Reader, Record, last_name
 from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timeline, total
 from ttkit.visualize.tables import Report
@@ -26,8 +21,6 @@ from ttkit.words import short
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-# A trace file has these of each call, and shapes.
-FIELDS = ("flops", "bytes_read", "bytes_written", "bytes_on_links", "bound", "fidelity")
 ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
 
 
@@ -163,40 +156,6 @@ class Profile:
             alike.setdefault(tuple(own) if join else chip, []).append(chip)
         lanes = (ChipLane(tuple(same), tuple(bars[same[0]])) for same in alike.values())
         return Timeline(self._title("timeline"), tuple(lanes), bool(self._model))
-
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the modelled timeline as Chrome trace events, and return the path.
-
-        Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
-        a chip, times are modelled microseconds. A chip has two threads: the second is for
-        communication. The file is written whole or not at all.
-
-        Raises:
-            TTKitError: the file cannot be written there.
-        """
-        events = []
-        for record, start in self.spans():
-            about = {
-                "operands": shapes_text(record.operands),
-                "result": shapes_text(record.results),
-            }
-            about |= {name: getattr(record, name) for name in FIELDS}
-            event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh}
-            event |= {"dur": record.time_s * 1e6, "args": about}
-            second = int(record.kind == COMMUNICATION)
-            for chip, begin in start.items():
-                events.append(event | {"ts": begin * 1e6, "tid": 2 * chip + second})
-        for number, mesh in enumerate(self._reader.meshes, 1):
-            name = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
-            label = {"ph": "M", "pid": number}
-            events.append(label | {"name": "process_name", "args": {"name": name}})
-            for chip in mesh.get_device_ids():
-                for second, queue in enumerate(("", ", communication")):
-                    thread = {"tid": 2 * chip + second, "args": {"name": f"chip {chip}{queue}"}}
-                    events.append(label | {"name": "thread_name"} | thread)
-        times = {"times": self._title("all times are modelled")}
-        text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": times})
-        return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
 
 
 @contextmanager

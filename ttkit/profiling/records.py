@@ -38,7 +38,6 @@ class Record:
     Args:
         name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
-        mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.
         operands, results: the shards on each of the chips.
         flops: those of the values on each chip; the time counts whole tiles instead.
@@ -52,7 +51,6 @@ class Record:
 
     name: str
     kind: str
-    mesh: int
     chips: tuple[int, ...]
     operands: tuple[Shard, ...]
     results: tuple[Shard, ...]
@@ -92,7 +90,7 @@ class Reader:
         like = next((t for t in (*results, *operands) if t.mesh is not None), None)
         if like is None:
             return
-        given = operation.given(event)
+        given = operation.takes.given(event.args, event.kwargs)
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
@@ -123,7 +121,6 @@ class Reader:
             Record(
                 name=event.name,
                 kind=kind,
-                mesh=self.meshes.index(like.mesh) + 1,
                 chips=tuple(like.mesh.ids_over(like.grid)),
                 operands=_shards(operands),
                 results=_shards(results),
@@ -181,8 +178,3 @@ def keys_of(tensor) -> Keys:
 def last_name(name: str) -> str:
     """Return an operation's name without the module that it is in."""
     return name.rpartition(".")[2]
-
-
-def shapes_text(shards: Sequence[Shard]) -> str:
-    """Return shapes and types."""
-    return ", ".join(f"{list(shard.shape)} {shard.dtype}" for shard in shards)

@@ -106,8 +106,8 @@ class StepPicture:
         return [Arrow(*way, tuple(transfers)) for way, transfers in ways.items()]
 
     def name(self, chip: int) -> str:
-        """Return what a chip is called: its name and its device id, as far as there are any."""
-        return f"{self.names[chip]} (device {chip})" if chip in self.names else f"device {chip}"
+        """Return what a chip is called: its name if it has one, else its device id."""
+        return self.names.get(chip, f"device {chip}")
 
     def parts(self, chip: int, chunk: int) -> int:
         """Return how many chips have contributed to a chunk that a chip holds."""
@@ -273,7 +273,7 @@ class StepCells(Cells):
                 )
                 boxes.append(box)
             name = str(step.names.get(chip, chip)) if small else step.names.get(chip, label)
-            lines = () if small else [f"device {chip}"]
+            lines = () if small or chip in step.names else [f"device {chip}"]
             wide, high = size
             cells.append(
                 Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))

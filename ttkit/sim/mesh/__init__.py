@@ -379,7 +379,7 @@ def execute_trace(
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
             for captured, fresh in zip(event.results, again, strict=True):
-                captured.rebind(fresh.array)
+                captured.rebind(fresh._array)
 
 
 @checked("release_trace")

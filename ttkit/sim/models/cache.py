@@ -57,7 +57,9 @@ def numbers(given: Array | None, otherwise, lead: int) -> Array:
 def _operands(cache: Tensor, *others: Tensor | None) -> Operands:
     """Return the operands; what will be written is rounded as the cache stores it."""
     on = Operands(cache, *others)
-    on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
+    _, values, *rest = on.arrays
+    same = on.tensors[1].dtype is cache.dtype
+    on.arrays = [values if same else convert(values, cache.dtype), *rest]
     return on
 
 
@@ -71,26 +73,29 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
         coords: only the chips there write; all where this is not given.
     """
     cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    pages, rows, _ = spread((pages, rows, chips), on.lead)
     own, new = cache.shard_shape[1::2], values.shape[-2:]
     if own != new:
         rule = f"Input tensor heads and width {new} must equal those of the cache {own}"
         refuse(rule, "shard the heads of both over the same chips")
-    before, *given, _ = spread((cache.array, values, pages, rows, chips), on.lead)
+    before, values, _, _ = spread((cache.array, values, pages, chips), on.lead)
     # The array may be written in place if only the tensor, `before` and this call refer to it.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))
-    for chip, place in zip(np.ndindex(before.shape[: on.lead]), cache.grid.coords, strict=False):
+    # Chips that write to the same places do so at once.
+    for chip, place in zip(np.ndindex(pages.shape[: on.lead]), cache.grid.coords, strict=False):
         if not coords or place in map(tuple, coords):
-            values, pages, rows = (x[chip] for x in given)
-            seen = pages >= 0
-            cache.array[chip][pages[seen], :, rows[seen]] = values[seen]
+            one = zip(chip, pages.shape[: on.lead], strict=True)
+            these = tuple(slice(None) if n == 1 else i for i, n in one)
+            seen = pages[chip] >= 0
+            which = ..., pages[chip][seen], slice(None), rows[chip][seen], slice(None)
+            cache.array[these][which] = np.moveaxis(values[these][..., seen, :, :], -3, 0)
     cache.topology = on.topology
     return cache
 
 
 # ---------------------------------------------------------------- one position for all users
-@operation("fill_cache", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
@@ -102,12 +107,8 @@ def fill_cache(
     return _write(on, values, np.full_like(rows, user), rows)
 
 
-@operation("kv_cache.fill_cache_for_user_", "store", moves="part")
-def fill_cache_for_user_(
-    cache: Tensor, input: Tensor, batch_index: int, *, update_idx: int = 0
-) -> Tensor:
-    """Do as `fill_cache` does."""
-    return fill_cache(cache, input, batch_index, update_idx=update_idx)
+for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
+    operation(_name, "store", moves="part")(fill_cache)
 
 
 @operation("update_cache", "store", moves="part")

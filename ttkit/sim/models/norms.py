@@ -9,9 +9,10 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.models.cache import looked_up, shaped
-from ttkit.sim.ops import Operands, each_element, operation
+from ttkit.sim.ops import Operands, each_element, operation, written
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
+from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
@@ -117,9 +118,9 @@ def _enter_halves(norm: str, tiles: int) -> None:
         on = Operands(input_tensor, residual_input_tensor)
         x, sharded = _added(on), input_tensor.is_sharded()
         if sharded and residual_input_tensor is not None:
-            x = on.result(x, output=input_tensor).array
+            x = written(on.result(x), input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)
-        found = np.stack([of_squares, x.sum(-1)][:tiles], -1)
+        found = of_squares[..., None] if tiles == 1 else np.stack([of_squares, x.sum(-1)], -1)
         if sharded:
             found, dtype = found[..., ::-1] / x.shape[-1], DataType.BFLOAT16
         statistics = np.zeros((*found.shape, 32), F)
@@ -145,8 +146,11 @@ def _enter_halves(norm: str, tiles: int) -> None:
         x, statistics, *_ = on.arrays
         means = shaped(statistics, -1, -1, tiles, 32)[..., 0].mean(-2)
         means = means[..., ::-1] if input_tensor.is_sharded() else means / x.shape[-1]
-        mean = means[..., 1:] if tiles > 1 else F(0)
-        normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
+        power, centred = means[..., :1] + F(epsilon), x
+        if tiles > 1:
+            mean = means[..., 1:]
+            power, centred = power - mean * mean, x - mean
+        normal = centred * np.reciprocal(np.sqrt(power))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
     operation(f"{norm}_pre_all_gather", flops=each_element(2))(pre)
@@ -172,13 +176,14 @@ def embedding(
     Raises:
         TTKitError: an index outside of the table.
     """
-    on, rank = Operands(input_tensor, weight), len(input_tensor.shard_shape)
+    on, rank = Operands(input_tensor, weight, narrow=True), len(input_tensor.shard_shape)
     indices, table = on.arrays
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
     table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
     taken = looked_up(table, on.lead, numbers)
+    taken = widened(taken) if weight.is_narrow() else taken
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
 

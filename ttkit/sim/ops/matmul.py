@@ -12,7 +12,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import FLOATS
+from ttkit.sim.tensor.dtypes import BITS, FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
@@ -27,6 +27,9 @@ BLAS_SPREADS_FROM = 1 << 17
 
 def product(a, b, lead: int) -> np.ndarray:
     """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
+
+    Args:
+        b: float32, or the bytes that `dtypes.narrowed` makes.
 
     Example:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
@@ -44,7 +47,7 @@ def product(a, b, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:keep] + b.shape[-2:])
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
-        return np.matmul(a, b).reshape(whole)
+        return np.matmul(a, widened(b) if b.dtype is BITS else b).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
     pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
@@ -52,11 +55,15 @@ def product(a, b, lead: int) -> np.ndarray:
         left = np.broadcast_to(a, batch + a.shape[-2:])
         right = np.broadcast_to(b, batch + b.shape[-2:])
         outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
-        jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
+        jobs = [partial(_multiply, left[i], right[i], out[i]) for i in outer]
     else:
         jobs = _parts(a, b, out, PARTS if pays else 1)
     blocks.run(jobs, pays=pays)
     return out.reshape(whole)
+
+
+def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    np.matmul(a, widened(b) if b.dtype is BITS else b, out=out)
 
 
 def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
@@ -65,8 +72,8 @@ def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[pa
     step = -(-max(rows, columns) // count)
     parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]
     if rows > columns:
-        return [partial(np.matmul, a[part], b, out=out[part]) for part in parts]
-    return [partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts]
+        return [partial(_multiply, a[part], b, out[part]) for part in parts]
+    return [partial(_multiply, a, b[:, part], out[:, part]) for part in parts]
 
 
 def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
@@ -93,15 +100,27 @@ def _linear(
     transpose_b: bool = False,
     dtype: DataType | None = None,
     activation=None,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
+    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
+
+    Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
+    `all_reduce` adds.
+
+    Args:
+        bias: of `linear`, [n] or [1, n], to add.
+        activation: such as "gelu", of the sum.
+
+    Raises:
+        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
+    """
     a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-    on = Operands(a, b, bias)
+    on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
+    x = widened(x) if a.is_narrow() else x
+    added = widened(added) if bias is not None and bias.is_narrow() else added
     # One dimension is a row on the left and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
     x, y = with_rank(x, lead, 2), y[..., None] if column else y
@@ -123,7 +142,7 @@ def _linear(
         values = activation_of(activation)(values)
     values = values.squeeze(-2) if row else values
     values = values.squeeze(-1) if column else values
-    return on.result(values, dtype, layout=Layout.TILE, output=optional_output_tensor)
+    return on.result(values, dtype, layout=Layout.TILE)
 
 
 def product_flops(given, operands, results, shape) -> int:
@@ -133,36 +152,7 @@ def product_flops(given, operands, results, shape) -> int:
     return 2 * math.prod(shape(results[0])) * k
 
 
-@operation("matmul", "product", flops=product_flops)
-def matmul(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    dtype: DataType | None = None,
-    activation=None,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
-
-    Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
-    `all_reduce` adds.
-
-    Raises:
-        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
-    """
-    return _linear(
-        input_tensor_a,
-        input_tensor_b,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        dtype=dtype,
-        activation=activation,
-        optional_output_tensor=optional_output_tensor,
-    )
-
-
+matmul = operation("matmul", "product", flops=product_flops)(_linear)
 linear = operation("linear", "product", flops=product_flops)(_linear)
 
 
@@ -175,7 +165,6 @@ def addmm(
     alpha: float = 1.0,
     beta: float = 1.0,
     dtype: DataType | None = None,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return beta * input + alpha * (mat1 @ mat2), rounded after each of the operations.
 
@@ -189,4 +178,4 @@ def addmm(
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
     more = multiply(input_tensor, beta)
-    return add(scaled, more, output_tensor=optional_output_tensor)  # type: ignore[no-any-return]
+    return add(scaled, more)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,10 +65,21 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         first: Any = (..., *map(slice, wanted))
         return moved(input_tensor, stored[first])
     try:
-        return moved(input_tensor, array.reshape((*front, *wanted)))
+        made = moved(input_tensor, array.reshape((*front, *wanted)))
     except ValueError:
         rule = f"Invalid arguments to reshape: {list(input_tensor.shard_shape)} and {list(wanted)}"
         refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")
+    given = input_tensor._allocation
+    if made._allocation is not None and given is not None and keeps_rows(input_tensor, made):
+        made._allocation.viewed = (*given.viewed, weakref.ref(input_tensor))
+    return made
+
+
+def keeps_rows(before, after) -> bool:
+    """Return whether a reshape leaves all elements in the buffer where they are: no row is cut."""
+    (*_, rows, columns), (*_, height, width) = ((1, 1, *t.shard_shape) for t in (before, after))
+    whole = before.layout is not Layout.TILE or rows == height or rows % 32 == height % 32 == 0
+    return columns == width and whole
 
 
 @operation("permute", "arrange")
@@ -101,12 +113,7 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
 
 
 @operation("repeat", "arrange")
-def repeat(
-    input_tensor: Tensor,
-    repeat_dims: Sequence[int],
-    *,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
+def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     """Repeat the shard that often along each dimension."""
     array, lead = shards(input_tensor)
     times = integers(repeat_dims, None, 0)
@@ -114,7 +121,7 @@ def repeat(
     times = (1,) * (array.ndim - lead - len(times)) + times
     would_fit(input_tensor, tuple(map(operator.mul, array.shape[lead:], times)))
     tiled = np.tile(array, (1,) * lead + times)
-    return moved(input_tensor, tiled, output=optional_output_tensor)
+    return moved(input_tensor, tiled)
 
 
 @operation("repeat_interleave", "arrange")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ttkit.sim.ops import Operation
+from ttkit.sim.ops.shaping import keeps_rows
 from ttkit.sim.tape import Event, stored_bytes
 
 
@@ -32,7 +33,7 @@ class Work(NamedTuple):
 def work_of(event: Event, operation: Operation) -> Work | None:
     """Return what a call does, or None if it neither computes nor moves anything."""
     operands, results = event.operands, event.results
-    given = operation.given(event)
+    given = operation.takes.given(event.args, event.kwargs)
     socket = given.get("mesh_socket")  # A send has a socket and no result.
     sent = getattr(socket, "shift", None) is not None and not results
     if not sent and nothing_done(operation, operands, results):
@@ -63,12 +64,4 @@ def nothing_done(operation: Operation, operands: Sequence, results: Sequence) ->
     if is_same(before, after) and not operation.name.endswith(("_", "_in_place")):
         return True
     same_layout = before.layout is after.layout
-    return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
-
-
-def _keeps_rows(tensor, shape: Sequence[int]) -> bool:
-    """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
-    old, new = ((1, 1, *sizes) for sizes in (tensor.shard_shape, shape))
-    whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
-    rows_stay = tensor.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
-    return old[-1] == new[-1] and rows_stay
+    return operation.moves == "shape" and same_layout and keeps_rows(before, after)

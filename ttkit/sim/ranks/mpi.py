@@ -384,7 +384,7 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
         An array over the chips, and the grid of them all.
     """
     if tensor.grid.owners is None:
-        return tensor.array, tensor.grid
+        return tensor._array, tensor.grid
     agree(tensor.grid, describe(name, (tensor,)), all_hosts=True)
     return collected(tensor, world().ranks(range(tensor.grid.owners.hosts)))
 

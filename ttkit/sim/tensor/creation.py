@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import zlib
 from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail, warn
 from ttkit.files import write_whole
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
@@ -28,6 +29,7 @@ from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
+    ReplicateTensorToMesh,
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
@@ -59,7 +61,7 @@ def _host_array(data) -> tuple[np.ndarray, str]:
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
-        array = data.float().numpy() if name == "bfloat16" else data.numpy()
+        array = _bits(data) if name == "bfloat16" else data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
         rule = f"incompatible function arguments: {what}"
@@ -68,6 +70,13 @@ def _host_array(data) -> tuple[np.ndarray, str]:
         rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
         refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
+
+
+def _bits(data) -> np.ndarray:
+    """Return a view of the bytes of a torch tensor in bfloat16, as `dtypes.narrowed` makes them."""
+    import torch
+
+    return data.view(torch.int16).numpy().view(dtypes.BITS)
 
 
 def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
@@ -126,24 +135,15 @@ def from_torch(
     made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=shape)
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
+    elif dtype in dtypes.NARROW and cut.size >= dtypes.NARROW_FROM:
+        made._array = dtypes.narrowed(cut, dtype)
+        return made
+    elif name == "bfloat16" and cut.dtype is dtypes.BITS:
+        cut = dtypes.convert(dtypes.widened(cut), dtype)
     elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
         cut = dtypes.convert(cut, dtype)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
     return made
-
-
-@checked("as_tensor")
-def as_tensor(
-    tensor,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = None,
-    cache_file_name=None,
-    preprocess=None,
-    **how,
-):
-    """Return `from_torch` of the tensor after an optional `preprocess`; nothing is cached."""
-    return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, **how)
 
 
 # ---------------------------------------------------------------- to the host
@@ -206,19 +206,23 @@ def to_torch(
     return values if dtype is None else values.to(dtype)
 
 
-@operation("from_buffer", "write")
-def from_buffer(
-    buffer,
+def _of_list(
+    data,
     shape,
-    dtype: DataType,
-    device: MeshDevice | None,
+    data_type: DataType,
     layout: Layout | None = None,
+    device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
-    values, shape = np.asarray(buffer), tuple(shape)
-    values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
+    values: Any = np.asarray(data).reshape(tuple(shape))
+    values = values.astype(dtypes.numpy_dtype(data_type))
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
+
+
+_listed = checked("Tensor")(_of_list)
+operation("from_buffer", "write")(_of_list)
 
 
 # ---------------------------------------------------------------- in files
@@ -228,12 +232,17 @@ def dump_tensor(file_name, tensor: Tensor) -> None:
 
     The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call and write.
     """
-    path, host, buffer = Path(file_name), tensor.cpu(), io.BytesIO()
+    _write(Path(file_name), tensor)
+
+
+def _write(path: Path, tensor: Tensor, source: str = "") -> None:
+    host, buffer = tensor.cpu(), io.BytesIO()
     values, grid = mpi.everywhere(host, "dump_tensor")
     label, there = host.topology, (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     kind = host.dtype.name, host.layout.name
-    np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
+    about = repr((kind, there, label._shape, dims, label._coords))
+    np.savez(buffer, values=values, about=about, source=source)
     write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
 
 
@@ -244,35 +253,95 @@ def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     Raises:
         TTKitError: no such file, no file of ttkit's, or `device` is not a mesh that has its shards.
     """
+    tensor, _ = _read(file_name)
+    return tensor if device is None else tensor.to(device)
+
+
+def _read(file_name) -> tuple[Tensor, str]:
+    """Return the tensor of a file, and what it was made of."""
     try:
         with open(file_name, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
+            source = str(file["source"]) if "source" in file else ""
         (dtype, layout), there, shape, dims, coords = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
         label = TensorTopology(shape, placements, coords)
         kind = DataType[dtype], Layout[layout]
-        tensor = new_tensor(values, *kind, grid_over(*there), label)
+        return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.
         refuse(f"Unable to load the tensor from {file_name}: {error}", "ttnn.dump_tensor")
-    return tensor if device is None else tensor.to(device)
+
+
+@checked("as_tensor")
+def as_tensor(
+    tensor,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    cache_file_name=None,
+    preprocess=None,
+    mesh_mapper=None,
+    cache_dump_mode=None,
+):
+    """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
+
+    Args:
+        tensor: as of `from_torch`; None takes whatever the file has.
+        cache_file_name: to it ttnn adds the type and the layout, such as
+            "_dtype_BFLOAT16_layout_TILE.tensorbin". A file of that name is read; without one, it is
+            written. A warning names a file that another tensor or mapper made, which is written
+            anew, and a file of ttnn's, which stays: the format is that of `dump_tensor`. A
+            mesh without values or over several ranks uses no files.
+        cache_dump_mode: how ranks that share a mesh would write it.
+    """
+
+    def made(mapper, **where):
+        given = preprocess(tensor) if preprocess else tensor
+        return from_torch(given, dtype, layout=layout, mesh_mapper=mapper, **where)
+
+    here = device is None or (device.has_values and device.grid.local)
+    if cache_file_name is None or not here:
+        return made(mesh_mapper, device=device, memory_config=memory_config)
+    kind = dtype and dtype.name, (layout or Layout.ROW_MAJOR).name
+    path = Path("{}_dtype_{}_layout_{}.tensorbin".format(cache_file_name, *kind))
+    # A replicated tensor is stored once, and fits every mesh.
+    replicated = isinstance(mesh_mapper, ReplicateTensorToMesh)
+    mapper = None if replicated else chosen(mesh_mapper, CppTensorToMesh)
+    source, host, writes = _source(tensor, mapper), None, True
+    if path.is_file():
+        try:
+            host, known = _read(path)
+            if tensor is not None and known != source:
+                host = None
+                warn(f"{path} was made of another tensor or for another mesh: it is written anew")
+        except TTKitError as error:
+            writes = False
+            warn(f"{error}; it stays, and nothing is cached: choose another cache_file_name")
+    if host is None:
+        host = made(mapper)
+        if writes and host is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, host, source)
+    return host if device is None or host is None else host.to(device, memory_config)
+
+
+def _source(tensor, mapper: CppTensorToMesh | None) -> str:
+    """Return what distinguishes the sources of tensors: shape, some values, mapper."""
+    if tensor is None:
+        return ""
+    array, name = _host_array(tensor)
+    some = array[tuple(slice(None, None, max(1, n // 16)) for n in array.shape)]
+    cut = mapper and (mapper._mesh_shape, mapper.config())
+    return repr((array.shape, name, zlib.crc32(some.tobytes()), cut))
 
 
 # ---------------------------------------------------------------- methods of a tensor
 def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
-    make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
+    make: Any = _listed if isinstance(data, (list, tuple)) else from_torch
     return make(data, *args, **kwargs)  # type: ignore[no-any-return]
-
-
-def _of_list(
-    data,
-    shape,
-    data_type: DataType,
-    layout: Layout,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    return from_buffer(data, shape, data_type, device, layout, memory_config)
 
 
 Tensor.__new__ = _new  # type: ignore[assignment]

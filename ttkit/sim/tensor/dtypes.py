@@ -1,7 +1,9 @@
 """Element types: how values are rounded when they are stored, and how many bytes they take.
 
 A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are
-exactly representable in the narrower type, so that NumPy computes on them at full speed.
+exactly representable in the narrower type, so that NumPy computes on them at full speed. Big ones
+that come from the host, such as weights, lie in memory as the upper two bytes of each value, and
+are widened when they are used.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import chips
-from ttkit.sim.blocks import elementwise
+from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.absent import Absent, absent
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
+NARROW = FLOATS[1:]
 # These are the bits of magnitude of an element, the leading one included.
 BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}
 NUMPY = {
@@ -62,7 +65,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
         1.0
     """
     bits = np.ascontiguousarray(array).view(np.uint32)
-    return elementwise(_round_block, bits, in_place=in_place).view(np.float32)
+    return blocks.elementwise(_round_block, bits, in_place=in_place).view(np.float32)
 
 
 def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
@@ -78,24 +81,17 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     width = array.shape[-1]
     padded = np.zeros((*array.shape[:-1], -(-width // 16) * 16), np.float32)
     padded[..., :width] = array
-    blocks = padded.reshape(*array.shape[:-1], -1, 16)
-    raw = blocks.view(np.uint32)
-    exponents = ((raw >> np.uint32(23)) & np.uint32(0xFF)).astype(np.int32)
+    groups = padded.reshape(*array.shape[:-1], -1, 16)
+    exponents = groups.view(np.int32) >> 23 & 0xFF
     shared = exponents.max(-1, keepdims=True)
-    mantissa = np.where(
-        exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)
-    ).astype(np.int32)
-    # Bits that leave on the right here are lost before the rounding.
-    mantissa >>= np.minimum(shared - exponents, 31)
-    kept = mantissa >> (24 - bits)
-    low, half = mantissa & ((1 << (24 - bits)) - 1), 1 << (23 - bits)
-    kept += (low > half) | ((low == half) & (kept & 1 == 1))
-    kept = np.minimum(kept, (1 << bits) - 1)
-    value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
-    # Such a value has the exponent of infinity and a fraction, which means NaN.
-    value[value > 2.0**128] = np.nan
+    # The last of the 24 bits of the largest element weighs this much. In float64 all is exact.
+    last, step = np.ldexp(1.0, shared - 150), 2.0 ** (24 - bits)
+    # What the others have below it is lost before the rounding.
+    whole = np.trunc(np.where(exponents, np.abs(groups), 0) / last)
+    kept = np.minimum(np.rint(whole / step), 2**bits - 1) * step
     with np.errstate(over="ignore"):
-        rounded = np.copysign(value, blocks).astype(np.float32)
+        value = np.where(np.isinf(groups), np.inf, kept * last)
+        rounded = np.copysign(value, groups).astype(np.float32)
     return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
@@ -127,6 +123,44 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
     if dtype in BLOCK_FLOATS:
         return round_block_float(array, BLOCK_FLOATS[dtype])
     return array
+
+
+# ---------------------------------------------------------------- big values at rest
+BITS = np.dtype(np.uint16)
+NARROW_FROM = 1 << 20  # Arrays of this many elements are kept in two bytes each.
+
+
+def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
+    """Return the upper two bytes of values that are rounded to a narrow type: they have all of it.
+
+    Args:
+        array: [..., rows, columns], numbers or such bytes of a bfloat16.
+        dtype: bfloat16 or a block float.
+    """
+    bits = np.empty(array.shape, BITS)
+    step = max(1, blocks.BLOCK // array.shape[-1])
+
+    def part(place: tuple) -> None:
+        given = array[place]
+        values = convert(widened(given) if array.dtype is BITS else given, dtype)
+        np.right_shift(values.view(np.uint32), SIXTEEN, out=bits[place], casting="unsafe")
+
+    rows = range(0, array.shape[-2], step)
+    places = ((*at, slice(low, low + step)) for at in np.ndindex(array.shape[:-2]) for low in rows)
+    blocks.run((functools.partial(part, place) for place in places), products=False)
+    return bits
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Return the values of `narrowed`.
+
+    Example:
+        >>> widened(narrowed(np.float32([[1.00390625, -3]]), DataType.BFLOAT16))
+        array([[ 1., -3.]], dtype=float32)
+    """
+    values = array.astype(np.uint32)
+    values <<= SIXTEEN
+    return values.view(np.float32)
 
 
 # ---------------------------------------------------------------- bytes

@@ -26,7 +26,7 @@ from ttkit.sim.tensor import (
     Shape,
     StorageType,
 )
-from ttkit.sim.tensor.dtypes import Tile, element_size, stored
+from ttkit.sim.tensor.dtypes import BITS, FLOATS, Tile, element_size, stored, widened
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 
@@ -54,10 +54,12 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "grid", "nbytes", "used")
+    __slots__ = ("__weakref__", "grid", "nbytes", "used", "viewed")
+    # The buffer is that of these tensors, too, which end with it.
+    viewed: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
-        self.nbytes = 0
+        self.nbytes, self.viewed = 0, ()
         if _bound[0] + nbytes > mesh.dram_bytes:
             _check(mesh, grid, nbytes)
         self.grid, self.nbytes, self.used = grid, nbytes, mesh.used
@@ -183,7 +185,11 @@ class Tensor:
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
             fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
-        return self._array
+        return widened(self._array) if self.is_narrow() else self._array
+
+    def is_narrow(self) -> bool:
+        """True where the array has the bytes that `dtypes.narrowed` makes."""
+        return self._array.dtype is BITS and self.dtype in FLOATS
 
     @property
     def shape(self) -> Shape:
@@ -257,9 +263,15 @@ class Tensor:
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
-        """Give the chips' memory back; the tensor keeps its shape and type."""
+        """Give the chips' memory back; the tensor keeps its shape and type.
+
+        What a reshaped view was made of is gone with the view. As in ttnn 0.81.1, a view stays.
+        """
         if self._allocation is not None:
             self._allocation.free()
+            for viewed in self._allocation.viewed:
+                if (tensor := viewed()) is not None:
+                    tensor.deallocate()
         if self.mesh is not None:
             self._array = None
 

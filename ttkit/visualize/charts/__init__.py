@@ -8,6 +8,7 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from textwrap import fill
 from typing import Any
@@ -86,22 +87,32 @@ class Chart:
 
     def _repr_html_(self) -> str:
         """Return the chart as an image of its own, in which no style and no id meets the page's."""
+        return on_page(self.image)
+
+    @cached_property
+    def image(self) -> str:
+        """Return the HTML of the image alone."""
         from matplotlib import style
         from matplotlib.figure import Figure
 
         text, page = repr(self), io.BytesIO()
         with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), layout="constrained")
-            self.draw(figure.subplots())
+            ax = figure.subplots()
+            self.draw(ax)
             # A date and a version in the file would make saved pictures differ from run to run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
         wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
-        return on_page(
+        return (
             f'<img class="ttkit-chart" alt="{escape(text)}" style="min-width:{least:.0f}px" '
-            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">'
+            f'width="{wide:.0f}" src="data:image/svg+xml;base64,{image}">{self.spots(ax)}'
         )
+
+    def spots(self, ax) -> str:
+        """Return the HTML of what lies over the image of the Axes, such as spots to click."""
+        return ""
 
 
 def entitle(ax, title: str) -> None:
@@ -127,6 +138,7 @@ class Curves(Chart):
         curves: name -> (step, value) points.
         digits: of the values in words; smaller differences do not matter to a reader of the chart.
         over: what the curves go over, such as "chips".
+        dots: the curves that are drawn as points without a line.
 
     Example:
         >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
@@ -139,6 +151,7 @@ class Curves(Chart):
     curves: Mapping[str, Points]
     digits: int = 3
     over: str = "step"
+    dots: Sequence[str] = ()
 
     def __repr__(self) -> str:
         curves = (f"{name}: {self._in_words(points)}" for name, points in self.curves.items())
@@ -165,10 +178,10 @@ class Curves(Chart):
         ax.set_xlabel(self.over)
         ax.grid(axis="y")
         for i, (name, points) in enumerate(self.curves.items()):
-            dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
+            dash = "" if name in self.dots else DASHES[(i + i // len(COLOURS)) % len(DASHES)]
             # Lower curves are wider, so that they stay visible below the upper ones.
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)
-            dots = "o" if len(points) <= DOTS else ""
+            dots = "o" if not dash or len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())
             ax.plot(x, y, label=name, linewidth=width, **look)

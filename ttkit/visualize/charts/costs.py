@@ -97,7 +97,7 @@ def cost_curves(
                 crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
     at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
     over = "bytes of the shard of each chip"
-    return CostCurves(title, curves, 3, over, size, at, tuple(crossings))
+    return CostCurves(title, curves, 3, over, (), size, at, tuple(crossings))
 
 
 def link_chart(plan) -> Stacks:

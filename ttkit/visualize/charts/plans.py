@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 
 from ttkit.visualize.charts import Curves
+from ttkit.visualize.drawing import on_page
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
@@ -161,3 +163,65 @@ class Page:
 
     def __repr__(self) -> str:
         return "\n\n".join([*map(repr, self.reports), self.text])
+
+    def _repr_html_(self) -> str:
+        tables = "".join(report._repr_html_() for report in self.reports)
+        return on_page(f"{tables}<pre>{escape(self.text)}</pre>")
+
+
+# A click does not change the height of the page: the box below the chart scrolls.
+LOOK = """<style>
+.ttkit-map { display: inline-block; position: relative; }
+.ttkit-map + div { height: 280px; max-width: 800px; overflow: auto; }
+.ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
+    margin: -9px; position: absolute; width: 18px; }
+.ttkit-map span:hover, .ttkit-map [aria-pressed] { border: 2px solid var(--ink); }
+</style>"""
+SPOT = (
+    '<span role="button" tabindex="0" data-act="{}" title="{}" style="left:{:.2%};bottom:{:.2%}">'
+    "</span>"
+)
+WAITS = ("communication", "bubble", "optimizer")  # Compute is no wait, though the longest part.
+
+
+class LayoutMap(Curves):
+    """A point for each layout that fits, memory of a chip against speed; a click explains it.
+
+    The line is the Pareto front; the colour says what a chip waits for longest in a step.
+
+    Args:
+        layouts: what `plan_layouts` returns for training.
+    """
+
+    def __init__(self, layouts):
+        self.layouts, self.chosen = layouts, ""
+        curves = {"Pareto front": [each.point for each in layouts.front]}
+        curves |= {f"longest wait: {what}": [] for what in WAITS}
+        for each in layouts.fitting:
+            longest = max(WAITS, key=each.times._asdict().__getitem__)
+            curves[f"longest wait: {longest}"].append(each.point)
+        title = f"{layouts.title}: modelled tokens/s"
+        super().__init__(title, curves, 5, over="GB a chip", dots=[*curves][1:])
+
+    def spots(self, ax) -> str:
+        """Return a spot to click over each point."""
+        place = ax.transData + ax.figure.transFigure.inverted()
+        return "".join(
+            SPOT.format(i, each.layout, *place.transform(each.point))
+            for i, each in enumerate(self.layouts.fitting)
+        )
+
+    def _repr_html_(self) -> str:
+        image, page, says = self.image, self.layouts, "Click a point: it explains a layout."
+        if self.chosen:
+            mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
+            image = image.replace(mark, f"{mark} aria-pressed")
+            page, says = self.layouts.explain(chosen), str(chosen.layout)
+        title = f'<div class="ttkit-title" role="status">{says}</div>'
+        below = f"<div>{title}{page._repr_html_()}</div>"
+        return on_page(f'{LOOK}<div class="ttkit-map">{image}</div>{below}')
+
+    def act(self, number: str) -> str:
+        """Choose the layout with this number in the table, from 0, or leave it; return the page."""
+        self.chosen = "" if number == self.chosen else number
+        return self._repr_html_()

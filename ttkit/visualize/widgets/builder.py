@@ -88,7 +88,8 @@ class PlanBuilder(Touched):
         ends = [self._picture.name(chip) for chip in (source, destination)]
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
         if not wrong:
-            self.says += f" Complete: {plan.collective} in {counted(len(steps), 'step')}."
+            done = f"{plan.collective} in {counted(len(steps), 'step')}"
+            self.says += f" Complete: {done}. {self.stars}"
 
     def next_step(self) -> None:
         """Begin the next step: what has arrived can be sent on."""
@@ -118,16 +119,26 @@ class PlanBuilder(Touched):
 
     # ------------------------------------------------------------ what there is
     @property
+    def stars(self) -> str:
+        """Three stars for a plan as good as the best known, one fewer for each figure that is worse
+        (at least one); none for a plan that is not complete.
+        """
+        if problem_of(self.plan)[0]:
+            return ""
+        worse = sum(mine > best for mine, best in zip(_figures(self.plan), _figures(self.best)))
+        return "★" * max(1, 3 - worse)
+
+    @property
     def score(self) -> list[tuple[str, str, str]]:
-        """Rows (what, of this plan, of the best known)."""
+        """Rows (what, of this plan, of the best known); only a complete plan has figures."""
 
-        def figures(plan: Plan) -> tuple[str, ...]:
-            most = max(plan.bytes_per_link.values(), default=0)
-            sizes = map(size_text, (most, plan.peak_extra_bytes))
-            return (str(len(plan.steps)), *sizes)
+        def texts(plan: Plan) -> tuple[str, ...]:
+            steps, *sizes = _figures(plan)
+            return (str(steps), *map(size_text, sizes))
 
+        mine = texts(self.plan) if self.stars else ("not complete",) * 3
         names = ("steps", "over the busiest pair, one way", "extra memory on a chip")
-        return list(zip(names, figures(self.plan), figures(self.best)))
+        return list(zip(names, mine, texts(self.best)))
 
     @property
     def _picture(self) -> StepPicture:
@@ -170,6 +181,12 @@ class PlanBuilder(Touched):
         except TTKitError as error:
             return self.page(str(error).replace("\n  try:", "; try:"))
         return self.page()
+
+
+def _figures(plan: Plan) -> tuple[int, int, int]:
+    """Return steps, bytes over the busiest pair one way, and bytes of extra memory on a chip."""
+    most = max(plan.bytes_per_link.values(), default=0)
+    return len(plan.steps), most, plan.peak_extra_bytes
 
 
 def _buttons(drawing: StepCells, step: StepPicture) -> None:

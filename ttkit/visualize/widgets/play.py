@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ttkit.visualize.drawing import on_page
-from ttkit.visualize.widgets import listed, live
+from ttkit.visualize.widgets import listed, live, touchable
 from ttkit.words import in_notebook
 
 Values = Sequence | Mapping[str, Any] | bool
@@ -24,7 +24,8 @@ def play(
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
 
-    Where no kernel runs, the picture of the first values stays. On a terminal it is printed.
+    Where no kernel runs, the picture of the first values stays. On a terminal it is printed. The
+    parts of a picture that has an `act` method can be clicked, as those of `touchable`.
 
     Args:
         draw: takes a value of each control by name; returns a picture, or several in a list. What
@@ -66,10 +67,14 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     import ipywidgets as widgets
 
     handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
-    page = widgets.HTML()
+
+    def now():
+        return draw(**{name: handle.value for name, handle in handles.items()})
+
+    page = touchable("", lambda part: now().act(part))
 
     def update(_=None) -> None:
-        page.value = page_of(draw, {name: handle.value for name, handle in handles.items()})
+        page.page = page_of(now)
 
     for handle in handles.values():
         handle.observe(update, "value")
@@ -83,10 +88,10 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     return widgets.VBox([row, page])
 
 
-def page_of(draw: Callable, values: Mapping[str, Any]) -> str:
-    """Return the HTML of the picture of these values, or of the words that refuse them."""
+def page_of(draw: Callable) -> str:
+    """Return the HTML of what is drawn, or of the words that refuse it."""
     try:
-        pictures = draw(**values)
+        pictures = draw()
     except (RuntimeError, TypeError, ValueError) as error:
         return on_page(f'<div class="ttkit-alarm" role="alert">{escape(str(error))}</div>')
     return "".join(picture._repr_html_() for picture in listed(pictures))
@@ -97,12 +102,12 @@ def _handle(name: str, given: Values, value):
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
-    how |= {"style": {"description_width": "initial"}}
+    how |= {"style": {"description_width": "14ch"}}
     if isinstance(given, bool):
         return widgets.Checkbox(indent=False, **how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] = {"width": "max-content"}
+        how["layout"] = {"width": "max-content", "min_width": "360px", "max_width": "100%"}
         return widgets.Dropdown(options=options, **how)
     how["layout"] = {"width": "360px", "max_width": "100%"}
     return widgets.SelectionSlider(options=options, **how)
