@@ -142,6 +142,11 @@ def test_a_tensor_on_a_part_of_the_mesh():
     assert wrong == []
 
 
+def test_chips_that_all_do_the_same():
+    _, wrong = seen(lambda mesh: ttnn.gelu(place(mesh, (32, 32), (None, None))))
+    assert wrong == ["8 chips computed the same values and sent nothing: no tensor is sharded"]
+
+
 def test_two_runs_are_compared(tmp_path):
     good, bad = (tmp_path / f"{name}.json" for name in ("good", "bad"))
     traffic.write(seen(mlp)[0], good)

@@ -81,7 +81,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         time_s = sum(times * busy_s(plan) for plan, times in sent)
         found.append(Line(*key, number, nbytes, time_s))
     wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
-    return found, wrong
+    return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
 
 
 def is_placed(event: Event) -> bool:
@@ -269,3 +269,12 @@ class Sums:
                 )
             left = {axis: left[axis] for axis in others}
         return left
+
+
+def _alike(events: Sequence[Event]) -> list[str]:
+    """Return a warning where several chips have computed the same."""
+    made = [held for event in events for held in event.results if held.mesh is not None]
+    chips = max((held.mesh.get_num_devices() for held in made), default=1)
+    if chips == 1 or any(length > 1 for held in made for length in held.lead):
+        return []
+    return [f"{chips} chips computed the same values and sent nothing: no tensor is sharded"]
