@@ -19,6 +19,12 @@ def test_every_name_is_there_and_no_other(package):
         package.no  # noqa: B018
 
 
+def test_a_missing_name_says_the_closest():
+    for module, name in ((ttkit.train, "AutoContex"), (ttkit.ttml.autograd, "AutoContex")):
+        with pytest.raises(AttributeError, match="the closest is AutoContext"):
+            getattr(module, name)
+
+
 def test_a_name_is_imported_when_it_is_asked_for():
     code = (
         "import sys, ttkit.train; before = 'ttkit.train.autograd' in sys.modules; "

@@ -31,7 +31,12 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
 
     def load(name: str):
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            import difflib  # It is imported late, so that `import ttkit` stays light.
+
+            known = [] if name.startswith("_") else [*modules, *vars(sys.modules[package])]
+            closest = "".join(difflib.get_close_matches(name, known, 1))
+            text = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
         module = import_module(f"{below or package}.{modules[name]}")
         value = getattr(module, name) if names[modules[name]] else module
         setattr(sys.modules[package], name, value)

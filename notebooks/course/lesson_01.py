@@ -49,7 +49,10 @@ def explore(
     except TTKitError as error:
         drawing = _draw(whole, {})
         _outline(drawing, shape, corner)
-        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
+        text, note = (
+            f"{title}\n  refused: {error}",
+            "The dashed red outline is the mesh that was asked for.",
+        )
         return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
     mesh = grid_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
@@ -58,7 +61,7 @@ def explore(
     rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
     notes = [
         *_said(shape, corner, places),
-        "In a chip: its device id, and its coordinate in the mesh. One colour: one row of it.",
+        "In each box: coordinate in the mesh, and device id. One colour is one row of the mesh.",
     ]
     return Figure(title, [_draw(whole, at), _draw(mesh, at)], notes, "\n  ".join([title, *rows]))
 
@@ -66,7 +69,7 @@ def explore(
 def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> list[str]:
     """Return what is special about the places in the machine that a mesh takes."""
     if 1 < len(places) == max(shape):
-        return ["One row or one column is a line: it follows the cables."]
+        return ["One row or one column is a line: each chip is linked to the next."]
     if len(places) == 1 or places[1][0] == places[0][0]:
         return []
     moved = " ttnn then ignores the offset." if places[0] != corner else ""
@@ -77,11 +80,11 @@ def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
     """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
     cells = []
     for device in grid.devices:
-        name, where = f"device {device}", at.get(device)
+        chip, where = [f"device {device}"], at.get(device)
         if where is None:
-            cells.append(Cell(name, [""], "none", dashed=True))
+            cells.append(Cell("", chip, "none", dashed=True))
         else:
-            cells.append(Cell(name, [str(where)], tone(int(where[0]))))
+            cells.append(Cell(str(where), chip, tone(int(where[0]))))
     return Cells(grid, cells, frame="", gap=(14, 24))
 
 
@@ -139,7 +142,6 @@ Exercise(
     mistakes={
         "that is the first row: rows are counted from 0": lambda mesh: _part(_ids(mesh)[:1]),
         "that is the second column": lambda mesh: _part(_ids(mesh)[:, 1:2]),
-        "the first rows, not the second alone": lambda mesh: _part(_ids(mesh)[:2]),
     },
     rules=_opened,
     praise="the second row, in order",
@@ -160,15 +162,14 @@ Exercise(
     cases=SHAPES,
     reads=lambda parts, mesh: [_chips(part) for part in parts],
     mistakes={
-        "these chips are beside each other, not one below the other": lambda mesh: _pairs(
-            mesh, 1, 2
-        ),
-        "these are rows of two chips or more": lambda mesh: _pairs(mesh, 1, mesh.shape[1]),
-        "one pair alone; the whole mesh is divided": lambda mesh: _pairs(mesh, 2, 1)[:1],
+        "these chips are side by side, not one below the other": lambda mesh: _pairs(mesh, 1, 2),
+        "this is one pair; the whole mesh must be divided into pairs": lambda mesh: _pairs(
+            mesh, 2, 1
+        )[:1],
     },
     praise="each chip with the one below it",
     hints=[
-        "What shape has a mesh of two chips, one below the other?",
+        "What is the shape of a mesh of two chips, one below the other?",
         "Such pairs divide the mesh. Which call of this lesson cuts a whole mesh into equal ones?",
         "mesh.create_submeshes(ttnn.MeshShape(rows, columns)), with the shape of one pair",
     ],
@@ -210,7 +211,7 @@ Exercise(
         "device {device} is no neighbour of itself": lambda system, device: (
             _cabled(system, device, system.wraps) | {device}
         ),
-        "system.wraps is {system.wraps}: where it is True, the last chip of the axis is cabled to "
+        "system.wraps is {system.wraps}: where it is True, the last chip of the axis is linked to "
         "the first": lambda system, device: _cabled(system, device, (False, False)),
         "you took one axis for the other: wraps[0] is for a step to another row, wraps[1] for a "
         "step to another column": lambda system, device: _cabled(
@@ -223,7 +224,7 @@ Exercise(
             system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
         },
     },
-    praise="no cable missing, none invented, wrap-around included",
+    praise="every linked device is found, and no other, with wrap-around and without",
     hints=[
         "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
         "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",

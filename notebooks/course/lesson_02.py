@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttkit import backend
+from ttkit import backend, profile
+from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
@@ -32,7 +33,7 @@ Exercise(
         lambda rows, columns: [(numbers(64 * rows, 96 * columns * rows), (64 * rows, 96 * rows))],
     ),
     mistakes={
-        "the columns are cut over all {n} devices; each row of the mesh should have all of them": (
+        "the columns are cut over all {n} devices; each row of the mesh should hold all of them": (
             lambda mesh, x: split(mesh, x, 1)
         ),
         "the rows of x are cut, dimension 0; columns are dimension 1": lambda mesh, x: (
@@ -44,7 +45,7 @@ Exercise(
         "nothing is cut: every device holds all of x": replicas,
     },
     rules=_as_asked,
-    praise="columns of the tensor on columns of the mesh, every row of it a replica",
+    praise="the columns of x are cut over the columns of the mesh, and its rows hold replicas",
     hints=[
         "How many placements does a mesh with two axes need, and which axis runs down its rows?",
         "Replicate along the first axis, shard dimension 1 along the second.",
@@ -61,6 +62,21 @@ def _swapped(mesh, x: np.ndarray) -> np.ndarray:
     return np.vstack([np.hstack(column) for column in zip(*blocks)])
 
 
+def _looked_at(answer, mesh, x: np.ndarray):
+    """Call an answer, and refuse shards cut along the other dimensions, whatever comes back."""
+    with profile() as seen:
+        back = answer(mesh, x)
+    swapped = (x.shape[0] // mesh.shape[1], x.shape[1] // mesh.shape[0])
+    if any(shard.shape == swapped for record in seen.records for shard in record.results):
+        raise CheckFailed(f"on {mesh!r} each chip got {list(swapped)}: {OTHER_WAY}")
+    return back
+
+
+OTHER_WAY = (
+    "the rows of x are cut over the columns of the mesh, and the columns of x over its rows. The "
+    "composer undoes the mistake, so the array that comes back does not show it"
+)
+
 Exercise(
     "02.round_trip",
     asks="round_trip(mesh, x)",
@@ -72,20 +88,21 @@ Exercise(
             # two.
             (numbers(32 * rows, 32 * columns), (32, 32))
         ],
+        call=_looked_at,
     ),
     mistakes={
-        "mapper and composer have the dimensions in another order": _swapped,
+        "mapper and composer name the dimensions in a different order": _swapped,
         "it came back more than once: the composer joined replicas": lambda mesh, x: np.tile(
             x, tuple(mesh.shape)
         ),
-        "one block came back: a composer joins them": lambda mesh, x: x[
+        "only one block came back: a composer joins all of them": lambda mesh, x: x[
             : len(x) // mesh.shape[0], : x.shape[1] // mesh.shape[1]
         ],
     },
     budget=Budget(sends=0, computes=False),
-    praise="what went out came back",
+    praise="each chip got its block, and the blocks came back as x",
     hints=[
-        "Which dimension is cut along the rows of the mesh, and which along its columns?",
+        "Which dimension of x is cut over the rows of the mesh, and which over its columns?",
         "Shard dimension 0 along axis 0 and dimension 1 along axis 1; a composer names the same.",
         "ttnn.MeshComposerConfig([0, 1]) with ttnn.create_mesh_composer, and ttkit.to_numpy",
     ],
@@ -153,16 +170,16 @@ Exercise(
         "only the last two dimensions are rounded up to 32": lambda shape, devices, dim: (
             2 * math.prod(map(_up, _shard(shape, devices, dim)))
         ),
-        "the dimensions before the last two count, too": lambda shape, devices, dim: (
+        "multiply by the dimensions before the last two, too": lambda shape, devices, dim: (
             2 * _in_tiles(_shard(shape, devices, dim)[-2:])
         ),
         "the rows are rounded up to 32, too": lambda *case: _one_of_two(-1, *case),
         "the columns are rounded up to 32, too": lambda *case: _one_of_two(-2, *case),
     },
-    praise="tiles counted, not elements",
+    praise="whole tiles are counted, not elements",
     hints=[
-        "Which shape has the shard of one chip? Divide first.",
-        "How many tiles does that shape need? math.ceil(n / 32) along each of the last two "
+        "What is the shape of one chip's shard? Divide first.",
+        "How many tiles does that shape need? Use math.ceil(n / 32) along each of the last two "
         "dimensions.",
         "A bfloat16 tile is 32 x 32 x 2 bytes; the other dimensions multiply the tiles.",
     ],

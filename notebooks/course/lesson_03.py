@@ -10,7 +10,7 @@ from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 # A matmul whose inner dimension is sharded leaves a partial sum on each device.
-PARTIAL = "each device holds its partial sum only: the sum over the devices is missing"
+PARTIAL = "each device holds only its partial sum: the sum over the devices is missing"
 
 
 def relu(x: np.ndarray) -> np.ndarray:
@@ -42,21 +42,18 @@ Exercise(
         "relu came after the second product; it stands between the two": _by_rows(
             lambda x, w1, w2: relu(x @ w1 @ w2)
         ),
-        "relu came before the first product; it stands between the two": _by_rows(
-            lambda x, w1, w2: relu(x) @ w1 @ w2
-        ),
         "relu and the product with w2 are missing": _by_rows(lambda x, w1, w2: x @ w1),
         "the product with w2 is missing": _by_rows(lambda x, w1, w2: relu(x @ w1)),
-        "every device did all samples: cut the rows of x": lambda mesh, x, w1, w2: replicas(
+        "every device computed all samples: cut the rows of x": lambda mesh, x, w1, w2: replicas(
             mesh, relu(x @ w1) @ w2
         ),
     },
     budget=Budget(sends=0),
-    praise="each device did its own rows, and all of them the same program; nothing sent",
+    praise="each device computed its own rows with the same program, and nothing was sent",
     hints=[
-        "What does each chip need: some of the samples, or all? And of the weights?",
-        "ttnn.ShardTensorToMesh(mesh, dim=0) for x, ttnn.ReplicateTensorToMesh(mesh) for w1 and w2",
-        "The program of one chip is ttnn.matmul, ttnn.relu, ttnn.matmul.",
+        "Does each chip need all samples, or some of them? Does it need all weights?",
+        "place(mesh, x, dim=0) cuts the rows of x; place(mesh, w1) and place(mesh, w2) replicate",
+        "The program of one chip is ttnn.matmul, then ttnn.relu, then ttnn.matmul.",
     ],
 )
 
@@ -82,7 +79,7 @@ Exercise(
         ),
     },
     budget=Budget(sends=0),
-    praise="weights and bias cut alike; nothing sent",
+    praise="weights and bias are cut alike, and nothing was sent",
     hints=[
         "A chip computes some columns of the result. Which numbers of the bias does it add?",
         "The bias has shape [1, n]: cut it along dimension 1, as the columns of w are cut.",
@@ -117,9 +114,9 @@ Exercise(
         ),
     },
     budget=Budget(sends=1),
-    praise="partial sums added, the same result everywhere",
+    praise="the partial sums are added, and every device has the result",
     hints=[
-        "Which dimension of x and which of w are summed over?",
+        "Which dimension of x is summed over, and which of w?",
         "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum.",
         "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips.",
     ],

@@ -94,7 +94,7 @@ Exercise(
         )
         for root, name in ((0, "first"), (2, "third"), (3, "last"))
     }
-    | {"each chip has its own shard still": _shards},
+    | {"each chip still has its own shard": _shards},
     rules=_cheap(functools.partial(plans.broadcast, root=1, axis=1)),
     praise=_figures,
     hints=[
@@ -121,8 +121,8 @@ Exercise(
     rules=_cheap(functools.partial(plans.reduce_scatter, axis=1)),
     praise=_figures,
     hints=[
-        "Look at the all-gather of the section By hand first. What does it look like backwards?",
-        "Read step_3, step_2, step_1, in this order, each arrow turned around.",
+        "Look at the all-gather that the lesson builds by hand. What does it look like backwards?",
+        "Take step_3, step_2, step_1, in this order, and turn each arrow around.",
         "The first step: [Transfer(d, c, chunk=0, reduce=True), "
         "Transfer(a, b, chunk=3, reduce=True)]",
     ],

@@ -112,11 +112,11 @@ Exercise(
         ),
     },
     rtol=1e-6,
-    praise="four plans, each the sum of its steps, each step as slow as its slowest pair",
+    praise="four plans are priced as sums of steps, each step as slow as its slowest pair",
     hints=[
-        "What takes longest in a step? Do its other transfers make it longer?",
-        "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. And "
-        "latency?",
+        "Which transfer of a step takes longest? Do the others make the step longer?",
+        "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. Where "
+        "does the latency come in?",
         "for step in plan.steps: seconds += latency_s + max(...) / plan.links / bytes_per_s",
     ],
 )

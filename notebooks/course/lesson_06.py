@@ -30,7 +30,7 @@ Exercise(
             lambda values: _from(values, -1)
         ),
         "each rank still has its own values": lambda values: values,
-        "it went two places on": lambda values: _from(values, 2),
+        "it went two ranks further": lambda values: _from(values, 2),
     },
     budget=RankBudget(sends=lambda x, n: x.nbytes),
     praise="each rank has what its left neighbour had",
@@ -62,11 +62,11 @@ Exercise(
     mistakes={
         "each rank still has its own values": lambda values: values,
         "that is the mean; the sum is asked for": lambda values: _sum(values, 1 / len(values)),
-        "its own values are twice in the sum": lambda values: _sum(values, own=True),
+        "each rank added its own values twice": lambda values: _sum(values, own=True),
         "that is {n} times the sum": lambda values: _sum(values, len(values)),
     },
     budget=RankBudget(sends=_chunks),
-    praise="the same sum on every rank",
+    praise="every rank has the sum",
     hints=[
         "After n - 1 rounds each rank should have the finished sum of one chunk. Which chunk must "
         "rank k send first, so that the next rank adds its own to it?",

@@ -65,10 +65,10 @@ Exercise(
     asks="product(a, b)",
     cases=[(a, b) for a in PLACEMENTS for b in PLACEMENTS],
     rules=_wrong,
-    praise="8 pairs need no sending, and all others are None",
+    praise="eight pairs need no sending, and all others are None",
     hints=[
         "Which dimension of a and which of b does the product sum over?",
-        "If a and b are both cut along the summed dimension, each device has its part of the sum.",
+        "If a and b are both cut along the summed dimension, each device has an addend of the sum.",
         "A replica beside a matrix that is cut along the summed dimension can be cut in the same "
         "way. That makes two more pairs. And is (a0 + a1) @ b the same as a0 @ b + a1 @ b?",
         'Eight pairs have a placement: five of them "Partial". All others are None.',
@@ -140,11 +140,11 @@ Exercise(
     },
     budget=Budget(link_bytes=_enough),
     rtol=1e-4,
-    praise="7 ways to move a tensor, none sends more than it must",
+    praise="you know seven ways to change a placement, and none sends more than it must",
     hints=[
         "From a partial sum to Shard(1): does each device need the whole sum?",
-        "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which is for which "
-        "pair?",
+        "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which of them fits "
+        "which pair?",
         "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
     ],
 )

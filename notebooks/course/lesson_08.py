@@ -63,12 +63,13 @@ Exercise(
     },
     budget=Budget(sends=lambda mesh: sum(length > 1 for length in mesh.shape)),
     rtol=1e-4,
-    praise="one gradient on all {n} devices, that of one device",
+    praise="all {n} devices have the gradient that one device computes from all samples",
     hints=[
         "Which samples does a chip need, and which weights? So which of x, w and y do you cut?",
         "The function gradient(x, w, y) of the lesson gives each chip the gradient of its own "
         "samples. What makes one of four?",
-        "A mesh of 2 x 4 has two axes. all_reduce adds along one. And the sum becomes a mean how?",
+        "A mesh of 2 x 4 has two axes, and all_reduce adds along one. How does a sum become a "
+        "mean?",
         "for axis in (0, 1): if mesh.shape[axis] > 1: found = ttnn.all_reduce(found, "
         "cluster_axis=axis). Then multiply by 1 / mesh.get_num_devices().",
     ],
@@ -104,9 +105,9 @@ Exercise(
         "that is the gradient of the first chip only": lambda gradients, samples: gradients[0],
     },
     rtol=1e-4,
-    praise="each sample counts the same, however they are shared out",
+    praise="each sample counts the same, whichever chip has it",
     hints=[
-        "Which chip should have more say: the one with 100 samples, or the one with 1?",
+        "Which gradient should count more: that of 100 samples, or that of 1 sample?",
         "The gradient of a mean over 4 samples, times 4, is the sum over the 4 samples. What do "
         "you divide the sum over all samples by?",
         "sum(samples * gradient) / sum(samples), over the chips.",

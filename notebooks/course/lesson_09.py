@@ -38,11 +38,11 @@ Exercise(
     },
     budget=RankBudget(sends=lambda gradients, n: sum(g.nbytes for g in gradients), calls=1),
     rtol=1e-4,
-    praise="all gradients averaged in one message",
+    praise="all gradients are averaged in one message",
     hints=[
         "One Allreduce takes one array. How do you make one array of several?",
         "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
-        "adds: what is missing to a mean?",
+        "adds: what turns a sum into a mean?",
         "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
         "gradient's shape: part.reshape(g.shape).",
     ],
@@ -52,29 +52,28 @@ Exercise(
 # ---------------------------------------------------------------- 09.step
 Exercise(
     "09.step",
-    asks="faster(n, computing, sending)",
-    reference=lambda n, computing, sending: n * computing / (computing + sending),
-    cases=[(8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.0)],
+    asks="samples_needed(computing, sending, share)",
+    reference=lambda computing, sending, share: share * sending / ((1 - share) * computing),
+    cases=[(686.0, 310.0, 0.9), (100.0, 130.0, 0.5), (52.0, 400.0, 0.75), (2578.0, 640.0, 0.95)],
     mistakes={
-        "that is the ideal line: the sending is missing": lambda n, *times: n,
-        "n chips do n times the samples of one": lambda n, computing, sending: (
-            computing / (computing + sending)
+        "that is upside down: more to send needs more samples": lambda computing, sending, share: (
+            (1 - share) * computing / (share * sending)
         ),
-        "that is the time of one chip's samples; asked is how many times faster": (
-            lambda n, computing, sending: (computing + sending) / (n * computing)
+        "it gives the share 1 - share": lambda computing, sending, share: (
+            (1 - share) * sending / (share * computing)
         ),
-        "that is only the share that is sending": lambda n, computing, sending: (
-            sending / (computing + sending)
+        "that is the throughput with b = 1, as a share of the ideal": (
+            lambda computing, sending, share: computing / (computing + sending)
         ),
-        "each chip has as many samples as before, so its computing is not divided by n": (
-            lambda n, computing, sending: computing / (computing / n + sending)
+        "the sending belongs to the step: it is computing b times, plus sending": (
+            lambda computing, sending, share: share * sending / computing
         ),
     },
     rtol=1e-4,
-    praise="each step as much faster as it is",
+    praise="with so many samples on each chip, the sending no longer matters much",
     hints=[
-        "How many times the samples of one chip do n chips do in one step?",
-        "How long is the step of one chip, and how long is that of n chips?",
-        "n times the samples in (computing + sending); one chip needs computing for its own.",
+        "How long is a step of n chips with b times the samples, and how much of it is computing?",
+        "n chips reach n times b c / (b c + s). Which equation should b fulfil?",
+        "b c = share (b c + s). Bring b to one side.",
     ],
 )

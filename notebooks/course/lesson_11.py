@@ -64,22 +64,22 @@ Exercise(
     mistakes={
         "y is missing: the error is x @ w - y": lambda mesh, x, w, y: _right(mesh, x, w, 0 * y),
         "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda mesh: -1),
-        "each device has the gradient of its own group: the sum over groups is missing": (
+        "each device has the gradient of its own replica: the sum over replicas is missing": (
             lambda *given: [part for own in _of_groups(*given) for part in own]
         ),
-        "the sum went along axis 1, over devices with different columns of w; groups with "
-        "different samples lie along axis 0": lambda *given: [
+        "the sum went along axis 1, over devices with different columns of w; replicas with "
+        "other samples lie along axis 0": lambda *given: [
             sum(own) for own in _of_groups(*given) for _ in own
         ],
         "it is {n} times too large: the loss is a mean over all elements of y, not over those of "
         "a device": _times(lambda mesh: mesh.get_num_devices()),
-        "it is {mesh.shape[0]} times too large: the loss is a mean over all groups' samples": (
+        "it is {mesh.shape[0]} times too large: the mean is over the samples of all replicas": (
             _times(lambda mesh: mesh.shape[0])
         ),
     },
     budget=Budget(sends=1),
     rtol=1e-4,
-    praise="{mesh.shape[1]} parts of one gradient, each on {mesh.shape[0]} devices",
+    praise="{mesh.shape[1]} shards of one gradient, each on {mesh.shape[0]} devices",
     hints=[
         "Along which axis of the mesh is x cut? w? And y, which has rows and columns of both?",
         "ttnn.MeshMapperConfig([for axis 0, for axis 1]) takes a placement for each axis: x has "

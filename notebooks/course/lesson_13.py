@@ -2,62 +2,66 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas
 
 
-def _role(rank: int, world: int, num_workers: int) -> str:
-    left = {1: ["aggregator_optimizer"], 2: ["aggregator", "optimizer"]}[world - num_workers]
-    return "worker" if rank < num_workers else left[rank - num_workers]
+def _gradients(hosts: int, chips: int) -> list:
+    rows = 32 * chips
+    return [(numbers(hosts, chips, rows, 32 * hosts), (1, 1, rows, 32 * hosts))]
 
 
 Exercise(
-    "13.roles",
-    asks="role(rank, world, num_workers)",
-    reference=_role,
-    cases=[
-        (rank, workers + others, workers)
-        for workers in (1, 2, 3, 40)
-        for others in (1, 2)
-        for rank in range(workers + others)
-    ],
+    "13.two_level",
+    asks="two_level(mesh, gradients)",
+    reference=lambda mesh, gradients: replicas(mesh, gradients.mean((0, 1))),
+    cases=OnMeshes([(2, 4), (4, 2)], _gradients, fabric=True),
     mistakes={
-        "with {world} ranks and {num_workers} workers one rank has both jobs": (
-            lambda rank, world, num_workers: _role(rank, num_workers + 2, num_workers)
+        "it is the sum, {n} times the mean": lambda mesh, gradients: replicas(
+            mesh, gradients.sum((0, 1))
         ),
-        "the workers are ranks 0 to {num_workers} - 1": lambda rank, world, num_workers: _role(
-            max(rank - 1, 0), world, num_workers
+        "each host has its own mean: the all-reduce between the hosts is missing": (
+            lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
         ),
     },
-    praise="every rank has its role, in two tiers and in three",
+    budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
+    rtol=1e-4,
+    praise="the mean on each of {n} devices, and each sum crosses the network once",
     hints=[
-        "Which ranks come first? How many ranks are left when the workers have theirs?",
-        "world - num_workers is 1 in two tiers and 2 in three.",
-        "rank < num_workers is a worker. Else: with one rank left it is 'aggregator_optimizer'; "
-        "with two, the first is the 'aggregator', the second the 'optimizer'.",
+        "Which collective leaves each chip of a host one part of the sum of its host?",
+        "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
+        "along axis 0, and join them again.",
+        "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "
+        "multiply by 1 / mesh.get_num_devices().",
     ],
 )
+
+
+# ---------------------------------------------------------------- 13.bytes
+def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
+    """Return what leaves a host in rings of so many ranks: along each axis, and with two levels."""
+    return np.array([chips, 1]) * 2 * (ranks - 1) / ranks * nbytes
+
+
 Exercise(
     "13.bytes",
-    asks="aggregator_bytes(num_workers, gradients, weights)",
-    reference=lambda n, gradients, weights: (n * gradients + weights, gradients + n * weights),
-    cases=[(2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)],
+    asks="leaving_a_host(hosts, chips, nbytes)",
+    reference=_leaves,
+    cases=[(2, 4, 4096), (4, 8, 1 << 20), (3, 2, 600), (8, 32, 64)],
     mistakes={
-        "in and out are swapped; what the workers send comes in": lambda n, gradients, weights: (
-            gradients + n * weights,
-            n * gradients + weights,
-        ),
-        "the optimizer is a neighbour, too": lambda n, gradients, weights: (
-            n * gradients,
-            n * weights,
-        ),
-        "the optimizer sends weights and gets gradients, the workers the reverse": (
-            lambda n, gradients, weights: ((n + 1) * gradients, (n + 1) * weights)
-        ),
+        "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
+            lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
+        )
     },
-    praise="gradients of all workers and the optimizer's weights come in; the reverse goes out",
+    praise="{chips} times fewer bytes leave a host with two levels",
     hints=[
-        "Draw the arrows that point at the aggregator. Which carry gradients, which weights?",
-        "In: gradients of each worker, and what does the optimizer send? Out: the reverse.",
-        "in is num_workers * gradients + weights. Out is the other way round.",
+        "How many chips of a host send in the all-reduce between the hosts? How large is the array "
+        "of each of them?",
+        "Each chip is in a ring over the hosts. Its array has nbytes, or nbytes / chips after the "
+        "reduce-scatter.",
+        "each = 2 * (hosts - 1) / hosts * nbytes; chips of the host send this much, or together "
+        "only one of them.",
     ],
 )

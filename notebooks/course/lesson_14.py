@@ -16,24 +16,29 @@ from course.common import changed, small_gpt
 from ttkit import backend
 from ttkit.backend import to_numpy
 from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed
+from ttkit.lessons import CheckFailed, progress
 from ttkit.lessons.exercises import Exercise, Run
 from ttkit.lessons.folder import course
 from ttkit.train import SGD, AdamW, AdamWConfig, AutoContext, SGDConfig, create_model, training_plan
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 
-_folder: TemporaryDirectory[str] | None = None  # The folder is deleted when the kernel stops.
+_temporary = TemporaryDirectory()  # It is deleted when the kernel stops.
 
 
-def new_folder() -> None:
-    """Change to a new folder. The lesson's configuration, gpt.yaml, is the only file in it."""
-    global _folder
-    last, _folder = _folder, TemporaryDirectory()
-    shutil.copy(course() / "configs/training/small_gpt.yaml", Path(_folder.name, "gpt.yaml"))
-    os.chdir(_folder.name)
-    if last:
-        last.cleanup()
+def lesson_folder(fresh: bool = False) -> None:
+    """Change to the lesson's folder, with its configuration, gpt.yaml.
+
+    A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
+    is always a fresh one.
+    """
+    kept = progress.place()
+    folder = Path(kept.parent if kept else _temporary.name, "lesson_14")
+    if fresh or not kept:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(course() / "configs/training/small_gpt.yaml", folder / "gpt.yaml")
+    os.chdir(folder)
 
 
 # ---------------------------------------------------------------- 14.budget

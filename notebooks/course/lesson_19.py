@@ -94,10 +94,15 @@ def _gains(best) -> dict[str, float]:
     return {limit: best.times.total / (best.times.total - wait) for limit, wait in waits.items()}
 
 
+def _faster(best) -> float:
+    """Return the speed-up by twice the memory."""
+    speed: float = _planned(headroom=-1).best.tokens_per_s
+    return speed / best.tokens_per_s
+
+
 def _room(best) -> str:
     twice = _planned(headroom=-1).best
-    faster = twice.tokens_per_s / best.tokens_per_s
-    return f"with twice the memory, {twice.layout} would be {faster:.2f} times as fast"
+    return f"with twice the memory, {twice.layout} would be {_faster(best):.2f} times as fast"
 
 
 def _largest(best) -> str:
@@ -117,21 +122,25 @@ def _broken(found: tuple[Any, str, str]) -> str:
     if wrong := BETWEEN.get(between, f"between the hosts lies one of {', '.join(BETWEEN)}"):
         return f"between the hosts is not {between!r}: {wrong}"
     gains, held = _gains(mine), mine.memory._asdict()
-    if binding in gains:
-        said = f"{binding} is not the limit: if nothing waited for that, a step would be "
-        return f"{said}{gains[binding]:.2f} times as fast; {_room(mine)}"
-    if binding not in held:
+    if binding not in (*gains, *held):
         return f"what binds is one of {', '.join((*gains, *held))}, not {binding!r}"
-    sizes = ", ".join(f"{kind} {size / 1e9:.1f}" for kind, size in held.items())
-    right = binding == _largest(mine)
-    return "" if right else f"memory binds, but not by {binding}: of a chip's GB, {sizes}"
+    most = max(gains, key=lambda limit: gains[limit])
+    if gains[most] < _faster(mine):
+        most = _largest(mine)
+    if binding == most:
+        return ""
+    if binding in held:
+        sizes = ", ".join(f"{kind} {size / 1e9:.1f}" for kind, size in held.items())
+        return f"{binding} is not the limit: of a chip's GB, {sizes}; {_room(mine)}"
+    said = f"{binding} is not the limit: if nothing waited for that, a step would be "
+    return f"{said}{gains[binding]:.2f} times as fast; another limit gains more"
 
 
 def _praised(found: tuple[Any, str, str]) -> str:
     mine, _, binding = found
-    return (
-        f"{mine.layout}, {mine.tokens_per_s:,.0f} tokens/s modelled; {_room(mine)}: {binding} binds"
-    )
+    gains = ", ".join(f"{limit} {gain:.2f}" for limit, gain in _gains(mine).items())
+    said = f"{mine.layout}, {mine.tokens_per_s:,.0f} tokens/s modelled; {_room(mine)}"
+    return f"{said}, without waiting for one limit {gains}: {binding} binds"
 
 
 Exercise(
@@ -145,7 +154,7 @@ Exercise(
         'ttkit.plan_layouts(LLAMA70B, "galaxy", **CASE).best has .layout, .place, .times, .memory.',
         "best.place.stages says whether pipeline stages lie between the hosts.",
         "times.total / (times.total - times.bubble) is what a step without bubble would gain; "
-        "compare it with tokens_per_s of a plan with headroom=-1. The kind is the largest in "
-        "best.memory.",
+        "compare it with links and network, and with tokens_per_s of a plan with headroom=-1. If "
+        "memory gains most, the kind is the largest in best.memory.",
     ],
 )

@@ -202,8 +202,9 @@ Exercise(
     hints=[
         "Compare the four ranks line by line. They should differ in their numbers only.",
         "lint_path(broken) gives findings, each with path, line and message. Some mistakes hide "
-        "others: correct what it finds, then check again.",
-        "Two lines have a slip: a number without quotes, a key without its s. Three have the "
-        "number of another rank. One host has too few slots.",
+        "others, and one of them no linter can know.",
+        "Two lines have a slip: a number without quotes, a key without its s. One rank has the "
+        "number of another rank, one has its card, and two ranks have each other's mesh. The host "
+        "has too few slots.",
     ],
 )

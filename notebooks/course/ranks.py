@@ -292,7 +292,7 @@ class RankRun(Run):
 
     def used(self, budget: RankBudget) -> str:
         """Return how many bytes a rank sent."""
-        return f"each rank sent {self.outcomes[0].sent} bytes (the budget: {self._most(budget, 0)})"
+        return f"each rank sent {self.outcomes[0].sent} of at most {self._most(budget, 0)} bytes"
 
     def _most(self, budget: RankBudget, rank: int) -> int:
         return budget.sends(self.arguments[0][rank], len(self.outcomes))

@@ -11,7 +11,9 @@ pytestmark = pytest.mark.long
 
 KEYS = webdriver.Keys
 # What a learner takes hold of in a widget.
-SLIDER, LIST, TICK, BUTTON = ".noUi-handle", "select", "input[type=checkbox]", "button"
+SLIDER, LIST, TICK = ".noUi-handle", "select", "input[type=checkbox]:not(.ttkit-pause)"
+BUTTON = "button:not(.widget-play *)"  # Play, stop and repeat move the slider beside them.
+PLAY = ".widget-play button"
 ACT, DRAG = "[data-act]", "[data-drag]"
 HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
 CARD, TO_DO = ".ttkit-card", ".ttkit-to-do"
@@ -61,6 +63,8 @@ def test_a_lesson_in_the_browser(lab, path):
         if area.find_elements(CSS, CARD):
             guess_and_reveal(lab, area, f"cell {index}")
         elif not area.find_elements(CSS, TO_DO):
+            if area.find_elements(CSS, PLAY):
+                plays(lab, area, f"cell {index}")
             move_all(lab, area, f"cell {index}")
     for exercise, (answer, says) in ANSWERS.items():
         for cell in cells:
@@ -135,6 +139,14 @@ def move_all(lab, area, where):
             ui.Select(handles(area)[ready][1]).select_by_visible_text(chosen)
             lab.settle()
         waiting.remove(ready)
+
+
+def plays(lab, area, where):
+    """Press play: the picture moves on by itself, until the same button pauses it."""
+    button, before = area.find_elements(CSS, PLAY)[0], picture(lab, area)
+    click(lab, button)
+    lab.until(lambda: picture(lab, area) != before, what=f"{where}: nothing plays")
+    click(lab, button)
 
 
 def usable(found):

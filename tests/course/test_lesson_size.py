@@ -14,6 +14,5 @@ def test_a_cell_fits_a_laptop(path):
         if cell.cell_type == "code":
             lines = [line for line in cell.source.splitlines() if line.strip()]
             assert max(map(len, lines), default=0) <= COLUMNS, cell.source
-            # Solutions and the script to keep are folded.
-            if not {"solution", "script"} & set(cell.metadata.get("tags", [])):
+            if not {"solution", "script"} & {*cell.metadata.get("tags", [])}:  # They are folded.
                 assert len(lines) <= LINES, cell.source

@@ -64,6 +64,7 @@ def test_stages_have_cards_of_their_own_that_make_their_mesh(name, rows, columns
         (Layout(dp=2, tp=4, zero=2, sequence_parallel=True, recompute=True), (2, 4)),
         (Layout(cp=4, precision="bfloat16", micro_batches=2), (1, 4)),
         (Layout(tp=2, pp=4, micro_batches=8, schedule="gpipe"), (1, 2)),
+        (Layout(pp=2, micro_batches=4, schedule="interleaved", chunks=2), (1, 1)),
     ],
 )
 def test_to_a_configuration_and_back(layout, shape):
@@ -133,7 +134,10 @@ needs_mpirun = pytest.mark.skipif(
 def test_a_pipeline_runs_from_its_folder(searches, tmp_path):
     found = searches[1]
     each = next(each for each in found.fitting if each.layout.pp == 2 and each.layout.tp == 2)
-    assert "step 2/2: loss" in trained(found, each, tmp_path / "a run")
+    plain = replace(each.layout, schedule="1f1b", chunks=1, micro_batches=4)
+    for number, layout in enumerate([plain, replace(plain, schedule="interleaved", chunks=2)]):
+        folder = tmp_path / f"run {number}"
+        assert "step 2/2: loss" in trained(found, replace(each, layout=layout), folder)
 
 
 @needs_mpirun

@@ -131,7 +131,7 @@ def test_headroom_and_shapes_that_may_hang_are_conditions():
         (Layout(tp=16, pp=2), "8x4 chips have no room for 2 lines of 16"),
         (Layout(dp=16, tp=2), "no room for a mesh of 16x2"),
         (Layout(dp=8, tp=2, pp=4), "no room for 4 meshes of 8x2"),
-        (Layout(dp=2, tp=2, cp=2, pp=4), "two of dp, cp and tp"),
+        (Layout(dp=2, tp=2, cp=2, pp=4), "a mesh has axes for two of them"),
     ],
 )
 def test_places(layout, found):
@@ -174,6 +174,24 @@ def test_hosts_have_a_slower_link():
     assert across.tokens_per_s < 2 * one.find("DP2").tokens_per_s
     fast = plan_layouts(GPT, "n300", 8, hosts=2, network_gb_per_s=100.0)
     assert fast.find("DP4").tokens_per_s > across.tokens_per_s
+
+
+def test_zero_shares_the_optimizers_state_over_hosts():
+    """As many bytes go over the network as without, and each host holds half the state."""
+    found = plan_layouts(GPT, "n300", 8, hosts=2)
+    plain, shared = found.find("DP4"), found.find("DP4 ZeRO-1")
+    held = plain.memory.optimizer / 4
+    assert held <= shared.memory.optimizer < 1.01 * held  # Whole parameters do not split evenly.
+    sent = [
+        {each.what: each.bytes_sent for each in one.traffic if each.link == HOSTS}
+        for one in (plain, shared)
+    ]
+    half = 2 * parameters_of(GPT)
+    assert sent[1] == {"hosts gradients": half, "hosts weights": half}
+    assert sent[0] == {"hosts gradients": 2 * half}
+    # Replicas whose meshes have one chip share it, too.
+    alone = plan_layouts(GPT, "n300", 8, hosts=2).find("DP2 TP2 ZeRO-1")
+    assert alone.place.replicas == 2
 
 
 def test_the_yaml_runs_that_layout(gpt, tmp_path):
@@ -301,18 +319,69 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
     assert rule in shown.err and len(shown.err.splitlines()) == 1 and not shown.out
 
 
-def test_tied_embeddings_leave_out_pipelines():
+def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():
     tied = replace(GPT, weight_tying="enabled")
-    found = plan_layouts(tied, "n300", batch=4)
-    assert found.fitting and all(each.layout.pp == 1 for each in found.fitting)
-    assert any("token table of tied embeddings" in each.refused for each in found.refused)
+    one, two = (
+        next(e for e in plan_layouts(each, "n300", 4).fitting if str(e.layout).startswith("PP2"))
+        for each in (tied, GPT)
+    )
+    assert one.memory.weights == two.memory.weights  # It has two tables, not a table and a head.
+    (sent,) = (each for each in one.traffic if each.what == "PP gradients")
+    table = 5024 * 1024 * 4  # 5,000 rows in whole tiles, float32
+    assert (sent.times, sent.bytes_sent) == (1, table)
+    assert not [each for each in two.traffic if each.what == "PP gradients"]
+    found = plan_layouts(tied, BOX, batch=4)
+    for (tp, zero), shards in {(2, 0): 2, (1, 1): 2, (1, 0): 1}.items():
+        sizes = 2, tp, zero
+        each = next(e for e in found.fitting if (e.layout.pp, e.layout.tp, e.layout.zero) == sizes)
+        (sent,) = (each for each in each.traffic if each.what == "PP gradients")
+        assert sent.bytes_sent == (5056 if tp == 2 else 5024) * 4096 // shards
+
+
+def test_the_last_stage_has_fewer_blocks_where_this_is_faster(tmp_path):
+    """A head of as many weights as several blocks."""
+    small = TransformerConfig(
+        num_heads=2, embedding_dim=256, num_blocks=8, vocab_size=20000, dropout_prob=0.0
+    )
+    found = plan_layouts(small, "n300", batch=16, sequence=512)
+    uneven = [each for each in found.fitting if each.layout.blocks]
+    assert uneven
+    for each in uneven:
+        first, last = each.layout.blocks
+        assert first + last == 8 and first > last and f"blocks-{first}+{last}" in str(each.layout)
+        even = replace(each.layout, blocks=())
+        assert all(e.times.total > each.times.total for e in found.fitting if e.layout == even)
+        file = tmp_path / "run.yaml"
+        file.write_text(found.yaml(each))
+        plan = training_plan(read_settings(file), "n300")
+        assert replace(plan.layout, axes=None) == each.layout
+        assert plan.memory == each.memory._asdict()
+        assert plan.step_time_s == pytest.approx(each.times.total)
+    llama = plan_layouts(LLAMA8B, "galaxy", batch=32, sequence=2048)
+    assert not [each for each in llama.fitting if each.layout.blocks]
+
+
+def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):
+    found = [each for each in gpt.fitting if each.layout.chunks > 1]
+    assert found and all(2 * each.layout.pp <= GPT.num_blocks for each in found)
+    for each in found:
+        plain = replace(each.layout, schedule="1f1b", chunks=1)
+        for other in (each for each in gpt.fitting if each.layout == plain):
+            assert each.tokens_per_s > other.tokens_per_s
+            assert each.times.bubble == pytest.approx(other.times.bubble / 2, rel=0.02)
+            one, two = (
+                next(t for t in e.traffic if t.what == "PP activations") for e in (other, each)
+            )
+            assert two.bytes_sent == 2 * one.bytes_sent
+    few = plan_layouts(replace(GPT, num_blocks=2), BOX, batch=8)
+    assert not [each for each in few.fitting if each.layout.chunks > 1]
 
 
 @pytest.mark.parametrize(
     "model, system, asked, cure",
     [
         ("llama8b", "n300", {}, r"at least \d+ hosts"),
-        ("gpt2-small", "t3000", {"batch": 3, "sequence": 100}, "batch 8"),
+        ("nanogpt", "galaxy", {"batch": 3, "sequence": 100}, "batch 32"),
         ("llama70b", "n300", {"mode": "inference"}, "a system with more DRAM"),
         ("llama8b", "n300", {"mode": "inference", "sequence": 2**17}, "a shorter sequence"),
         ("nanogpt", "galaxy", {"hosts": 4, "mode": "inference"}, "batch 128"),
@@ -339,6 +408,7 @@ def test_the_published_layout_is_listed_with_its_warning():
 def test_a_planned_pipeline_is_planned_alike_by_train(system, hosts, tmp_path, capsys):
     found = plan_layouts(GPT, system, batch=8, hosts=hosts)
     pipelines = [each for each in found.fitting if each.layout.pp > 1][::3]
+    pipelines += [each for each in found.fitting if each.layout.chunks > 1][:3]
     assert max(each.place.replicas for each in pipelines) == hosts
     for each in pipelines:
         file = tmp_path / "run.yaml"

@@ -56,6 +56,16 @@ def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
     )
 
 
+def sent_by(profile):
+    """The bytes on links of a profile, by collective."""
+    sent = Counter()
+    for record in profile.records:
+        if record.kind == "communication":
+            name = record.name.split(".")[-1]
+            sent[PLANS.get(name, name)] += record.bytes_on_links
+    return sent
+
+
 def executed(settings):
     """What a step takes: the highest memory, state's bytes, bytes on links by collective, and the
     flops of a chip's matmuls.
@@ -65,11 +75,7 @@ def executed(settings):
         trainer.step()  # the first one makes the optimizer's state
         with tape() as calls, ttkit.profile() as profile:
             trainer.step()
-        sent = Counter()
-        for record in profile.records:
-            if record.kind == "communication":
-                name = record.name.split(".")[-1]
-                sent[PLANS.get(name, name)] += record.bytes_on_links
+        sent = sent_by(profile)
         size = ELEMENT_BYTES[settings.training_config.precision]
         weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
         optimizer = sum(
@@ -159,34 +165,52 @@ def test_a_step_is_as_planned(settings):
 
 
 @pytest.mark.parametrize(
-    "schedule, stages, parts, on, shape, layout",
+    "schedule, count, parts, on, shape, layout, tied",
     [
-        ("1f1b", 4, 6, [], (1, 1), {}),
-        ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}),  # the first backward is the highest
-        ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}),
-        ("gpipe", 2, 4, [], (1, 1), {}),
-        ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}),
+        ("1f1b", 4, 6, [], (1, 1), {}, False),
+        # The first backward is the highest.
+        ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}, False),
+        ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}, False),
+        ("gpipe", 2, 4, [], (1, 1), {}, False),
+        ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}, False),
+        ("1f1b", 2, 4, ["ddp", "tp"], (2, 2), {"zero": 1}, True),
+        ("gpipe", 4, 4, ["ddp"], (1, 2), {"zero": 3}, True),
+        ("interleaved", 2, 2, [], (1, 1), {}, True),
+        ("1f1b", 2, 5, ["tp"], (1, 2), {}, False),  # Stages of four blocks and one.
+        ("interleaved", 2, 4, ["tp"], (1, 2), {}, False),
+        ("interleaved", 2, 8, ["ddp", "tp"], (2, 2), {"zero": 2}, True),
     ],
 )
-def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout):
+def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     training = {"gradient_accumulation_steps": parts}
-    settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, num_blocks=5)
+    sizes = {"num_blocks": 5, "weight_tying": tied}
+    settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, **sizes)
     pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
-    hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
+    if schedule == "interleaved":
+        pipeline = replace(pipeline, chunks_per_rank=2)
+    if parts == 5:
+        pipeline = replace(pipeline, blocks_per_rank={0: 4, 1: 1})
+    hosts = MultihostConfig(enabled=True, num_workers=count, pipeline_parallel_config=pipeline)
     settings = replace(settings, multihost_config=hosts)
     ttkit.use_system("galaxy")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
-    meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:stages]
+    meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:count]
     with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
         trainer.step()
-        with tape() as calls:
+        with tape() as calls, ttkit.profile() as profile:
             trainer.step()
         config = trainer.model_config
+        sent = sent_by(profile)
     ttnn.close_mesh_device(mesh)
-    train = settings.training_config
+    train, planned = settings.training_config, Layout.of(settings)
     job = Job(config, train.batch_size, config.max_sequence_length, train)
-    assert memory(job, Layout.of(settings)).total == pytest.approx(highest(calls), rel=0.02)
+    assert memory(job, planned).total == pytest.approx(highest(calls), rel=0.02)
+    there, axes, counted = topology("galaxy", shape), dict(planned.axes), Counter()
+    for stage in stages(config, planned):
+        for each in traffic(job, planned, stage, there, axes):
+            counted[each.collective] += each.times * each.plan.total_bytes
+    assert counted == sent
 
 
 def drawn(seed):

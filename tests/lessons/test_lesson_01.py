@@ -43,7 +43,7 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
             rows = [f"row {r}: devices {', '.join(map(str, row))}" for r, row in enumerate(ids)]
             assert repr(picture).splitlines()[1:] == [f"  {row}" for row in rows]
             assert not picture.alarm
-            whole, part = ({c.name: c.lines[0] for c in d.cells} for d in picture.drawings)
+            whole, part = ({c.lines[0]: c.name for c in d.cells} for d in picture.drawings)
             opened = {f"device {id}": f"({r}, {c})" for (r, c), id in np.ndenumerate(ids)}
             assert list(part.items()) == list(opened.items())
             assert {name: at for name, at in whole.items() if at} == opened
@@ -57,19 +57,19 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
         (("t3000", (2, 2), (0, 2)), ""),
         (("t3000", (4, 2), (0, 0)), "It opens transposed: a row of the mesh is a column of the"),
         (("galaxy", (2, 5), (1, 1)), "machine. ttnn then ignores the offset."),
-        (("t3000", (1, 4), (1, 0)), "it follows the cables"),
-        (("t3000", (2, 1), (0, 1)), "it follows the cables"),  # along the row
+        (("t3000", (1, 4), (1, 0)), "each chip is linked to the next"),
+        (("t3000", (2, 1), (0, 1)), "each chip is linked to the next"),  # along the row
     ],
 )
 def test_the_picture_says_what_is_special(asked, said):
     notes = " ".join(explore(*asked).notes)
     assert said in notes
-    assert said or ("transposed" not in notes and "cables" not in notes)
+    assert said or ("transposed" not in notes and "linked" not in notes)
 
 
 def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
     for drawing in explore("t3000", (4, 2)).drawings:
-        colour = {int(cell.name.split()[1]): cell.fill for cell in drawing.cells}
+        colour = {int(cell.lines[0].split()[1]): cell.fill for cell in drawing.cells}
         rows = [(4, 5), (0, 1), (2, 3), (6, 7)]
         assert [colour[a] == colour[b] for a, b in rows] == [True] * 4
         assert len(set(colour.values())) == 4
@@ -145,15 +145,15 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "01.pairs": (
             [lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1)), one_by_one],
             {
-                "beside each other": lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)),
-                "one pair alone": lambda mesh: one_by_one(mesh)[:1],
+                "side by side": lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)),
+                "this is one pair": lambda mesh: one_by_one(mesh)[:1],
                 "item 0 should be": lambda mesh: one_by_one(mesh)[::-1],
             },
         ),
         "01.neighbours": (
             [neighbours, by_comparing],
             {
-                "the last chip of the axis is cabled": lambda s, d: neighbours(
+                "the last chip of the axis is linked": lambda s, d: neighbours(
                     s, d, (False, False)
                 ),
                 "one axis for the other": lambda s, d: neighbours(s, d, s.wraps[::-1]),

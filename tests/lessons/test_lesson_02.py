@@ -35,6 +35,12 @@ def opened(shape, devices, dim):
         return math.prod(tensor.padded_shape) * 2
 
 
+def row_major_the_other_way(mesh, x):
+    """Wrong, and as many bytes as the right shards: there are no tiles."""
+    mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig([S(1), S(0)]))
+    return composed(ttkit.from_numpy(x, device=mesh, mesh_mapper=mapper), mesh, 1, 0)
+
+
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "02.columns": (
@@ -67,20 +73,21 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ).to_numpy(),
             ],
             {
-                "in another order": lambda mesh, x: composed(
+                "in a different order": lambda mesh, x: composed(
                     by_axes(mesh, x, S(0), S(1)), mesh, 1, 0
                 ),
                 "more than once": lambda mesh, x: composed(by_axes(mesh, x, R, R), mesh, 0, 1),
-                "one block came back": lambda mesh, x: ttkit.to_numpy(
+                "only one block came back": lambda mesh, x: ttkit.to_numpy(
                     ttnn.get_device_tensors(by_axes(mesh, x, S(0), S(1)))[0]
                 ),
                 "nothing was put on it": lambda mesh, x: x,
+                "each chip got [16, 64]: the rows of x are cut over the columns": lambda mesh, x: (
+                    composed(by_axes(mesh, x, S(1), S(0)), mesh, 1, 0)
+                ),
+                "The composer undoes the mistake": row_major_the_other_way,
                 "you put 8,192 bytes on each chip; the target is 4,096": lambda mesh, x: composed(
                     by_axes(mesh, x, R, S(1)), mesh, 0, 1
                 )[: len(x)],
-                "each chip should get x as [32, 32]; yours got [16, 64]": lambda mesh, x: composed(
-                    by_axes(mesh, x, S(1), S(0)), mesh, 1, 0
-                ),
             },
         ),
         "02.bytes": (

@@ -66,7 +66,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "relu and the product with w2 are missing": lambda mesh, x, w1, w2: (
                     rows(mesh, x) @ whole(mesh, w1)
                 ),
-                "every device did all samples": lambda *given: mlp(*given, first=whole),
+                "every device computed all samples": lambda *given: mlp(*given, first=whole),
                 "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x, *weights: mlp(
                     mesh, x + 1, *weights
                 ),

@@ -127,7 +127,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "rank 0: element [0] should be": ring_of(rounds=1),
                 "that is the mean; the sum is asked for": ring_of(scale=0.25),
                 "that is 4 times the sum": ring_of(scale=4),
-                "its own values are twice in the sum": ring_of(own=1),
+                "each rank added its own values twice": ring_of(own=1),
                 "each rank still has its own values": lambda comm, x: x,
             },
         ),

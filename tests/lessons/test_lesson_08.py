@@ -41,6 +41,10 @@ def weighed(gradients, samples):
     return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
 
 
+def needed(computing, sending, share):
+    return share * sending / ((1 - share) * computing)
+
+
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "08.gradient": (
@@ -75,12 +79,12 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             },
         ),
         "09.step": (
-            [lambda n, c, s: n * c / (c + s), lambda n, c, s: np.array(n / (1 + s / c))],
+            [needed, lambda c, s, share: np.array(s / c / (1 / share - 1))],
             {
-                "the ideal line: the sending is missing": lambda n, c, s: n,
-                "n times the samples of one": lambda n, c, s: c / (c + s),
-                "asked is how many times faster": lambda n, c, s: (c + s) / (n * c),
-                "its computing is not divided by n": lambda n, c, s: c / (c / n + s),
+                "upside down": lambda c, s, share: 1 / needed(c, s, share),
+                "it gives the share 1 - share": lambda c, s, share: needed(c, s, 1 - share),
+                "with b = 1": lambda c, s, share: c / (c + s),
+                "the sending belongs to the step": lambda c, s, share: share * s / c,
             },
         ),
     }

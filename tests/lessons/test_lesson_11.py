@@ -83,12 +83,12 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "11.gradient": (
             [summed(0), in_two_halves, in_two_products],
             {
-                "the sum over groups is missing": summed(),
+                "the sum over replicas is missing": summed(),
                 "went along axis 1, over devices with different columns": summed(1),
                 "it is 8 times too large: the loss is a mean over all elements": summed(
                     0, scale=lambda mesh, y: 2 / y.size * mesh.get_num_devices()
                 ),
-                "it is 2 times too large: the loss is a mean over all groups": summed(
+                "it is 2 times too large: the mean is over the samples of all replicas": summed(
                     0, scale=lambda mesh, y: 2 / y.size * mesh.shape[0]
                 ),
                 "on MeshDevice(4x2": summed(0, scale=lambda mesh, y: 8 / y.size / mesh.shape[1]),

@@ -2,51 +2,76 @@
 
 from answers import both
 
-
-def role(rank, world, n):
-    if rank < n:
-        return "worker"
-    if world == n + 1:
-        return "aggregator_optimizer"
-    return "aggregator" if rank == n else "optimizer"
+from ttkit import from_numpy, ttnn
 
 
-def from_a_list(rank, world, n):
-    two = ["worker", "aggregator_optimizer"]
-    three = ["worker", "aggregator", "optimizer"]
-    return (two if world == n + 1 else three)[max(0, rank - n + 1)]
+def spread(mesh, array):
+    config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
+    mapper = ttnn.create_mesh_mapper(mesh, config)
+    return from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+def levels(between=True, over=lambda mesh: mesh.get_num_devices(), dim=2):
+    def two_level(mesh, gradients):
+        t = ttnn.reduce_scatter(spread(mesh, gradients), dim=dim, cluster_axis=1)
+        if between:
+            t = ttnn.all_reduce(t, cluster_axis=0)
+        return ttnn.all_gather(t, dim=dim, cluster_axis=1) * (1 / over(mesh))
+
+    return two_level
+
+
+def scaled_first(mesh, gradients):
+    return levels(over=lambda mesh: 1)(mesh, gradients / mesh.get_num_devices())
+
+
+def with_levels_swapped(mesh, gradients):
+    t = ttnn.reduce_scatter(spread(mesh, gradients), dim=2, cluster_axis=0)
+    t = ttnn.all_gather(ttnn.all_reduce(t, cluster_axis=1), dim=2, cluster_axis=0)
+    return t * (1 / mesh.get_num_devices())
+
+
+def by_axis(mesh, gradients):
+    t = ttnn.all_reduce(spread(mesh, gradients), cluster_axis=0)
+    return ttnn.all_reduce(t, cluster_axis=1) * (1 / mesh.get_num_devices())
+
+
+def each(hosts, nbytes):
+    return 2 * (hosts - 1) / hosts * nbytes
 
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "13.roles": (
-            [role, from_a_list],
+        "13.two_level": (
+            [levels(), scaled_first],
             {
-                "with 2 ranks and 1 workers one rank has both jobs": lambda rank, world, n: role(
-                    rank, n + 2, n
+                "it is the sum, 8 times the mean": levels(over=lambda mesh: 1),
+                "the all-reduce between the hosts is missing": levels(
+                    between=False, over=lambda mesh: mesh.shape[1]
                 ),
-                "the workers are ranks 0 to 1 - 1": lambda rank, world, n: (
-                    "worker" if rank <= n else role(rank - 1, world, n)
-                ),
-                "role(0, 3, 1) should be 'worker', is 'aggregator'": lambda rank, world, n: role(
-                    rank + (world > n + 1), world, n
-                ),
-                "should be 'aggregator', is 'optimizer'": lambda rank, world, n: (
-                    "optimizer" if world == n + 2 and rank >= n else role(rank, world, n)
-                ),
+                "bytes on links; the budget is": by_axis,
+                "720,896 bytes on links": with_levels_swapped,
+                "NumPy did it on the host": lambda mesh, g: spread(mesh, 0 * g + g.mean((0, 1))),
             },
         ),
         "13.bytes": (
             [
-                lambda n, g, w: (n * g + w, g + n * w),
-                lambda n, g, w: [sum([g] * n, w), float(sum([w] * n, g))],
+                lambda h, c, n: (c * each(h, n), each(h, n)),
+                lambda h, c, n: [c * each(h, n), c * each(h, n / c)],
             ],
             {
-                "in and out are swapped": lambda n, g, w: (g + n * w, n * g + w),
-                "the optimizer is a neighbour, too": lambda n, g, w: (n * g, n * w),
-                "the optimizer sends weights": lambda n, g, w: ((n + 1) * g, (n + 1) * w),
-                "item 0 should be 9,216, is 9.216": lambda n, g, w: ((n * g + w) / 1e3, 6.144),
-                "should be a list of 2, is 9216": lambda n, g, w: n * g + w,
+                "element [0] should be 16384, is 4096": lambda h, c, n: (
+                    each(h, n),
+                    c * each(h, n),
+                ),
+                "sends 2 (n - 1) / n of its array": lambda h, c, n: (
+                    2 * (h - 1) * c * n,
+                    2 * (h - 1) * n,
+                ),
+                "element [1] should be 4096, is 1024": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h, n / c),
+                ),
             },
         ),
     }

@@ -10,7 +10,7 @@ from machine import close_all
 
 import ttkit
 from course.common import changed
-from course.lesson_14 import GIVEN, new_folder
+from course.lesson_14 import GIVEN, lesson_folder
 from ttkit import lessons, ttnn
 from ttkit.train import AutoContext, read_settings, synchronize_gradients
 from ttkit.train.config.settings import DeviceConfig
@@ -178,7 +178,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_gradients_that_were_cleared_before_their_mean_are_named():
-    with pytest.raises(RuntimeError, match=r"zero_grad\(\) before that: later it forgets"):
+    with pytest.raises(RuntimeError, match=r"or zero_grad\(\) came after it"):
         lessons.check("14.loop", cleared_before_the_mean)
 
 
@@ -191,11 +191,22 @@ def test_an_open_mesh_is_named():
         AutoContext.get_instance().close_device()
 
 
-def test_the_lessons_folder_is_new_each_time_and_has_the_configuration(monkeypatch):
+def test_where_nobody_learns_the_folder_is_fresh_each_time(monkeypatch):
+    monkeypatch.setenv("TTKIT_LEARNER", "")
     monkeypatch.chdir(".")  # back here at the end
-    new_folder()
-    first = Path.cwd()
-    assert [path.name for path in first.iterdir()] == ["gpt.yaml"]
+    lesson_folder()
     assert read_settings("gpt.yaml").transformer_config == GIVEN.transformer_config
-    new_folder()
-    assert Path.cwd() != first and not first.exists()
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]
+
+
+def test_a_learners_checkpoints_stay_until_a_fresh_folder_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "lessons.json"))
+    monkeypatch.chdir(".")
+    lesson_folder()
+    Path("checkpoints").mkdir()
+    lesson_folder()
+    assert Path("checkpoints").is_dir() and Path.cwd().parent == tmp_path
+    lesson_folder(fresh=True)
+    assert [path.name for path in Path.cwd().iterdir()] == ["gpt.yaml"]

@@ -33,7 +33,7 @@ from ttkit import lessons  # noqa: E402
 from ttkit.cluster.engines.results import run_cell  # noqa: E402
 
 # the cells of lesson 06 that run on any two ranks with a mesh each
-APPLY = ("05-06", "05-14", "05-16", "05-17", "05-18", "05-20")
+APPLY = ("06-06", "06-14", "06-17", "06-18", "06-20")
 
 
 def bindings(folder, parts, descriptor, shared):

@@ -266,7 +266,7 @@ def test_softmax_with_one_mask_for_all(wide, cut, check):
     mask = cut(wide, np.triu(np.full((1, 1, 32, 64), -1e9, np.float32), 1), dtype=ttnn.float32)
     given = ttnn.clone(x)
     softmax = ttnn.scale_causal_mask_hw_dims_softmax_in_place
-    assert softmax(x, 0.5, mask, program_config=object()) is x
+    assert softmax(x, 0.5, mask, program_config=ttnn.SoftmaxDefaultProgramConfig()) is x
 
     def formula(v, m):
         weights = np.exp(v * 0.5 + m)

@@ -128,6 +128,11 @@ def test_in_place_replaces_the_first(wide, put, check, name):
 def test_limits(mesh, put, check):
     x, low, high = (put(mesh, (2, 33, 20), kind) for kind in ("RR", "S0R", "RS0"))
     check(ttnn.clamp(x, min=-0.5, max=0.25), lambda x: np.clip(x, -0.5, 0.25), x)
+    # Sixteen elements share an exponent: that of the result, where no 8 is left.
+    row = np.tile(np.float32([8, -8, 0.3, -0.3]), (32, 8))
+    near = ttkit.from_numpy(row, dtype=ttnn.bfloat8_b, device=x.device(), layout=ttnn.TILE_LAYOUT)
+    kept = ttkit.to_numpy(ttnn.get_device_tensors(ttnn.clamp(near, min=-0.35, max=0.4))[0])
+    np.testing.assert_allclose(kept[0, :2], [0.4, -0.35], atol=2**-8)
     check(ttnn.clip(x, -0.5), lambda x: np.maximum(x, -0.5), x)
     check(ttnn.clamp(x, low, high), lambda x, a, b: np.minimum(np.maximum(x, a), b), x, low, high)
 

@@ -17,7 +17,9 @@ def test_gathers(chips, dtype):
         want = naive.all_gather(3, axis)
         how = {"cluster_axis": axis, "multi_device_global_semaphore": two}
         same(ASYNC.all_gather_async(t, dim=3, num_links=1, **how), want)
-        same(ASYNC.all_gather_async(t, 3, two, cluster_axis=axis), want)
+        same(ASYNC.all_gather_async(t, None, 3, two, cluster_axis=axis), want)
+        ring = ttnn.Topology.Ring
+        same(ASYNC.all_gather_async(t, 3, axis, chips, ring, two), want)
         same(ASYNC.strided_all_gather_async(t, None, 3, two, cluster_axis=axis, mm_cores_y=2), want)
         turned = {c: np.flip(v.reshape(1, 1, 32, -1, 64), 3) for c, v in want.parts.items()}
         turned = {c: v.reshape(want.parts[c].shape) for c, v in turned.items()}

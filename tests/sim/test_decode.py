@@ -170,7 +170,8 @@ def test_products_of_each_user(box, cut, check, name, groups):
         additions=512,
     )
     output = ttnn.zeros_like(got)
-    how = {"compute_with_storage_grid_size": None, "optional_output_tensor": output}
+    into = "output_tensor" if name == "attn_matmul" else "optional_output_tensor"
+    how = {"compute_with_storage_grid_size": None, into: output}
     assert getattr(ttnn.experimental, name)(a, b, **how) is output
     np.testing.assert_array_equal(output.full_array(), got.full_array())
 

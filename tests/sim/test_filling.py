@@ -64,7 +64,7 @@ def test_arange_on_a_mesh_and_by_default():
         assert made.dtype is ttnn.bfloat16 and made.layout is ROWS
         assert parts(made)[1, 3].tolist() == [0, 1, 2]
         refused(lambda: ttnn.arange(1, 5, 0), "division by zero")
-        refused(lambda: ttnn.arange(1.5), "start=1.5 is a float, not int", TypeError)
+        refused(lambda: ttnn.arange(1.5), "end=1.5 is a float, not int", TypeError)
 
 
 @many(40)

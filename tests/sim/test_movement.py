@@ -56,7 +56,7 @@ def test_values_stay_wherever_they_go(place, dtype, layout):
             into = ttnn.zeros(place.shape, t.dtype, t.layout, mesh)
             assert ttnn.assign(t, into) is into
             compare(into, lambda x: x, t)
-        compare(ttnn.assign(t), lambda x: x, t)
+        compare(ttnn.assign(t, memory_config=ttnn.L1_MEMORY_CONFIG), lambda x: x, t)
 
 
 def test_a_reallocated_tensor_leaves_its_buffer():
@@ -67,7 +67,8 @@ def test_a_reallocated_tensor_leaves_its_buffer():
         assert not t.is_allocated() and moved.memory_config() == ttnn.DRAM_MEMORY_CONFIG
         assert ttkit.memory(mesh).used == used
         assert ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
-        assert ttnn.assign(moved, dtype=ttnn.float32).dtype is ttnn.float32
+        wide = {"memory_config": ttnn.L1_MEMORY_CONFIG, "dtype": ttnn.float32}
+        assert ttnn.assign(moved, **wide).dtype is ttnn.float32
 
 
 @many(40)

@@ -85,6 +85,8 @@ def test_along_one_dimension(place, data):
         if place.dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
             sums = exactly(lambda x: np.cumsum(x, dim))
             compare(ttnn.cumsum(t, dim), sums, t, additions=terms)
+            back = exactly(lambda x: np.flip(np.cumsum(np.flip(x, dim), dim), dim))
+            compare(ttnn.cumsum(t, dim, reverse_order=True), back, t, additions=terms)
             compare(
                 ttnn.prod(t, dim, keep), lambda x: x.prod(dim, keepdims=keep), t, additions=terms
             )

@@ -45,7 +45,13 @@ def test_an_event_has_every_collective_of_its_call(mesh):
     ttnn.all_reduce(x, cluster_axis=0)
     with tape() as calls:
         ttnn.experimental.ring_attention_all_gather_async(
-            [x, x], None, 1, multi_device_global_semaphore=None, cluster_axis=1
+            [x, x],
+            None,
+            1,
+            multi_device_global_semaphore=None,
+            cluster_axis=1,
+            mesh_device=mesh,
+            topology=ttnn.Topology.Ring,
         )
         ttnn.add(x, x)
     gathers, add = calls.events

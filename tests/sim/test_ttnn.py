@@ -18,6 +18,7 @@ from ttkit import ttnn
         (ttnn, "zzz", "ttnn.zzz: the simulator has no such name\n"),
         (ttnn.transformer, "concatenate_head", "the closest is ttnn.transformer.concatenate_heads"),
         (ttnn.experimental, "conv3d", "ttnn.experimental.conv3d"),
+        (ttnn.device, "CloseDevices", "the closest is ttnn.device.CloseDevice"),
     ],
 )
 def test_a_missing_name(where, name, says):

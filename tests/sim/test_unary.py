@@ -25,11 +25,29 @@ def test_each_chip_has_the_formulas_values(mesh, put, check, name, kind):
     check(getattr(ttnn, name)(x), formulas.UNARY[name], x)
 
 
+@pytest.mark.parametrize(
+    ("name", "keywords", "formula"),
+    [
+        ("elu", {"alpha": 0.5}, lambda x: np.where(x > 0, x, 0.5 * np.expm1(x))),
+        ("hardtanh", {"min_val": -0.25, "max_val": 2.0}, lambda x: np.clip(x, -0.25, 2)),
+        ("round", {"decimals": 2}, lambda x: np.round(x, 2)),
+        (
+            "softplus",
+            {"beta": 2.0, "threshold": 1.0},
+            lambda x: np.where(2 * x > 1, x, np.log1p(np.exp(2 * x)) / 2),
+        ),
+    ],
+)
+def test_keywords(mesh, put, check, name, keywords, formula):
+    x = put(mesh, (2, 33, 20), "S0R")
+    check(getattr(ttnn, name)(x, **keywords), formula, x)
+
+
 EDGES = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, -1e38, 1e30, -1e30, 1e-30, -1e-30, 1e-40, -1e-40]
 EDGES += [100.0, -100.0, 20.0, -20.0, 3.0, -3.0, 1.0, -1.0, 0.5, -0.5]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "gelu"])
+@pytest.mark.parametrize("name", NAMES)
 def test_special_values(wide, parts, name):
     """Infinities, NaN, signed zeros, large and subnormal values, and where formulas change."""
     values = np.array(EDGES, np.float32).reshape(-1, 1)

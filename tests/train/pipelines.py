@@ -10,6 +10,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.train.config.settings import (
     DeviceConfig,
+    LayoutConfig,
     MultihostConfig,
     PipelineParallelConfig,
     Settings,
@@ -55,6 +56,7 @@ class Run:
     shares: tuple = ()
     replicas: int = 1
     sockets: str = "mpi"
+    zero: int = 0
 
     @property
     def batch_size(self):
@@ -80,7 +82,8 @@ class Run:
         if one_device:
             return Settings(training_config=training, transformer_config=self.model)
         shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)
-        device = DeviceConfig(shape, enable_ddp=self.ddp > 1, enable_tp=self.tp > 1)
+        on = {"enable_ddp": self.ddp > 1, "enable_tp": self.tp > 1}
+        device = DeviceConfig(shape, enable_pp=self.zero > 0, **on)
         pipeline = PipelineParallelConfig(
             self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks
         )
@@ -90,6 +93,7 @@ class Run:
             training_config=training,
             multihost_config=multihost,
             transformer_config=self.model,
+            layout=LayoutConfig(zero=self.zero),
         )
 
 

@@ -229,7 +229,8 @@ def test_synchronize_gradients_is_the_mean_over_replicas(shape, axis):
 
 def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
     with pytest.raises(
-        TTKitError, match=r"none of the 1 parameters has a gradient(.|\n)*try: loss.backward"
+        TTKitError,
+        match=r"none of the 1 parameters has a gradient(.|\n)*try: zero_grad\(\), then loss",
     ):
         synchronize_gradients(weights(mesh, a=None), [0])
 

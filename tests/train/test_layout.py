@@ -20,7 +20,7 @@ MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_expert
     [
         (Layout(tp=16), "tp 16 does not divide num_heads 8"),
         (Layout(tp=8), "tp 8 does not divide num_groups 4"),
-        (Layout(pp=5), "pp 5 stages for 4 blocks"),
+        (Layout(pp=5), "pp 5 stages of 1 chunks for 4 blocks"),
         (Layout(dp=3), "dp 3 x micro_batches 1 do not divide batch 8"),
         (Layout(dp=2, micro_batches=8), "dp 2 x micro_batches 8 do not divide batch 8"),
         (Layout(cp=4), "cp 4 does not cut sequence 128 into 8 parts of whole tiles of 32"),

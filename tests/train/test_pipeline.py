@@ -25,12 +25,15 @@ from train.pipelines import (
 
 from ttkit import TTKitError, ttnn
 from ttkit.plans import one_f_one_b
-from ttkit.train.config.settings import MultihostConfig, split_blocks
+from ttkit.train.config.settings import LayoutConfig, MultihostConfig, split_blocks
+from ttkit.train.model.modules import HEAD, TABLE
 from ttkit.train.run.pipeline import PipelineTrainer
 from ttkit.train.run.trainer import Trainer
 
 HERE = pathlib.Path(__file__).resolve().parent
 TIED = replace(MODEL, weight_tying="enabled")
+TIED_FOUR = replace(TIED, num_blocks=4)
+TIED_LLAMA = replace(LLAMA, weight_tying="enabled")
 FOUR = replace(MODEL, num_blocks=4)
 INSIDE = [(1, 1), (2, 1), (1, 2), (2, 2)]  # data parallel, tensor parallel
 
@@ -63,6 +66,9 @@ def test_every_form_gives_the_numbers_of_one_device(run):
         Run(2, 4, "interleaved", chunks=2, ddp=2),
         Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
         Run(2, 2, "1f1b", optimizer="AdamW", clip=0.5),
+        Run(2, 4, "1f1b", model=TIED, clip=0.5),
+        Run(4, 2, "gpipe", model=TIED, tp=2, clip=0.5),
+        Run(2, 2, "interleaved", chunks=2, model=TIED_LLAMA, ddp=2, tp=2),
     ],
     ids=named,
 )
@@ -86,6 +92,23 @@ def differences_between(have, want):
         pair for pair in zip(have[0], want[0], strict=True) if not np.isclose(*pair, rtol=1e-5)
     ]
     return losses, far(have[1], want[1])
+
+
+def test_both_ends_of_a_tied_pipeline_keep_the_same_table():
+    """ZeRO and one stage, which has the whole model, too."""
+    run = Run(2, 2, model=TIED, ddp=2, tp=2, steps=3)
+    for zero, stages in [(1, 2), (3, 2), (0, 1)]:
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
+        with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+            settings = replace(
+                replace(run, stages=stages).settings(), layout=LayoutConfig(zero=zero)
+            )
+            meshes = mesh.create_submeshes(ttnn.MeshShape(2, 2))[:stages]
+            trainer = PipelineTrainer(settings, meshes=meshes, text=TEXT)
+            found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
+            tables = [trainer.parameters[name].gather() for name in (TABLE, HEAD)[:stages]]
+        assert differences(run, found) == []
+        np.testing.assert_array_equal(tables[0], tables[-1])
 
 
 def test_meshes_of_different_shapes():
@@ -117,8 +140,9 @@ def test_meshes_of_different_shapes():
         assert trainer.validate() == pytest.approx(held_out, rel=1e-5)
 
 
-def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path):
-    run = Run(2, 4, model=LLAMA, folder=str(tmp_path), optimizer="AdamW", steps=1)
+@pytest.mark.parametrize("model", [LLAMA, TIED])
+def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path, model):
+    run = Run(2, 4, model=model, folder=str(tmp_path), optimizer="AdamW", steps=1)
     in_one_process(run)
     in_one_process(replace(run, stages=3, schedule="gpipe"))
     with Trainer(replace(run.settings(), multihost_config=MultihostConfig()), text=TEXT) as trainer:
@@ -130,7 +154,7 @@ def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path)
     assert logged[-1:] == losses
     assert differences(replace(run, steps=4, folder=""), (logged, weights)) == []
     with pytest.raises(TTKitError, match="its num_blocks is 8, the configuration says 7"):
-        in_one_process(replace(run, model=replace(LLAMA, num_blocks=7)))
+        in_one_process(replace(run, model=replace(model, num_blocks=7)))
 
 
 def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
@@ -159,7 +183,6 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
         ),
         (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
         (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
-        (lambda s: replace(s, transformer_config=TIED), "weight_tying: disabled"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), r"and have \[4, 3\]"),
         (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
         (
@@ -223,6 +246,8 @@ def ranked(run):
     [
         Run(2, 4, clip=0.5, steps=3, tp=2, replicas=2, batch=8, model=FOUR),
         Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3, model=FOUR),
+        Run(2, 2, "gpipe", ddp=2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR),
+        Run(2, 2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR, zero=1, clip=0.5),
     ],
     ids=ranked,
 )
@@ -240,6 +265,8 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
         Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
         Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
         Run(2, 4, sockets="fabric", ddp=2, tp=2, replicas=2, shares=(4, 4), model=LLAMA, clip=0.5),
+        Run(4, 4, model=TIED_LLAMA, tp=2, clip=0.5),
+        Run(1, 4, "interleaved", chunks=2, model=TIED),
     ],
     ids=ranked,
 )

@@ -7,14 +7,16 @@ import os
 import pathlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from started import launched
-from train.tiny import trainer, weights
+from train.tiny import tiny, trainer, weights
 
 import ttkit
-from ttkit.train.config.settings import DeviceConfig
+from ttkit.train.config.settings import DeviceConfig, Distributed
+from ttkit.train.plan import training_plan
 from ttkit.train.run import checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,7 +52,7 @@ def run(tmp_path):
         assert sorted(each["rank"] for each in found) == list(range(ranks)), done.stdout
         for each in found[1:]:  # they agree to the last bit
             assert all(each[what] == found[0][what] for what in ("losses", "sums", "text"))
-        call.output = done.stdout
+        call.output, call.states = done.stdout, [each["state"] for each in found]
         return found[0]
 
     return call
@@ -78,17 +80,52 @@ def check(found, wanted, rtol=1e-5):
 
 OPTIONS = {"batch_size": 24, "gradient_accumulation_steps": 2, "eval_every": 2}
 OPTIONS |= {"use_clip_grad_norm": True, "validation_batch_size": 12}
+WIDE = OPTIONS | {"model": {"embedding_dim": 128, "intermediate_dim": 128}}
 # AdamW and clipping do not see how long a gradient is; SGD does.
 SGD = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
 
 
 @pytest.mark.parametrize(
-    "ranks, form, options", [(3, "one", SGD), (2, "DP2xTP2", OPTIONS)], ids=["SGD", "AdamW"]
+    "ranks, form, options",
+    [
+        (3, "one", SGD),
+        (2, "DP2xTP2", OPTIONS),
+        (2, "DP2xTP2", WIDE | {"zero": 1}),
+        (2, "DP2xTP2", WIDE | {"zero": 3}),
+        (4, "one", WIDE | {"zero": 2}),
+    ],
+    ids=["SGD", "AdamW", "ZeRO-1", "ZeRO-3", "ZeRO-2"],
 )
 def test_a_mesh_each(run, ranks, form, options):
-    found, wanted = run(ranks, form=form, replicas=True, **options), alone("one", 4, **options)
+    found = run(ranks, form=form, replicas=True, **options)
+    wanted = alone("one", 4, **options | {"zero": 0})
     check(found, wanted)
     assert wanted["losses"][0][0] - wanted["losses"][-1][0] > 0.01  # it has learned something
+
+
+@pytest.mark.parametrize("ranks, form, zero", [(2, "DP2xTP2", 1), (2, "one", 3)])
+def test_zero_over_ranks_shares_the_optimizers_state(run, ranks, form, zero, tmp_path):
+    """Each rank holds what the plan says at most, a checkpoint has all of it, and goes on anywhere."""
+    options = WIDE | {"checkpoint_dir": str(tmp_path / "run"), "seed": 7}
+    run(ranks, form=form, replicas=True, zero=zero, steps=2, **options)
+    hosts = Distributed(True, str(tmp_path / "hosts"), ranks)
+    settings = tiny(form, zero=zero, **WIDE)
+    model = replace(settings.transformer_config, vocab_size=256)
+    plan = training_plan(replace(settings, distributed=hosts, transformer_config=model), "galaxy")
+    whole = sum(run.states)
+    assert (
+        max(run.states) == plan.memory["optimizer"] and whole / 2 <= max(run.states) < 0.6 * whole
+    )
+    found = run(ranks, form=form, replicas=True, zero=zero, steps=2, **options)
+    check(found, alone("one", 4, **WIDE, seed=7))
+    with trainer(**options) as one:
+        assert one.steps == 4
+        one.fit(2, show=False)
+        sums = {name: [float(array.sum()), 0] for name, array in weights(one).items()}
+    with trainer(**WIDE, seed=7) as other:
+        other.fit(6, show=False)
+        for name, array in weights(other).items():
+            np.testing.assert_allclose(sums[name][0], array.sum(), rtol=1e-3, atol=1e-3)
 
 
 def test_the_same_model_trained_twice_is_refused(run):

@@ -211,3 +211,10 @@ def test_what_never_starts_is_dashed_and_stands_behind_the_rest():
     late = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*dasharray', page)]
     assert len(late) == 6 and [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
     assert min(late) > LEFT + WIDTH / 2 and max(late) < LEFT + WIDTH
+
+
+def test_a_micro_batch_can_be_traced_through_all_stages():
+    svg = schedule_picture(one_f_one_b(3, 4)).figure().drawings[0].svg()
+    for micro_batch in range(4):  # a forward and a backward on each of three stages
+        assert svg.count(f'class="ttkit-trace-{micro_batch}"') == 6
+        assert f"svg:has(.ttkit-trace-{micro_batch}:hover)" in svg

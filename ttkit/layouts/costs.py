@@ -13,12 +13,13 @@ import numpy as np
 
 from ttkit.hardware.chips import Chip
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
-from ttkit.layouts.dry_run import REPEATED, Job, Sends, Stage, one_pass, update
+from ttkit.layouts.dry_run import REPEATED, Job, Moment, Sends, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import busy_s
 from ttkit.plans.pipelines import schedule_of
+from ttkit.plans.schedule import Action
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import TransformerConfig, split_blocks
+from ttkit.train.config.settings import TransformerConfig
 
 # A collective is named after the phase of the step in which it runs.
 PHASES = {
@@ -176,42 +177,81 @@ class Memory(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """Return how many micro-batches have activations in each stage's memory, at most.
+def moments(
+    schedule: str, stages: int, micro_batches: int, chunks: int = 1
+) -> tuple[tuple[Moment, ...], ...]:
+    """Return the backwards of each stage at which it may hold most.
 
     Example:
-        >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
-        ((4, 3, 2, 1), (8.0, 8.0))
+        >>> moments("1f1b", 2, 8)[1]
+        (Moment(chunk=0, kept=(1,), done=(True,)),)
     """
-    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
-        return tuple(min(micro_batches, stages - stage) for stage in range(stages))
-    return schedule_of(schedule, stages, micro_batches).peak_activations()
+    # Schedules of rounds repeat themselves; the fewer micro-batches are played, the faster.
+    if schedule in ("1f1b", "interleaved") and micro_batches % stages == 0:
+        micro_batches = min(micro_batches, 3 * stages)
+    return tuple(
+        tuple(_moments(row, chunks))
+        for row in schedule_of(schedule, stages, micro_batches, chunks).actions
+    )
 
 
-def stages(config: TransformerConfig, layout: Layout, per_stage: Sequence[int] = ()) -> list[Stage]:
-    """Return the stages of a layout.
-
-    Args:
-        per_stage: the number of blocks of each; they are divided evenly unless given.
+def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
+    """Return the backwards of a stage after which no other of the same chunk keeps as much, with
+    at least the same gradients.
     """
-    if layout.pp == 1:
-        return [Stage((True, True), config.num_blocks, 1)]
-    counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
-    blocks = split_blocks(config, layout.pp, per_stage)
+    kept, done = [0] * chunks, [False] * chunks
+    found: list[Moment] = []
+    for action in row:
+        if action.kind == "F":
+            kept[action.chunk] += 1
+            continue
+        now = Moment(action.chunk, tuple(kept), tuple(done))
+        found = [
+            one
+            for one in found
+            if one.chunk != now.chunk or any(a > b for a, b in zip(one.kept, kept))
+        ]
+        found.append(now)
+        if action.kind != "I":
+            kept[action.chunk] -= 1
+        done[action.chunk] = True
+    return found
+
+
+def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
+    """Return the stages of a layout."""
     last = layout.pp - 1
-    return [
-        Stage((i == 0, i == last), len(part), count)
-        for i, (part, count) in enumerate(zip(blocks, counts))
-    ]
+    rows = moments(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
+    blocks = layout.stages_of(config)
+    return [Stage((i == 0, i == last), blocks[i], row) for i, row in enumerate(rows)]
 
 
-def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:
-    """Return three sizes in bytes: the peak of a micro-batch's forward and backward without the
-    optimizer's state, what forwards keep for backward, and the constants (masks, angles, numbers).
+class Passing(NamedTuple):
+    """What forward and backward of a micro-batch through one chunk take, in bytes.
+
+    Attributes:
+        state: weights, gradients if there are any before, and the constants.
+        kept: what a forward keeps for backward.
+        beside: the peak beside the two.
+        constants: masks, angles, numbers.
+    """
+
+    state: int
+    kept: int
+    beside: int
+    constants: int
+
+
+def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing:
+    """Return what a chunk takes.
 
     Args:
-        at_once: how many micro-batches have activations in memory.
+        stage: the chunk.
+        has_grads: whether an earlier micro-batch has left gradients.
     """
+    if not has_grads:
+        job = job._replace(batch=job.batch // layout.micro_batches)
+        layout = replace(layout, micro_batches=1)
     step, others = one_pass(job, layout, stage), stage.others
     at = step.at
     # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
@@ -222,32 +262,29 @@ def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[in
     # In the block's backward all others have what they keep if it is the last one, and what remains
     # if it is the first one.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
-    held = step.in_use + others * (of_others + block)
+    most = (step.in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["start"] + others * one_kept
-    constants = step.constants
+    state, constants = at["start"] + others * block, step.constants
     weights, gradients, _ = update(job, layout, stage).block
-    constants += others * (block - weights - (gradients if layout.micro_batches > 1 else 0))
-    most = held.max() + (at_once - 1) * kept
-    return int(most), int(at_once * kept), int(constants)
+    constants += others * (block - weights - (gradients if has_grads else 0))
+    return Passing(state, kept, int(most) - state - kept, constants)
 
 
 def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
-    after, at_once = update(job, layout, stage), stage.in_flight
-    if layout.micro_batches > at_once:
-        passes = [_passing(job, layout, stage, at_once)]
-    else:
-        # During the first backward no gradients exist yet. During the second they do, and one
-        # micro-batch fewer is in flight.
-        one = job._replace(batch=job.batch // layout.micro_batches)
-        passes = [_passing(one, replace(layout, micro_batches=1), stage, at_once)]
-        if layout.micro_batches > 1:
-            passes.append(_passing(job, layout, stage, at_once - 1))
-    most, kept, constants = max(passes)
+    after, chunks = update(job, layout, stage), stage.chunks
+    passing = functools.cache(lambda chunk, done: _passing(job, layout, chunks[chunk], done))
+    found = []
+    for chunk, kept, done in stage.moments:
+        each = list(map(passing, range(len(chunks)), done))
+        keeps = sum(n * one.kept for n, one in zip(kept, each))
+        most = sum(one.state for one in each) + keeps + each[chunk].beside
+        found.append((most, keeps, sum(one.constants for one in each)))
+    most, keeps, constants = max(found)
     weights, gradients, optimizer = after.of_all
     state = weights + gradients + optimizer
     beside = max(most + optimizer - state, constants + after.most)
-    activations = min(kept, beside)
+    activations = min(keeps, beside)
     return Memory(weights, gradients, optimizer, activations, beside - activations)
 
 
@@ -310,16 +347,20 @@ def flops(job: Job, layout: Layout, stage: Stage) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
+def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the part of a step in which stages wait, for a backward twice as long as a forward.
 
     Example:
         >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
         True
+        >>> bubble_fraction("interleaved", 4, 8, 2) == 3 / (2 * 8 + 3)
+        True
     """
-    if schedule == "1f1b":  # The formula is faster than building a schedule of many stages.
-        return (stages - 1) / (micro_batches + stages - 1)
-    return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
+    # The formulas are faster than building a schedule of many stages.
+    if schedule == "1f1b" or (schedule == "interleaved" and micro_batches % stages == 0):
+        return (stages - 1) / (chunks * micro_batches + stages - 1)
+    shown = schedule_of(schedule, stages, micro_batches, chunks).timeline()
+    return float(shown.bubble_fraction)
 
 
 def times_of(
@@ -350,6 +391,7 @@ def times_of(
                 hidden += min(sum(each.time_s for each in talk if each.what == what), room)
         hidden = min(hidden, compute)
     waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE)
-    fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
-    bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
+    named = layout.schedule, layout.pp, layout.micro_batches, layout.chunks
+    fraction = bubble_fraction(*named)
+    bubble = waits * fraction / (1 - fraction)
     return Times(compute, sent - hidden, hidden, bubble, optimizer_s(memory, chip))

@@ -7,6 +7,7 @@ all others keep, and as the first one, whose backward finds the gradients of all
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +26,8 @@ from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.modules import Parameter
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.model.modules import Parameter, tiled
+from ttkit.train.parallel.data_parallel import average_gradients, owners
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
@@ -290,21 +291,37 @@ class Update(NamedTuple):
         sends: the collectives.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
         most: the peak of the bytes in use beside them.
+        sizes: of the shards of the parameters, of all and of a block.
         others: blocks that are not run.
+        hosts: ranks that share the optimizer's state.
     """
 
     sends: Sends
     state: tuple[int, int, int]
     block: tuple[int, int, int]
     most: int
+    sizes: tuple[tuple[int, ...], tuple[int, ...]]
     others: int = 0
+    hosts: int = 1
 
     @property
     def of_all(self) -> tuple[int, int, int]:
         """Bytes of weights, gradients and optimizer of all blocks."""
         both = zip(self.state, self.block)
         weights, gradients, optimizer = (all_ + self.others * one for all_, one in both)
-        return weights, gradients, optimizer
+        most, every = largest_share(*self.sizes, self.others, self.hosts)
+        return weights, gradients, optimizer * most // every
+
+
+@functools.lru_cache(maxsize=1024)
+def largest_share(
+    sizes: tuple[int, ...], block: tuple[int, ...], others: int, hosts: int
+) -> tuple[int, int]:
+    """Return the size of what the rank updates that has most, and the size of all parameters."""
+    every, held = sizes + others * block, Counter[int]()
+    for rank, size in zip(owners(every, hosts), every):
+        held[rank] += size
+    return max(held.values()), sum(every)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -366,7 +383,10 @@ def update_of(
             for group, grads in zip((parameters, mine), made)
         ]
         most = max(most, *(event.in_use for event in events))
-    return Update(run.sends(events), of[0], of[1], most - sum(of[0]))
+    every, block = (
+        tuple(tiled(each.shard_shape) for each in group.values()) for group in (parameters, mine)
+    )
+    return Update(run.sends(events), of[0], of[1], most - sum(of[0]), (every, block))
 
 
 # ---------------------------------------------------------------- a chip's part of a step
@@ -392,17 +412,44 @@ class Job(NamedTuple):
         return self.batch // (layout.dp * layout.micro_batches)
 
 
+class Moment(NamedTuple):
+    """A backward of a stage, before it begins.
+
+    Attributes:
+        chunk: its chunk.
+        kept: of how many micro-batches each chunk keeps activations, this one's included.
+        done: whether each chunk has gradients of an earlier micro-batch.
+    """
+
+    chunk: int
+    kept: tuple[int, ...]
+    done: tuple[bool, ...]
+
+
 class Stage(NamedTuple):
-    """A stage of the model: its ends, its blocks, and how many micro-batches it holds at once."""
+    """A stage of the model: its ends, its blocks, and when it may hold most; or one of its
+    chunks."""
 
     ends: Ends = (True, True)
     blocks: int = 1
-    in_flight: float = 1
+    moments: tuple[Moment, ...] = (Moment(0, (1,), (False,)),)
 
     @property
     def others(self) -> int:
         """Blocks that are not run."""
         return self.blocks - 1
+
+    @property
+    def chunks(self) -> list[Stage]:
+        """Its chunks: the first one of the first stage begins the model, the last one ends it."""
+        many = len(self.moments[0].kept)
+        return [
+            Stage(
+                (self.ends[0] and i == 0, self.ends[1] and i == many - 1),
+                self.blocks // many + (i < self.blocks % many),
+            )
+            for i in range(many)
+        ]
 
 
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
@@ -416,6 +463,8 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
         zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
         schedule="1f1b",
+        chunks=1,
+        hosts=1,
     )
     config = _plain(job.config, 1, sequence)
     return pass_of(config, layout, stage.ends, rows)
@@ -426,13 +475,14 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     few: dict[str, Any] = {"sequence_parallel": False, "recompute": False, "micro_batches": 1}
     cp = layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2)
-    layout = replace(layout, dp=dp, pp=1, cp=cp, **few)
+    hosts = layout.hosts
+    layout = replace(layout, dp=dp, pp=1, cp=cp, schedule="1f1b", chunks=1, hosts=1, **few)
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)
     clips = training.use_clip_grad_norm
     found = update_of(config, layout, stage.ends, clips, optimizer, job.bucket_mb)
-    return found._replace(others=stage.blocks - blocks)
+    return found._replace(others=stage.blocks - blocks, hosts=hosts)
 
 
 @functools.lru_cache

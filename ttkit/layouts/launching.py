@@ -24,7 +24,6 @@ from ttkit.train.config.settings import (
     MultihostConfig,
     PipelineParallelConfig,
     Settings,
-    split_blocks,
 )
 
 CONFIG, BINDINGS, DESCRIPTOR, HOSTS = (
@@ -54,8 +53,9 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     runner: Any = "memory_efficient" if layout.recompute else "default"
     multihost, distributed = MultihostConfig(), Distributed()
     if layout.pp > 1:
-        blocks = dict(enumerate(map(len, split_blocks(job.config, layout.pp))))
-        stages = PipelineParallelConfig(job.config.num_blocks, blocks, layout.schedule)
+        blocks = dict(enumerate(layout.stages_of(job.config)))
+        named = layout.schedule, layout.chunks
+        stages = PipelineParallelConfig(job.config.num_blocks, blocks, *named)
         multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
     elif place.replicas > 1:
         distributed = Distributed(True, HOSTS, place.replicas)

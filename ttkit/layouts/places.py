@@ -74,7 +74,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     dp, pp = layout.dp // replicas, layout.pp // split
     on = {name: n for name, n in (("dp", dp), ("cp", layout.cp), ("tp", layout.tp)) if n > 1}
     if len(on) > 2:
-        return "a mesh has two axes, for two of dp, cp and tp"
+        return "dp, cp and tp are all above 1, and a mesh has axes for two of them"
     rows, columns = system.shape
     if len(on) < 2:
         n = math.prod(on.values())

@@ -156,8 +156,9 @@ class Layouts(Choices):
             return f"a shorter sequence{narrower}"
         hosts = math.ceil(machine.hosts * sum(least.memory) / machine.room)
         # More hosts help only as pipeline stages: a host with a replica needs as much memory.
-        possible = hosts <= config.num_blocks and not config.is_tied
-        return f"at least {hosts} hosts" if possible else "a system with more DRAM"
+        return (
+            f"at least {hosts} hosts" if hosts <= config.num_blocks else "a system with more DRAM"
+        )
 
     def figures_of(self, each) -> dict[str, Any]:
         """Return the figures of a layout that fits."""

@@ -40,7 +40,7 @@ from ttkit.layouts.report import Candidate, Layouts
 from ttkit.plans import Topology, topology
 from ttkit.plans.cost import hop_time_s
 from ttkit.train.config.files import read_settings
-from ttkit.train.config.layout import Layout, in_tiles
+from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.model.models import create_model
 
@@ -58,36 +58,42 @@ def between(
     """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
+        size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
-        nbytes = job.rows(layout) * in_tiles(length) * job.config.embedding_dim
-        nbytes *= ELEMENT_BYTES[layout.precision]
-        chips = math.prod(place.shape)
-        links = system.links_per_pair
-        once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
-        if place.stages > 1:
-            once = max(once, chips * nbytes / rate)
-        times, where = 2 * layout.micro_batches, None if place.stages > 1 else there
-        rest = (nbytes, None, where, times * nbytes, times * once)
-        yield Traffic("PP activations", times, "point_to_point", *rest)
-    if place.replicas > 1:  # The trainer all-reduces full gradients in float32 between hosts.
+        rows = job.rows(layout) * in_tiles(length)
+        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, rows)]
+        if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
+            rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
+            shared = layout.zero_dim((1, 1, rows, width)) is not None
+            messages.append(("PP gradients", 1, rows // (layout.zero_shards if shared else 1)))
+        chips, links = math.prod(place.shape), system.links_per_pair
+        where = None if place.stages > 1 else there
+        for what, times, rows in messages:
+            nbytes = rows * width * size
+            # The fabric forwards packets as they arrive, so more hops add next to no time.
+            once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
+            if place.stages > 1:
+                once = max(once, chips * nbytes / rate)
+            rest = (nbytes, None, where, times * nbytes, times * once)
+            yield Traffic(what, times, "point_to_point", *rest)
+    if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
-        sent = 2 * (n - 1) * nbytes // n
-        rest = (nbytes, None, None, sent, sent / rate)
-        yield Traffic("hosts gradients", 1, "all_reduce", *rest)
+        sends = [("hosts gradients", "all_reduce", 2)]
+        if layout.zero:  # Each parameter's mean goes to one rank, which sends the weights to all.
+            sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
+        for what, name, times in sends:
+            sent = times * (n - 1) * nbytes // n
+            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
 
 
-def evaluate(
-    job: Job, layout: Layout, place: Place, machine: Machine, per_stage: Sequence[int] = ()
-) -> Candidate:
-    """Return memory, traffic and time of a layout at its place.
-
-    Args:
-        per_stage: the blocks of each stage; all have as many unless given.
-    """
-    inner = replace(layout, dp=layout.dp // place.replicas)
+def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
+    """Return memory, traffic and time of a layout at its place."""
+    hosts = place.replicas if layout.zero else 1
+    inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(job.config, inner, per_stage)
-    if not per_stage:  # The first or the last stage needs the most memory and time.
+    chip, found = machine.system.chip, stages(job.config, inner)
+    if found[0].blocks == max(stage.blocks for stage in found):
+        # The first or the last stage needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
     # Weights, gradients and optimizer are counted faster, and alone are often too much.
     lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
@@ -120,7 +126,7 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     first.
     """
     shares = layout.dp // replicas > 1 or layout.cp > 1
-    stages = range(3, -1, -1) if shares else [0]
+    stages = range(3, -1, -1) if shares else range(replicas > 1, -1, -1)
     shared = [True, False] if layout.tp > 1 else [False]
     experts = bool(job.config.num_experts) and layout.dp > 1
     for ep in (layout.dp, 1) if experts else (1,):
@@ -168,19 +174,54 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 rule = f"holds more than {less.layout}, which {less.refused}"
                 yield Candidate(layout, place, less.memory, refused=rule)
                 continue
-            best = evaluate(job, layout, place, machine)
-            for count in counts[-2::-1]:
-                if best.refused:
-                    break
-                found = evaluate(job, replace(layout, micro_batches=count), place, machine)
-                if found.refused or found.tokens_per_s < best.tokens_per_s:
-                    break
-                best = found
+            best = _fastest(job, layout, place, machine, counts)
             if best.refused:
                 large.append(best)
-            else:
-                fitting.add(alike)
+                yield best
+                continue
+            fitting.add(alike)
             yield best
+            # Interleaved chunks wait less and send more; they are listed where they are faster.
+            layout = replace(layout, schedule="interleaved", chunks=2)
+            if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
+                found = _fastest(job, layout, place, machine, counts)
+                if found.tokens_per_s > best.tokens_per_s:
+                    best = found
+                    yield found
+            if uneven := _uneven(job, best, place, machine):
+                yield uneven
+
+
+def _uneven(job: Job, best: Candidate, place: Place, machine: Machine) -> Candidate | None:
+    """Return a pipeline with fewer blocks on its last stage, which has the head, if it is faster so
+    than with as many on each stage.
+    """
+    layout, found = best.layout, None
+    many = layout.stages_of(job.config)[-1]
+    while layout.pp > 1 and many > layout.chunks:
+        many, first = many - 1, replace(layout, pp=layout.pp - 1, blocks=())
+        others = replace(job.config, num_blocks=job.config.num_blocks - many)
+        blocks = *first.stages_of(others), many
+        each = evaluate(job, replace(layout, blocks=blocks), place, machine)
+        if each.tokens_per_s <= best.tokens_per_s:
+            break
+        best = found = each
+    return found
+
+
+def _fastest(
+    job: Job, layout: Layout, place: Place, machine: Machine, counts: Sequence[int]
+) -> Candidate:
+    """Return a layout with the micro-batches that are fastest and fit, from the most ones down."""
+    best = evaluate(job, replace(layout, micro_batches=counts[-1]), place, machine)
+    for count in counts[-2::-1]:
+        if best.refused:
+            break
+        found = evaluate(job, replace(layout, micro_batches=count), place, machine)
+        if found.refused or found.tokens_per_s < best.tokens_per_s:
+            break
+        best = found
+    return best
 
 
 def plan_layouts(

@@ -206,7 +206,7 @@ class MeshRun(Run):
         used, most = self._bytes()
         if budget is None or not most:
             return ""
-        return f"{used:,} bytes came to each of {self.names['n']} chips (the budget: {most:,})"
+        return f"{used:,} of at most {most:,} bytes came to each of {self.names['n']} chips"
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class Reader:
         like = next((t for t in (*results, *operands) if t.mesh is not None), None)
         if like is None:
             return
-        given = operation.given(event)
+        given = operation.takes.given(event.args, event.kwargs)
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)

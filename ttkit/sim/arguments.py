@@ -1,43 +1,21 @@
-"""Check arguments: the classes that a parameter takes, and messages in the kit's form."""
+"""Describe a call, and refuse what is wrong with it, in messages of the kit's form."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import types
-import typing
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
-
 from ttkit.errors import OutOfMemoryError, TTKitError, fail
 from ttkit.sim.tensor import Layout
-
-Classes = tuple[type, ...]
-# An argument may have any of these classes where the annotation names the first.
-STANDS_FOR: dict[type, Classes] = {
-    int: (int, np.integer),
-    float: (int, float, np.number),
-    bool: (bool, int, np.bool_),
-}
-
-
-def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.Signature:
-    """Return a signature that also has these keywords, each None by default."""
-    parameters = list(signature.parameters.values())
-    rest = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
-    extra = [
-        inspect.Parameter(h, inspect.Parameter.KEYWORD_ONLY, default=None) for h in sorted(hints)
-    ]
-    return signature.replace(parameters=parameters + extra + rest)
 
 
 def keywords_of(other) -> Callable:
     """Show the keywords of `other` in the signature of a function that hands them on."""
 
     def shown(function):
-        own, theirs = (inspect.signature(f).parameters.values() for f in (function, other))
+        both = (inspect.signature(inspect.unwrap(f)) for f in (function, other))
+        own, theirs = (signature.parameters.values() for signature in both)
         kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
         kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
         function.__signature__ = inspect.Signature(kept)
@@ -59,43 +37,6 @@ def translate(error, asked: describe) -> None:
     else:
         rule = f"incompatible function arguments: {error}"
         fail(asked, rule, f"help(ttnn.{asked.name})", TypeError)
-
-
-@functools.cache  # A function is looked at when it is first called.
-def classes_of(function: Callable) -> dict[str, Classes]:
-    """Return the classes that each parameter takes, in order; `object` where it may be anything.
-
-    Example:
-        >>> def double(times: int, name: str | None, rest: list[int]): ...
-        >>> classes_of(double)["name"], classes_of(double)["rest"]
-        ((<class 'str'>, <class 'NoneType'>), (<class 'object'>,))
-    """
-    hints = typing.get_type_hints(function)
-    found: dict[str, Classes] = {}
-    for name in inspect.signature(function).parameters:
-        hint = hints.get(name, object)
-        union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-        members = typing.get_args(hint) if union else (hint,)
-        kinds = (isinstance(m, type) and m is not Any for m in members)
-        plain = all(kinds) and not any(map(typing.get_origin, members))
-        found[name] = sum((STANDS_FOR.get(m, (m,)) for m in members), ()) if plain else (object,)
-    return found
-
-
-def check_classes(function: Callable, asked: describe) -> None:
-    """Raise a TypeError for an argument of another class than its annotation names.
-
-    It names the parameter, what was given and what it takes.
-    """
-    takes = classes_of(function)
-    for parameter, value in [*zip(takes, asked.args, strict=False), *asked.kwargs.items()]:
-        if isinstance(value, takes.get(parameter, object)):
-            continue
-        wanted = function.__annotations__[parameter]
-        shown = f"{parameter}={describe.show(value)}"
-        rule = f"incompatible function arguments: {shown} is a {type(value).__name__}, not {wanted}"
-        cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
-        fail(asked, rule, cure, TypeError)
 
 
 def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:

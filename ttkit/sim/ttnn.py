@@ -3,18 +3,20 @@
 The operations come from the one table, which each module fills; the rest is listed by module.
 """
 
-import difflib as _difflib
+from collections.abc import Iterable as _Iterable
 from importlib import import_module as _import_module
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
+from ttkit.errors import nearest as _nearest
 from ttkit.lazy import attach as _attach
 from ttkit.lazy import drawing as _drawing
 from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
 from ttkit.sim.ops import OPERATIONS as _OPERATIONS
+from ttkit.sim.signatures import CLASSES as _CLASSES
 from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
@@ -88,62 +90,77 @@ globals().update({name: call for name, call in _calls.items() if "." not in name
 globals().update({name: globals()[other] for name, other in _aliases.items()})
 
 
-def _missing(name: str) -> _Any:
+def _missing(name: str, among: _Iterable[str]) -> _Any:
     """Raise for a missing name; name the closest one, and where to add an operation."""
-    names = [*_calls, *(name for name in globals() if not name.startswith("_"))]
-    close = _difflib.get_close_matches(name, names, 1, 0.5)
-    rule = "the simulator has no such name" + (f"; the closest is ttnn.{close[0]}" if close else "")
+    if name.rpartition(".")[2].startswith("_"):
+        raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
+    close = _nearest(name, among)
+    rule = "the simulator has no such name" + (f"; the closest is ttnn.{close}" if close else "")
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
     _fail(f"ttnn.{name}", rule, f"{cure} that are alike (CONTRIBUTING.md)", AttributeError)
 
 
-def _inner(prefix: str) -> _Any:
+class _Space(_SimpleNamespace):
     """A namespace in ttnn."""
 
-    class Inner(_SimpleNamespace):
-        def __getattr__(self, name: str) -> _Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return _missing(prefix + name)
+    def __init__(self, prefix: str, members: dict[str, _Any]):
+        super().__init__(**members)
+        self._prefix = prefix
 
+    def __getattr__(self, name: str) -> _Any:
+        known = [self._prefix + each for each in vars(self) if not each.startswith("_")]
+        return _missing(self._prefix + name, [*known, *_calls])
+
+
+def _inner(prefix: str) -> _Space:
+    """Return the operations of a namespace."""
     calls = {name: call for name, call in _calls.items() if name.startswith(prefix)}
-    return Inner(**{name.removeprefix(prefix): call for name, call in calls.items()})
+    return _Space(prefix, {name.removeprefix(prefix): call for name, call in calls.items()})
 
 
 def __getattr__(name: str) -> _Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _missing(name)
+    return _missing(name, [*_calls, *(each for each in globals() if not each.startswith("_"))])
 
 
 # ---------------------------------------------------------------- namespaces in ttnn
 _known = vars(_opening) | vars(_norms) | vars(_grid) | globals()
+# ttnn converts lists, tuples and numbers to these classes.
+_converted = ("CoreCoord", "Shape", "UnaryWithParam")
+_classes = {name: each for name, each in globals().items() if isinstance(each, type)}
+_CLASSES.update({name: (each,) for name, each in _classes.items() if name not in _converted})
 
 
-def _space(names: str) -> _Any:
+def _space(prefix: str, names: str) -> _Space:
     """Return a namespace that has these names."""
-    return _SimpleNamespace(**{name: _known[name] for name in names.split()})
+    return _Space(prefix, {name: _known[name] for name in names.split()})
 
 
-device = _space("""Arch CloseDevice CreateDevice Device DispatchCoreAxis DispatchCoreConfig
-DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
-ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId close_device
-init_device_compute_kernel_config is_blackhole is_wormhole_b0 open_device synchronize_device""")
-cluster = _space("ClusterType get_cluster_type")
-model_preprocessing = _space("""ParameterDict preprocess_linear_bias preprocess_linear_weight
-preprocess_model_parameters""")
+device = _space(
+    "device.",
+    """Arch CloseDevice CreateDevice Device DispatchCoreAxis DispatchCoreConfig DispatchCoreType
+    GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices ReadDeviceProfiler SetDefaultDevice
+    SubDevice SubDeviceId close_device init_device_compute_kernel_config is_blackhole
+    is_wormhole_b0 open_device synchronize_device""",
+)
+cluster = _space("cluster.", "ClusterType get_cluster_type")
+model_preprocessing = _space(
+    "model_preprocessing.",
+    """ParameterDict preprocess_linear_bias preprocess_linear_weight
+    preprocess_model_parameters""",
+)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 _known["dump_tensor_flatbuffer"] = _known["dump_tensor"]
 _known["load_tensor_flatbuffer"] = _known["load_tensor"]
 _known["p2p_compute_intermediate_tensor_spec"] = lambda tensor, *ends: tensor.spec
+_ends = _space("_ttnn.operations.point_to_point.", "p2p_compute_intermediate_tensor_spec")
 _ttnn = _SimpleNamespace(
-    multi_device=_space("SystemMeshDescriptor MeshDeviceView MeshDevice"),
-    tensor=_space("MemoryConfig dump_tensor_flatbuffer load_tensor_flatbuffer"),
-    fabric=_space("FabricConfig FabricRouterConfig"),
-    operations=_SimpleNamespace(point_to_point=_space("p2p_compute_intermediate_tensor_spec")),
+    multi_device=_space("_ttnn.multi_device.", "SystemMeshDescriptor MeshDeviceView MeshDevice"),
+    tensor=_space("_ttnn.tensor.", "MemoryConfig dump_tensor_flatbuffer load_tensor_flatbuffer"),
+    fabric=_space("_ttnn.fabric.", "FabricConfig FabricRouterConfig"),
+    operations=_SimpleNamespace(point_to_point=_ends),
 )
 
 

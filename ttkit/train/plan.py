@@ -23,7 +23,7 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig, split_blocks
+from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter, tiled
 from ttkit.words import Tables, short
@@ -65,9 +65,13 @@ def check_memory(
     config: TrainingConfig,
     parameters: Sequence[Parameter],
     on_one_process: bool,
+    ranks: int = 1,
 ) -> None:
     """Compare weights, gradients and optimizer state with a chip's DRAM and, on the simulator,
     with the host's memory.
+
+    Args:
+        ranks: how many share the optimizer's state.
 
     Raises:
         OutOfMemoryError: they do not fit.
@@ -77,6 +81,7 @@ def check_memory(
     for layout in {id(p.layout.device): p.layout for p in parameters}.values():
         mine = [p for p in parameters if p.layout.device is layout.device]
         state = state_bytes(mine, config)
+        state["optimizer"] //= ranks
         needed = sum(state.values())
         # The simulator keeps data-parallel replicas in one array.
         host += needed * (layout.tp if on_one_process else 1)
@@ -180,7 +185,7 @@ class TrainingPlan(Tables):
             self.settings.layout.bucket_mb,
         )
         any_size = Machine(self.system, headroom=-math.inf)
-        return evaluate(job, layout, place, any_size, self.settings.multihost_config.shares)
+        return evaluate(job, layout, place, any_size)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -277,8 +282,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
-            or a pipeline has several chunks on a stage.
+        TTKitError: the mesh does not fit the machine, or the strategies or sizes do not fit the
+            mesh.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -288,16 +293,10 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device, pipeline = settings.device_config, settings.multihost_config.pipeline
-    if device.enable_pp and pipeline.chunks_per_rank > 1:
-        fail(
-            f"plan a pipeline with chunks_per_rank {pipeline.chunks_per_rank}",
-            "a plan has one chunk on each stage",
-            "chunks_per_rank: 1",
-        )
+    device = settings.device_config
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
     model, layout = settings.transformer_config, Layout.of(settings)
-    first = split_blocks(model, layout.pp, settings.multihost_config.shares)[0]
+    first = range(layout.stages_of(model)[0])
     on_one_mesh = layout.along(device.mesh_shape)
     plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
     layout.check(model, settings.training_config.batch_size, model.max_sequence_length)

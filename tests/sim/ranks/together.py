@@ -415,7 +415,7 @@ def seen():
         local + away,
     )
     assert "Dashed chips" in shared._repr_html_()
-    assert "remote" in t._repr_html_()
+    assert "other rank" in t._repr_html_()
     assert host._repr_html_()
     shards = ttnn.get_device_tensors(t)
     assert len(shards) == local + away

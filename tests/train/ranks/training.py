@@ -17,6 +17,7 @@ from train.tiny import TEXT, tiny, weights
 
 from ttkit.train import Trainer
 from ttkit.train.config.settings import DeviceConfig, Distributed
+from ttkit.train.model.modules import tiled
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 asked = json.loads(sys.argv[1])
@@ -43,8 +44,6 @@ with Trainer(
     sums = {
         name: [float(array.sum()), float((array**2).sum())] for name, array in weights(run).items()
     }
-    print(
-        "found "
-        + json.dumps({"rank": RANK, "losses": losses, "sums": sums, "text": run.sample("The", 5)}),
-        flush=True,
-    )
+    state = sum(tiled(value.shape) * 4 for value in run.optimizer.state.values())
+    found = {"rank": RANK, "losses": losses, "sums": sums, "state": state}
+    print("found " + json.dumps(found | {"text": run.sample("The", 5)}), flush=True)

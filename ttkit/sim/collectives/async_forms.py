@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import refuse
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.collectives import exchanged, partitioned
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
@@ -28,7 +29,7 @@ from ttkit.sim.collectives.ccl import (
     run,
 )
 from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
-from ttkit.sim.tensor import DataType, Layout, UnaryWithParam
+from ttkit.sim.tensor import DataType, Layout, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.tensor import Tensor
@@ -37,6 +38,7 @@ Array = np.ndarray
 
 
 # ---------------------------------------------------------------- compositions
+@keywords_of(all_gather)
 def gather_reversed(input_tensor: Tensor, dim: int, **how):
     """Return `all_gather` with the shards in the opposite order."""
     whole = all_gather(input_tensor, dim, **how)
@@ -44,52 +46,43 @@ def gather_reversed(input_tensor: Tensor, dim: int, **how):
     return shaping.concat(shaping.chunk(whole, chips, dim)[::-1], dim)
 
 
-def gather_each(input_tensor: list[Tensor], dim: int, output_tensor=None, **how) -> list[Tensor]:
+@keywords_of(all_gather)
+def gather_each(input_tensor: list[Tensor], dim: int, **how) -> list[Tensor]:
     """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
-    buffers = output_tensor or [None] * len(input_tensor)
-    pairs = zip(input_tensor, buffers, strict=True)
-    return [all_gather(tensor, dim, output_tensor=buffer, **how) for tensor, buffer in pairs]
+    return [all_gather(tensor, dim, **how) for tensor in input_tensor]
 
 
-def join_and_scatter(input_tensor: list[Tensor], dim: int, **how):
+@keywords_of(reduce_scatter)
+def join_and_scatter(input_tensors: list[Tensor], dim: int, **how):
     """Return `reduce_scatter` of tensors that are parts of one along `dim`."""
-    return reduce_scatter(shaping.concat(input_tensor, dim), dim, **how)
+    return reduce_scatter(shaping.concat(input_tensors, dim), dim, **how)
 
 
-def scatter(input_tensor: Tensor, dim: int, output_tensor=None, **how):
-    """Return `reduce_scatter`; the last of the buffers gets the result, others have packets."""
-    *_, output = output_tensor or [None]
-    return reduce_scatter(input_tensor, dim, output_tensor=output, **how)
-
-
-def add_up(
-    input_tensor: Tensor,
-    cluster_axis: int | None = None,
-    math_op=None,
-    dtype: DataType | None = None,
-    **how,
-):
+@keywords_of(all_reduce)
+def add_up(input_tensor: Tensor, *, math_op=None, dtype: DataType | None = None, **how):
     """Return `all_reduce` in another element type."""
     if math_op is not None and math_op.name != "Sum":
         refuse(f"chips add, and do not take {math_op}", "ttnn.ReduceType.Sum")
-    total = all_reduce(input_tensor, cluster_axis=cluster_axis, **how)
+    total = all_reduce(input_tensor, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 
 
+@keywords_of(matmul.linear)
 def gather_and_multiply(
     input_tensor: Tensor,
     weight_tensor: Tensor,
     dim: int,
-    output_tensor=None,
+    *,
     cluster_axis: int | None = None,
+    num_links: int | None = None,
+    topology: Topology | None = None,
+    fused_activation=None,
     **product,
 ) -> list[Tensor]:
     """Return the gathered tensor and its product with the weight, as `linear` makes it."""
-    path = {key: product.pop(key, None) for key in ("num_links", "topology")}
-    whole = all_gather(
-        input_tensor, dim, output_tensor=output_tensor, cluster_axis=cluster_axis, **path
-    )
-    product["activation"] = product.pop("fused_activation", None) or product.get("activation")
+    path: Any = {"cluster_axis": cluster_axis, "num_links": num_links, "topology": topology}
+    whole = all_gather(input_tensor, dim, **path)
+    product["activation"] = fused_activation or product.get("activation")
     return [whole, matmul.linear(whole, weight_tensor, **product)]
 
 
@@ -104,8 +97,9 @@ def minimal_matmul(
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
     whole = shaping.concat(input_tensor, -1) if isinstance(input_tensor, list) else input_tensor
-    act = UnaryWithParam(fused_activation) if fused_activation else None
-    return matmul.linear(whole, weight_tensor, bias=bias_tensor, activation=act, dtype=dtype)
+    return matmul.linear(
+        whole, weight_tensor, bias=bias_tensor, activation=fused_activation, dtype=dtype
+    )
 
 
 # ---------------------------------------------------------------- parts of shards
@@ -178,26 +172,20 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
 
 
-def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, output_tensor=None, **how):
+@keywords_of(all_gather)
+def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor:
     """Cut each shard along `out_dim`, a part for each chip; join what arrives along `in_dim`.
 
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
     """
-    how |= {"output": output_tensor, "others": (in_dim, out_dim)}
-    return run(Call("all_to_all_async", input_tensor, **how))
+    return run(Call("all_to_all_async", input_tensor, others=(in_dim, out_dim), **how))
 
 
-def cut_anew(
-    input_tensor: Tensor,
-    dim: int,
-    output_dim_offset: int,
-    output_dim_shape: int,
-    cluster_axis: int | None = None,
-    **how,
-):
+@keywords_of(all_gather)
+def cut_anew(input_tensor: Tensor, dim: int, output_dim_offset: int, output_dim_shape: int, **how):
     """Keep rows of the joined shards from `output_dim_offset` on, an equal part on each chip."""
-    how["others"] = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
-    return run(Call("slice_reshard_async", input_tensor, cluster_axis, dim, **how))
+    others = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
+    return run(Call("slice_reshard_async", input_tensor, dim=dim, others=others, **how))
 
 
 def with_borders(
@@ -207,21 +195,20 @@ def with_borders(
     padding_right,
     padding_mode: str,
     cluster_axis,
+    *,
     num_links=None,
-    output_tensor=None,
-    topology=None,
+    topology: Topology | None = None,
 ):
     """Put rows of a chip's neighbours around its shard, along one or two dims.
 
     At the ends of the line there are zeros, or with "replicate" the shard's own border.
     """
-    links, last = num_links or [None] * len(dim), len(dim) - 1
+    links = num_links or [None] * len(dim)
     rows = zip(dim, padding_left, padding_right, cluster_axis, links, strict=True)
-    for i, (at, left, right, axis, count) in enumerate(rows):
+    for at, left, right, axis, count in rows:
         border = [*input_tensor.shard_shape]
         border[at] = max(left, right)
         call = Call("neighbor_pad_async", input_tensor, axis, at, topology, count)
-        call.output = output_tensor if i == last else None
         call.others = (0, None, left, right, padding_mode)
         call.nbytes = bytes_of(tuple(border), input_tensor.dtype)
         input_tensor = run(call)
@@ -229,55 +216,25 @@ def with_borders(
 
 
 # ---------------------------------------------------------------- the table
-GATHER = "output_tensor dim multi_device_global_semaphore mesh_device"
-PRODUCT = "weight_tensor output_tensor dim semaphores all_gather_core_grid_offset config"
-SUM = (
-    "buffer_tensor cluster_axis mesh_device barrier_semaphores rs_semaphores ag_semaphores math_op"
-)
-# An operation is a function, and the names of its arguments in order. What a name stands for is
-# given to the function where this has such a parameter; all else, as a semaphore, changes nothing.
-FORMS: dict[str, tuple[Callable, str]] = {
-    "all_gather_async": (all_gather, GATHER),
-    "all_gather_async_reversed": (gather_reversed, GATHER),
-    "strided_all_gather_async": (all_gather, GATHER),
-    "ring_attention_all_gather_async": (gather_each, GATHER),
-    "all_gather_matmul_async": (gather_and_multiply, PRODUCT),
-    "strided_all_gather_minimal_matmul_async": (gather_and_multiply, PRODUCT),
-    "reduce_scatter_minimal_async": (scatter, GATHER),
-    "llama_reduce_scatter": (
-        reduce_scatter,
-        "packet_buffer dim semaphore subdevice_id cluster_axis mesh_device",
-    ),
-    "deepseek_moe_reduce_scatter": (join_and_scatter, "output_memory_config dim"),
-    "all_reduce_async": (add_up, SUM),
-    "all_to_all_async_generic": (all_to_all, "in_dim out_dim"),
-    "all_to_all_async": (all_to_all, "packet_buffer output_tensor in_dim out_dim semaphore"),
-    "slice_reshard_async": (cut_anew, "dim output_dim_offset output_dim_shape cluster_axis"),
-    "neighbor_pad_async": (
-        with_borders,
-        "dim padding_left padding_right padding_mode cluster_axis",
-    ),
+# An async form takes what ttnn's own takes. The function gets what it has of that; the rest, such
+# as a semaphore, changes nothing.
+FORMS: dict[str, Callable] = {
+    "all_gather_async": all_gather,
+    "all_gather_async_reversed": gather_reversed,
+    "strided_all_gather_async": all_gather,
+    "ring_attention_all_gather_async": gather_each,
+    "all_gather_matmul_async": gather_and_multiply,
+    "strided_all_gather_minimal_matmul_async": gather_and_multiply,
+    "reduce_scatter_minimal_async": reduce_scatter,
+    "llama_reduce_scatter": reduce_scatter,
+    "deepseek_moe_reduce_scatter": join_and_scatter,
+    "all_reduce_async": add_up,
+    "all_to_all_async_generic": all_to_all,
+    "all_to_all_async": all_to_all,
+    "slice_reshard_async": cut_anew,
+    "neighbor_pad_async": with_borders,
 }
 
 
-def _enter(name: str, plain: Callable, names: list[str]) -> None:
-    """Enter a row of the table."""
-    takes = inspect.signature(plain).parameters
-
-    @operation(f"experimental.{name}", "collective")
-    def form(input_tensor, *args, **given):
-        # A gather without a buffer has `dim` as its second argument.
-        order = names[1:] if args and isinstance(args[0], int) and "output" in names[0] else names
-        how = dict(zip(order, args, strict=False))
-        for key, value in given.items():
-            how["output_tensor" if key.startswith("persistent_output") else key] = value
-        passed = {
-            k: v for k, v in how.items() if k in takes or not (k in names or "semaphore" in k)
-        }
-        return plain(input_tensor, **passed)
-
-    form.__doc__ = plain.__doc__
-
-
-for _name, (_plain, _names) in FORMS.items():
-    _enter(_name, _plain, _names.split())
+for _name, _plain in FORMS.items():
+    operation(f"experimental.{_name}", "collective")(inspect.unwrap(_plain))

@@ -18,7 +18,7 @@ from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.collectives import exchanged
-from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result
+from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
@@ -40,7 +40,6 @@ class Call:
     dim: Any = None
     topology: Topology | None = None
     num_links: Any = None
-    output: Tensor | None = None
     ends: tuple = ()  # The ends are the sender and the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
@@ -231,7 +230,7 @@ def _sent(call: Call):
     tensor, (sender, receiver) = call.tensor, map(tuple, call.ends)
     grid, shard = tensor.grid, tensor.shard_shape
     values, chips = (tensor.full_array(), grid) if grid.local else mpi.collected(tensor)
-    every = np.array((call.output or tensor).full_array(), order="C")
+    every = np.array((call.others[0] or tensor).full_array(), order="C")
     if receiver in grid.coords:
         own = every.reshape((grid.size, *shard))
         shards = values.reshape((chips.size, *shard))
@@ -293,9 +292,9 @@ def run(call: Call):
     if isinstance(values, list):
         return [moved(tensor, part, topology=topology) for part in values]
     if not spec.sums:
-        return moved(tensor, values, topology=topology, output=call.output)
+        return moved(tensor, values, topology=topology)
     owned = values.flags.owndata or (grid.local and not np.may_share_memory(values, tensor.array))
-    return result(tensor, values, topology=topology, output=call.output, owned=owned)
+    return result(tensor, values, topology=topology, owned=owned)
 
 
 # ---------------------------------------------------------------- the collectives
@@ -305,10 +304,8 @@ def all_gather(
     dim: int,
     *,
     cluster_axis: int | None = None,
-    output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
-    **older,
 ) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
 
@@ -322,14 +319,7 @@ def all_gather(
 
     Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
     """
-    if older:  # Only the default dialect takes a keyword of earlier releases.
-        cure = "ttnn.all_gather without mesh_device: the tensor has its mesh"
-        known = set(older) == {"mesh_device"}
-        if not (known and older_form("all_gather(..., mesh_device=)", cure)):
-            rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-            refuse(rule, "help(ttnn.all_gather)", TypeError)
-    call = Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links, output_tensor)
-    return run(call)
+    return run(Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links))
 
 
 @operation("reduce_scatter", "collective")
@@ -338,7 +328,6 @@ def reduce_scatter(
     dim: int,
     *,
     cluster_axis: int | None = None,
-    output_tensor: Tensor | None = None,
     num_links: int | None = None,
     topology: Topology | None = None,
 ) -> Tensor:
@@ -349,8 +338,7 @@ def reduce_scatter(
 
     Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
     """
-    path = topology, num_links, output_tensor
-    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, *path))
+    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, topology, num_links))
 
 
 @operation("all_reduce", "collective")
@@ -413,5 +401,6 @@ def point_to_point(
     Raises:
         TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
     """
-    how = None, None, topology, None, output_tensor
-    return run(Call("point_to_point", input_tensor, *how, ends=(sender_coord, receiver_coord)))
+    ends, others = (sender_coord, receiver_coord), (output_tensor,)
+    call = Call("point_to_point", input_tensor, None, None, topology, ends=ends, others=others)
+    return run(call) if output_tensor is None else written(run(call), output_tensor)

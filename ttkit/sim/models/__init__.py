@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, axis_of, each_element, operation, result
+from ttkit.sim.ops import Operands, axis_of, each_element, operation, result, written
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
 from ttkit.sim.ops.shaping import shards
 from ttkit.sim.tensor import DataType
@@ -70,7 +70,7 @@ def scale_mask_softmax_in_place(
         values = values * F(scale)
     for one in added:
         values = shaped(values + one, on.lead, *input_tensor.shard_shape)
-    return on.result(softmax_of(values), output=input_tensor)
+    return written(on.result(softmax_of(values)), input_tensor)
 
 
 for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
@@ -79,7 +79,7 @@ for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_
 
 @operation("transformer.attention_softmax_", flops=each_element(7))
 def attention_softmax_(
-    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
+    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
 ) -> Tensor:
     """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
 
@@ -251,20 +251,36 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
-def _decode(
-    qkv: tuple[Tensor, ...],
-    table: Tensor | None,
+def scaled_dot_product_attention_decode(
+    input_tensor_q: Tensor,
+    input_tensor_k: Tensor,
+    input_tensor_v: Tensor,
+    page_table_tensor: Tensor | None = None,
+    *,
     cur_pos: Sequence[int] = (),
     share_cache: bool | None = None,
-    *,
     is_causal: bool = True,
     attn_mask: Tensor | None = None,
     cur_pos_tensor: Tensor | None = None,
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
+    """Return the attention of one token of each user to the keys up to its position.
+
+    Args:
+        input_tensor_q: [1, users, heads, size].
+        input_tensor_k, input_tensor_v: caches [users, key heads, positions, size]; with a page
+            table [pages, key heads, rows of a page, size].
+        page_table_tensor: the pages of each user, int32 [users, pages]; of the paged form.
+        attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
+        cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
+            of -1 the result is zero.
+        sliding_window_size: only this many keys, the last ones, count.
+        share_cache: all users read the cache of the first.
+    """
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     _, users, heads, _ = qkv[0].shard_shape
-    on = Operands(*qkv, attn_mask, cur_pos_tensor, table)
+    on = Operands(*qkv, attn_mask, cur_pos_tensor, page_table_tensor)
     lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
     last = int(at.max()) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
@@ -287,49 +303,8 @@ def _decode(
     return on.result(values)
 
 
-@operation("transformer.scaled_dot_product_attention_decode", flops=_flops)
-@keywords_of(_decode)
-def scaled_dot_product_attention_decode(
-    input_tensor_q: Tensor,
-    input_tensor_k: Tensor,
-    input_tensor_v: Tensor,
-    *,
-    cur_pos: Sequence[int] = (),
-    share_cache: bool | None = None,
-    **how,
-) -> Tensor:
-    """Return the attention of one token of each user to the keys up to its position.
-
-    Args:
-        input_tensor_q: [1, users, heads, size].
-        input_tensor_k, input_tensor_v: caches [users, key heads, positions, size].
-        attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
-        cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
-            of -1 the result is zero.
-        sliding_window_size: only this many keys, the last ones, count.
-        share_cache: all users read the cache of the first.
-    """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    return _decode(qkv, None, cur_pos, share_cache, **how)
-
-
-@operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops)
-@keywords_of(_decode)
-def paged_scaled_dot_product_attention_decode(
-    input_tensor_q: Tensor,
-    input_tensor_k: Tensor,
-    input_tensor_v: Tensor,
-    page_table_tensor: Tensor,
-    **how,
-) -> Tensor:
-    """Do `scaled_dot_product_attention_decode` with keys and values in pages.
-
-    Args:
-        input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
-        page_table_tensor: the pages of each user, int32 [users, pages].
-    """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    return _decode(qkv, page_table_tensor, **how)
+for _name in ("scaled_dot_product_attention_decode", "paged_scaled_dot_product_attention_decode"):
+    operation(f"transformer.{_name}", flops=_flops)(scaled_dot_product_attention_decode)
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -367,8 +342,6 @@ def group_attn_matmul(
     *,
     compute_with_storage_grid_size,
     dtype: DataType | None = None,
-    optional_output_tensor: Tensor | None = None,
-    output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
 
@@ -380,7 +353,7 @@ def group_attn_matmul(
     x = shaped(x, -4, groups, heads // groups, users, size)
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
     values = shaped(values, -4, 1, heads, users, -1)
-    return on.result(values, dtype, output=optional_output_tensor or output_tensor)
+    return on.result(values, dtype)
 
 
 for _name in ("attn_matmul", "group_attn_matmul"):

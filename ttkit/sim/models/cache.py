@@ -96,7 +96,6 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
 
 
 # ---------------------------------------------------------------- one position for all users
-@operation("fill_cache", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
@@ -108,12 +107,8 @@ def fill_cache(
     return _write(on, values, np.full_like(rows, user), rows)
 
 
-@operation("kv_cache.fill_cache_for_user_", "store", moves="part")
-def fill_cache_for_user_(
-    cache: Tensor, input: Tensor, batch_index: int, *, update_idx: int = 0
-) -> Tensor:
-    """Do as `fill_cache` does."""
-    return fill_cache(cache, input, batch_index, update_idx=update_idx)
+for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
+    operation(_name, "store", moves="part")(fill_cache)
 
 
 @operation("update_cache", "store", moves="part")

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import check, keywords_of
 from ttkit.sim.collectives import exchanged, places
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
 from ttkit.sim.models.cache import shaped
-from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping
+from ttkit.sim.ops import Operands, each_element, on_mesh, operation, shaping, written
 from ttkit.sim.ops.matmul import product, product_flops
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
@@ -65,13 +65,13 @@ COLLECTIVES |= {
 
 
 @operation("all_to_all_dispatch", "collective")
+@keywords_of(all_gather)
 def all_to_all_dispatch(
     input_tensor: Tensor,
     expert_indices_tensor: Tensor,
     expert_mapping_tensor: Tensor,
     *,
-    output_tensors=None,
-    output_concat_dim=None,
+    output_concat_dim: int | None = 1,
     **how,
 ) -> list[Tensor]:
     """Send each token to the chips along `cluster_axis` that have an expert which it chose.
@@ -85,27 +85,27 @@ def all_to_all_dispatch(
         Tokens [1, B n, S, H], 0 where none was sent, and all indices [1, B n, S, K]; with
         output_concat_dim=2, [1, B, S n, ...].
     """
-    dim, (first, second) = output_concat_dim or 1, output_tensors or (None, None)
+    dim = output_concat_dim or 1
     tokens, indices = (
         shaping.reshape(t, [1, t.shape[0], t.shape[2], -1])
         for t in (input_tensor, expert_indices_tensor)
     )
     others = (indices, expert_mapping_tensor)
-    sent = run(Call("all_to_all_dispatch", tokens, dim=dim, output=first, others=others, **how))
-    chosen = all_gather(indices, dim, output_tensor=second, **how)
+    sent = run(Call("all_to_all_dispatch", tokens, dim=dim, others=others, **how))
+    chosen = all_gather(indices, dim, **how)
     sent.topology = chosen.topology = input_tensor.topology
     return [sent, chosen]
 
 
 @operation("all_to_all_combine", "collective")
+@keywords_of(all_gather)
 def all_to_all_combine(
     input_tensor: Tensor,
     expert_metadata_tensor: Tensor,
     expert_mapping_tensor: Tensor,
     *,
     local_reduce: bool = False,
-    output_shard_dim=None,
-    output_tensor=None,
+    output_shard_dim: int | None = 1,
     **how,
 ):
     """Send what experts made of tokens back to the tokens' chips: after `all_to_all_dispatch`.
@@ -118,20 +118,15 @@ def all_to_all_combine(
         [K, B, S, H]: for each of a token's choices the expert's row; 0 where no chip along
         `cluster_axis` has the expert.
     """
-    how["others"] = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
-    dim, output = output_shard_dim or 1, output_tensor
-    return run(Call("all_to_all_combine", input_tensor, dim=dim, output=output, **how))
+    how |= {"dim": output_shard_dim or 1}
+    others = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
+    return run(Call("all_to_all_combine", input_tensor, others=others, **how))
 
 
 # ---------------------------------------------------------------- routing
 @operation("moe", flops=each_element(7))
 def moe(
-    input_tensor: Tensor,
-    expert_mask_tensor: Tensor,
-    topk_mask_tensor: Tensor,
-    k: int = 32,
-    *,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, expert_mask_tensor: Tensor, topk_mask_tensor: Tensor, k: int = 32
 ) -> Tensor:
     """Return the weight of expert 0 for each row [a, b, s, 1]: 0 where it is not among the best.
 
@@ -146,7 +141,7 @@ def moe(
     order = np.argsort(-scores, -1, kind="stable")[..., :k]
     weights = softmax_of(np.take_along_axis(scores, order, -1) + best)
     weight = (weights * (order == 0)).sum(-1, keepdims=True)
-    return on.result(weight, output=output_tensor)
+    return on.result(weight)
 
 
 @operation("moe_expert_token_remap", "arrange")
@@ -189,8 +184,6 @@ def moe_routing_remap(
     non_zero_weight_size: int,
     expert_parallel_size: int,
     cluster_axis: int,
-    *,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return each chip's share of the weights that are not zero, the others zero.
 
@@ -208,7 +201,7 @@ def moe_routing_remap(
     chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
     own = number // (count // size) == chip
-    return on.result(array * own, output=optional_output_tensor)
+    return on.result(array * own)
 
 
 @operation("sparse_matmul", "product", flops=product_flops)
@@ -222,7 +215,6 @@ def sparse_matmul(
     is_input_a_sparse: bool = False,
     is_input_b_sparse: bool = True,
     dtype: DataType | None = None,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the products with each expert's matrix; zeros where `sparsity` is zero.
 
@@ -242,7 +234,7 @@ def sparse_matmul(
     values = product(a, b, on.lead)
     values = shaped(values, on.lead, *front, m, n)
     values = values * (shaped(mask, on.lead, *front, 1, 1) != 0)
-    return on.result(values, dtype, output=optional_output_tensor)
+    return on.result(values, dtype)
 
 
 # ---------------------------------------------------------------- the next token
@@ -278,7 +270,6 @@ def sampling(
     temp: Tensor,
     *,
     seed: int | None = None,
-    output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return a token of each user [1, 1, 1, users], drawn from softmax(values * temp).
 
@@ -300,7 +291,7 @@ def sampling(
     draw = np.vectorize(_draw, [np.uint32], signature="(n),(n),(),(),(),()->()")
     chosen = draw(values[..., 0, 0, :, :], tokens[..., 0, 0, :, :], *settings, drawn)
     chosen = chosen[..., None, None, None, :]
-    return on.result(chosen, DataType.UINT32, layout=Layout.ROW_MAJOR, output=output_tensor)
+    return on.result(chosen, DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
 def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:
@@ -319,4 +310,4 @@ def plus_one(
     on = Operands(input_tensor)
     (array,) = on.arrays
     grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)
-    return on.result(array + grows.astype(array.dtype), output=input_tensor)
+    return written(on.result(array + grows.astype(array.dtype)), input_tensor)

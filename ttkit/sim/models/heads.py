@@ -33,56 +33,43 @@ def _three(on: Operands, parts: Iterable[Array]) -> Three:
     return q, k, v
 
 
-def _split(
-    tensors: tuple[Tensor, Tensor | None], heads: int, groups: int | None, transpose: bool
-) -> Three:
-    """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on, groups = Operands(*tensors), groups or heads
-    x, more = on.arrays
-    if more is not None:
-        x = np.concatenate(spread(on.arrays, on.lead), -1)
-    shape = on.tensors[0].shard_shape
-    x = shaped(x, on.lead, shape[0], shape[-2], x.shape[-1])
-    q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
-    return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
-
-
-@operation("transformer.split_query_key_value_and_split_heads", "arrange")
-def split_query_key_value_and_split_heads(
+def split_heads(
     input_tensor: Tensor,
     kv_input_tensor: Tensor | None = None,
     *,
     num_heads: int,
     num_kv_heads: int | None = None,
     transpose_key: bool = True,
+    transpose_k_heads: bool = True,
 ) -> Three:
     """Return query, key and value of [batch, s, (heads + 2 * key heads) * size].
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
+
+    Args:
+        input_tensor: [batch, s, ...], or [batch, 1, s, ...].
+        kv_input_tensor: keys and values, where the first tensor has queries only.
+        transpose_key, transpose_k_heads: names of the same for two operations.
     """
-    return _split((input_tensor, kv_input_tensor), num_heads, num_kv_heads, transpose_key)
+    on, groups = Operands(input_tensor, kv_input_tensor), num_kv_heads or num_heads
+    x, more = on.arrays
+    if more is not None:
+        x = np.concatenate(spread(on.arrays, on.lead), -1)
+    shape = on.tensors[0].shard_shape
+    x = shaped(x, on.lead, shape[0], shape[-2], x.shape[-1])
+    q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, num_heads, groups))
+    transpose = transpose_key and transpose_k_heads
+    return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
 
 
-@operation("experimental.nlp_create_qkv_heads", "arrange")
-def nlp_create_qkv_heads(
-    input: Tensor,
-    input_kv: Tensor | None = None,
-    *,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    transpose_k_heads: bool = True,
-) -> Three:
-    """Return query, key and value of [batch, 1, s, (heads + 2 * key heads) * size].
-
-    They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
-    """
-    return _split((input, input_kv), num_heads, num_kv_heads, transpose_k_heads)
+operation("transformer.split_query_key_value_and_split_heads", "arrange")(split_heads)
+operation("experimental.nlp_create_qkv_heads", "arrange")(split_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
 def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
-    return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
+    return split_heads(input, num_heads=71, num_kv_heads=1, transpose_key=False)
 
 
 @operation("experimental.nlp_create_qkv_heads_decode", "arrange")
@@ -117,15 +104,13 @@ def nlp_create_qkv_heads_decode(
 
 
 @operation("experimental.nlp_concat_heads_decode", "arrange")
-def nlp_concat_heads_decode(
-    input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
-) -> Tensor:
+def nlp_concat_heads_decode(input_tensor: Tensor, *, num_heads: int) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
     on = Operands(input_tensor)
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(shaped(joined, -2, -1), output=output_tensor, rearranged=True)
+    made = on.result(shaped(joined, -2, -1), rearranged=True)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.models.cache import looked_up, shaped
-from ttkit.sim.ops import Operands, each_element, operation
+from ttkit.sim.ops import Operands, each_element, operation, written
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.dtypes import widened
@@ -118,7 +118,7 @@ def _enter_halves(norm: str, tiles: int) -> None:
         on = Operands(input_tensor, residual_input_tensor)
         x, sharded = _added(on), input_tensor.is_sharded()
         if sharded and residual_input_tensor is not None:
-            x = on.result(x, output=input_tensor).array
+            x = written(on.result(x), input_tensor).array
         of_squares = np.einsum("...i,...i->...", x, x)
         found = of_squares[..., None] if tiles == 1 else np.stack([of_squares, x.sum(-1)], -1)
         if sharded:

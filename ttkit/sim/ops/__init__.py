@@ -7,7 +7,7 @@ exercises read it. While a tape runs (`ttkit.sim.tape`), each outermost call is 
 from __future__ import annotations
 
 import functools
-import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ttkit.errors import TTKitError
-from ttkit.sim import hints as hardware
 from ttkit.sim import tape
-from ttkit.sim.arguments import check_classes, describe, refuse, translate, with_hints
+from ttkit.sim.arguments import describe, refuse, translate
+from ttkit.sim.signatures import OUTPUTS, Signature, Way
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
@@ -55,6 +55,7 @@ class Operation:
     Args:
         name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
         call: the checked function.
+        takes: its parameters, and ttnn's.
         kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
             each other values), "write" and "read" (values go from the host to chips, or back),
             "store" (the same values in another place, layout or type), "arrange" (elements of each
@@ -67,20 +68,10 @@ class Operation:
 
     name: str
     call: Callable
+    takes: Signature
     kind: Kind = "compute"
     flops: Flops = each_result
     moves: Moves = "all"
-
-    @functools.cached_property
-    def signature(self) -> inspect.Signature:
-        """The parameters, hints to the hardware included."""
-        return inspect.signature(self.call)
-
-    def given(self, event: tape.Event) -> Mapping[str, Any]:
-        """The arguments of a call by name; those that were left out have their defaults."""
-        # These calls have passed `Signature.bind`, which would take much longer.
-        defaults = {name: each.default for name, each in self.signature.parameters.items()}
-        return defaults | dict(zip(defaults, event.args)) | event.kwargs
 
 
 OPERATIONS: dict[str, Operation] = {}
@@ -91,16 +82,16 @@ def operation(
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
-    Every operation takes the hints of `ttkit.sim.hints`; a result keeps its `memory_config`.
+    It takes what ttnn's own takes (`ttkit.sim.signatures`); a result keeps its `memory_config`.
     """
 
     def enter(function: F) -> F:
         # The functions that make a table's operations have other names, so the name is set here.
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        call = _guarded(name, function, True, kind)
+        call, takes = _guarded(name, function, True, kind)
         vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
-        OPERATIONS[name] = Operation(name, call, kind, count, moves)
+        OPERATIONS[name] = Operation(name, call, takes, kind, count, moves)
         return call
 
     return enter
@@ -108,7 +99,7 @@ def operation(
 
 def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, note)
+    return lambda function: _guarded(name, function, note)[0]
 
 
 # ---------------------------------------------------------------- tapes
@@ -130,43 +121,51 @@ def _on_tapes(name: str, call, args: tuple, kwargs: dict[str, Any]):
 UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
 
 
-def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -> F:
-    """Return `function` behind checks of its arguments' classes, and of hints.
+def _guarded(
+    name: str, function: F, is_event: bool, kind: Kind | None = None
+) -> tuple[F, Signature]:
+    """Return `function` behind checks of its arguments, and what it takes.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
     errors become the kit's own.
 
     Args:
-        kind: of an operation; other functions take no hints.
+        kind: of an operation, whose arguments are those of ttnn's.
     """
-    signature = inspect.signature(function)
-    accepted = (hardware.EVERY if kind else frozenset()) - set(signature.parameters)
+    signature = Signature(function, name if kind else "")
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
     # A result lies where the first operand does, but matmuls and dot-product attention write to
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
-    inherits = inherits and "memory_config" in accepted
+    inherits = inherits and "memory_config" not in signature.own.parameters
+    activates = "activation" in signature.own.parameters
     silent = np.errstate(all="ignore")(function)
-    right: set[tuple] = set()  # Calls with arguments of these classes were right.
+    ways: dict[tuple, Way | None] = {}  # by the classes of the arguments
     tapes = tape.running
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         if tapes and is_event and not _inside[0]:
             return _on_tapes(name, call, args, kwargs)
-        hint = None
-        if kwargs and not accepted.isdisjoint(kwargs):
-            hints = {key: kwargs.pop(key) for key in accepted.intersection(kwargs)}
-            hint = hardware.place_of(describe(name, args, kwargs), hints)
-            if kwargs.get("activation") is None:
-                kwargs |= hardware.fused_activation(hints)
         operands = (*args, *kwargs.values()) if kwargs else args
         classes = (*map(type, operands), *kwargs)
-        if classes not in right:
-            check_classes(function, describe(name, args, kwargs))
-            right.add(classes)
+        hint = output = None
+        if classes not in ways:
+            ways[classes] = signature.way(describe(name, args, kwargs))
+        way = ways[classes]
+        if way is not None:
+            args, kwargs, others = way.sort(name, args, kwargs)
+            hint = others.get("memory_config")
+            for key in OUTPUTS.intersection(others):
+                output = others[key]
+            fused = getattr(others.get("program_config"), "fused_activation", None)
+            if fused is not None and activates and kwargs.get("activation") is None:
+                kwargs["activation"] = fused
+            operands = (*args, *kwargs.values()) if kwargs else args
         try:
             result = silent(*args, **kwargs)
+            if output is not None:
+                result = _all_written(result, output)
         except (TTKitError, *UNEXPECTED) as error:
             translate(error, describe(name, args, kwargs))
             raise
@@ -179,10 +178,10 @@ def _guarded(name: str, function: F, is_event: bool, kind: Kind | None = None) -
             made.mesh.programs.add((name, *map(_kind, operands)))
         return result
 
-    if kind:
-        shown = accepted & (hardware.OF_PRODUCTS if kind == "product" else hardware.OF_ALL)
-        call.__signature__ = with_hints(signature, shown)  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    # The overload that takes most is the one that `help` shows.
+    most = max(signature.overloads, key=lambda overload: len(overload.parameters))
+    call.__signature__ = most  # type: ignore[attr-defined]
+    return call, signature  # type: ignore[return-value]
 
 
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
@@ -241,7 +240,6 @@ def result(
     dtype: DataType | None = None,
     layout: Layout | None = None,
     topology: TensorTopology | None = None,
-    output: Tensor | None = None,
     owned: bool = True,
     exact: bool = False,
 ) -> Tensor:
@@ -250,7 +248,6 @@ def result(
     Args:
         array: leading axes over the grid, then the shard's axes.
         topology: that of `like` when left out.
-        output: an output tensor that gets the values and is returned.
         owned: the array is fresh and may be overwritten by the rounding.
         exact: the dtype can represent the values.
     """
@@ -258,8 +255,6 @@ def result(
     if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
         array = rounding.convert(array, dtype, owned)
     topology = topology or _own_topology(like)
-    if output is not None:
-        return _written(like, array, dtype, topology, output)
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
@@ -267,7 +262,7 @@ def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
     """Return a tensor of rearranged values of `like`, on the host where it is.
 
     Args:
-        how: layout, topology and output, as of `result`.
+        how: layout and topology, as of `result`.
     """
     # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
     exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
@@ -280,19 +275,26 @@ def _own_topology(like: Tensor) -> TensorTopology:
     return like.topology if whole else merged(like.mesh.grid, like.topology)
 
 
-def _written(
-    like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
-) -> Tensor:
-    """Return `output` with new values and the topology of the operands, as ttnn does."""
-    shape, there = array.shape[len(like.grid.shape) :], output.grid
-    if (output.mesh, there, output.shard_shape) != (like.mesh, like.grid, shape):
-        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips of {like.mesh}"
+def written(made: Tensor, output: Tensor) -> Tensor:
+    """Return `output` with the values and the topology of a result, as ttnn does."""
+    shape, there = made.shard_shape, output.grid
+    if (output.mesh, there, output.shard_shape) != (made.mesh, made.grid, shape):
+        rule = f"the result has shape {list(shape)} on {len(made.grid.covers)} chips of {made.mesh}"
         rule += f", the output tensor {describe.show(output)} lies on {len(there.covers)}"
         refuse(rule, "an output of that shape on those chips")
     on_mesh(output)
-    output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
-    output.topology = topology
+    output.rebind(rounding.convert(made.array, output.dtype))
+    output.topology = made.topology
     return output
+
+
+def _all_written(made, output):
+    """Write each result into its output: the last ones, where there are more outputs."""
+    outputs = output if isinstance(output, (list, tuple)) else [output]
+    if not isinstance(made, Tensor):
+        pairs = itertools.zip_longest(made, outputs[-len(made) :])
+        return [each if into is None else written(each, into) for each, into in pairs]
+    return written(made, outputs[-1]) if outputs else made
 
 
 class Operands:
@@ -348,7 +350,6 @@ class Operands:
         dtype: DataType | None = None,
         *,
         layout: Layout | None = None,
-        output: Tensor | None = None,
         rearranged: bool = False,
     ) -> Tensor:
         """Return a tensor as the function `result` does, by default like the first operand.
@@ -356,17 +357,15 @@ class Operands:
         Args:
             rearranged: the values are those of the first operand, and of its type.
         """
-        like, first = self.like, self.tensors[0]
-        dtype, layout = dtype or first.dtype, layout or first.layout
+        first = self.tensors[0]
         return result(
-            like,
+            self.like,
             array,
-            dtype=dtype,
-            layout=layout,
+            dtype=dtype or first.dtype,
+            layout=layout or first.layout,
             topology=self.topology,
-            output=output,
             owned=not rearranged,
-            exact=rearranged and dtype not in rounding.BLOCK_FLOATS,
+            exact=rearranged and (dtype or first.dtype) not in rounding.BLOCK_FLOATS,
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
-from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result
+from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result, written
 from ttkit.sim.ops.unary import activation, gelu_erf, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -64,7 +64,7 @@ ELEMENTARY = ("add", "subtract", "multiply", "divide")
 # ---------------------------------------------------------------- types
 def _check_types(name: str, *given: DataType) -> None:
     """Check the element types of two operands; the result has the first."""
-    whole = given[0] is given[1] and name.removesuffix("_") in WHOLE
+    whole = given[0] is given[1] and name in WHOLE
     if not (whole or set(given) <= set(FLOATS)):
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
@@ -78,7 +78,6 @@ def _binary(
     b,
     function: Function,
     dtype: DataType | None = None,
-    output: Tensor | None = None,
     activations: tuple[Any, Any, Any] = ((), (), ()),
 ) -> Tensor:
     """Compute an operation of two operands.
@@ -103,9 +102,7 @@ def _binary(
         x, y = (values, number) if like is a else (number, values)
     first, second, after = activations
     values = _through(function(_through(x, first), _through(y, second)), after)
-    return result(
-        like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
-    )
+    return result(like, values, dtype=dtype or given, layout=layout, topology=topology)
 
 
 def _through(values, activations):
@@ -115,51 +112,28 @@ def _through(values, activations):
     return values
 
 
-def _rounded(divide: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Give a division the keyword `rounding_mode`."""
-
-    def call(
-        input_tensor_a: Tensor | float,
-        input_tensor_b: Tensor | float,
-        *,
-        rounding_mode: str | None = None,
-        **how,
-    ) -> Tensor:
-        """Return a / b, of a tensor at least; its "floor" or "trunc" as `rounding_mode` says."""
-        if rounding_mode:
-            how["activations"] = [rounding_mode, *how.get("activations", NONE)]
-        return divide(input_tensor_a, input_tensor_b, **how)
-
-    return keywords_of(divide)(call)
-
-
 def _enter(name: str, function: Function) -> None:
     def call(
         input_tensor_a: Tensor,
         input_tensor_b: Tensor | float,
         *,
         dtype: DataType | None = None,
-        output_tensor: Tensor | None = None,
         activations=NONE,
         input_tensor_a_activations=NONE,
         input_tensor_b_activations=NONE,
+        rounding_mode: str | None = None,
     ) -> Tensor:
-        all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
-        return _binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, output_tensor, all_three
-        )
+        after = [rounding_mode, *activations] if rounding_mode else activations
+        all_three = (input_tensor_a_activations, input_tensor_b_activations, after)
+        return _binary(name, input_tensor_a, input_tensor_b, function, dtype, all_three)
 
-    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float) -> Tensor:
-        into = input_tensor_a
-        return _binary(f"{name}_", into, input_tensor_b, function, output=into)
+    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float, **how) -> Tensor:
+        return written(call(input_tensor_a, input_tensor_b, **how), input_tensor_a)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
-    if name == "divide":
-        call = _rounded(call)
     if name in ELEMENTARY:
-        call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_")(in_place)
+        operation(f"{name}_")(keywords_of(call)(in_place))
     operation(name)(call)
 
 
@@ -180,10 +154,12 @@ def clamp(
     if min is None and max is None:
         rule = "Only one of 'min' or 'max' can be None. Please provide one value"
         refuse(rule, "min=0.0, for example")
+    dtype = input_tensor.dtype
+    wide = DataType.FLOAT32 if dtype in FLOATS else dtype  # Only the result is rounded.
     for limit, function in ((min, np.maximum), (max, np.minimum)):
         if limit is not None:
-            input_tensor = _binary("clamp", input_tensor, limit, function)
-    return input_tensor
+            input_tensor = _binary("clamp", input_tensor, limit, function, wide)
+    return result(input_tensor, input_tensor.array, dtype=dtype)
 
 
 @operation("where")
@@ -232,14 +208,7 @@ _enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
 
 
 @operation("bcast")
-def bcast(
-    input_a: Tensor,
-    input_b: Tensor,
-    math_op: BcastOpMath,
-    dim: BcastOpDim,
-    *,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
+def bcast(input_a: Tensor, input_b: Tensor, math_op: BcastOpMath, dim: BcastOpDim) -> Tensor:
     """Return a + b, a - b or a * b, with the first row or column of `input_b` repeated.
 
     Args:
@@ -249,7 +218,7 @@ def bcast(
     name = ("add", "subtract", "multiply")[math_op.value]
     rows, columns = (None if dim is whole else 1 for whole in (BcastOpDim.W, BcastOpDim.H))
     first = input_b[..., :rows, :columns]
-    return _binary(name, input_a, first, FUNCTIONS[name], output=output_tensor)
+    return _binary(name, input_a, first, FUNCTIONS[name])
 
 
 # ---------------------------------------------------------------- Python's operators

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ Shape = Sequence[int]
 def _filled(
     shape: Shape,
     fill_value: float,
+    *,
     dtype: DataType | None = None,
     layout: Layout | None = None,
     device: MeshDevice | None = None,
@@ -44,6 +47,7 @@ def _filled(
 def _filled_like(
     tensor: Tensor,
     fill_value: float,
+    *,
     dtype: DataType | None = None,
     layout: Layout | None = None,
     device: MeshDevice | None = None,
@@ -54,7 +58,8 @@ def _filled_like(
         on_mesh(tensor)
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
     if device is not None and device is not tensor.mesh:
-        return _filled(shape, fill_value, dtype, layout, device, memory_config)
+        how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
+        return _filled(shape, fill_value, device=device, **how)
     place = (tensor.grid, tensor.topology, tensor.mesh)
     config = memory_config or tensor.plain_memory_config
     return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), fill_value)
@@ -77,24 +82,7 @@ def _fill(tensor: Tensor, value: float) -> Tensor:
 def _enter(name: str, value: float, what: str, moves="all") -> None:
     """Enter an operation that takes a shape, and one that takes a tensor like it."""
 
-    def make(
-        shape: Shape,
-        dtype: DataType | None = None,
-        layout: Layout | None = None,
-        device: MeshDevice | None = None,
-        memory_config: MemoryConfig | None = None,
-    ) -> Tensor:
-        return _filled(shape, value, dtype, layout, device, memory_config)
-
-    def like(
-        tensor: Tensor,
-        dtype: DataType | None = None,
-        layout: Layout | None = None,
-        device: MeshDevice | None = None,
-        memory_config: MemoryConfig | None = None,
-    ) -> Tensor:
-        return _filled_like(tensor, value, dtype, layout, device, memory_config)
-
+    make, like = (partial(function, fill_value=value) for function in (_filled, _filled_like))
     make.__doc__ = f"Return {what}, the same on every device."
     like.__doc__ = f"Return {what}, in the shape, type and place of `tensor`."
     operation(name, "write" if moves == "all" else "arrange", moves=moves)(make)
@@ -124,7 +112,8 @@ def allocate_tensor_on_device(
     if isinstance(shape, TensorSpec):
         mesh_device = mesh_device or dtype
         shape, dtype, layout, memory_config = shape
-    made = full(shape, 0, dtype, layout, mesh_device, memory_config)
+    how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
+    made = full(shape, 0, device=mesh_device, **how)
     over, coords = mesh_device.shape, mesh_device.grid.covers
     made.topology = TensorTopology(over, [PlacementReplicate()] * over.dims(), coords)
     return made
@@ -132,8 +121,8 @@ def allocate_tensor_on_device(
 
 @operation("arange", "write")
 def arange(
-    start: int,
-    end: int | None = None,
+    start: int = 0,
+    end: int = 0,
     step: int = 1,
     *,
     dtype: DataType = DataType.BFLOAT16,
@@ -147,8 +136,6 @@ def arange(
         >>> arange(3).to_list()
         [0.0, 1.0, 2.0]
     """
-    if end is None:
-        start, end = 0, start
     values = np.arange(start, end, step, dtype=np.int32)
     return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
 

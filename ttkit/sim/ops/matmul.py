@@ -100,9 +100,19 @@ def _linear(
     transpose_b: bool = False,
     dtype: DataType | None = None,
     activation=None,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return `matmul` plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
+    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
+
+    Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
+    `all_reduce` adds.
+
+    Args:
+        bias: of `linear`, [n] or [1, n], to add.
+        activation: such as "gelu", of the sum.
+
+    Raises:
+        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
+    """
     a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
         rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
@@ -132,7 +142,7 @@ def _linear(
         values = activation_of(activation)(values)
     values = values.squeeze(-2) if row else values
     values = values.squeeze(-1) if column else values
-    return on.result(values, dtype, layout=Layout.TILE, output=optional_output_tensor)
+    return on.result(values, dtype, layout=Layout.TILE)
 
 
 def product_flops(given, operands, results, shape) -> int:
@@ -142,36 +152,7 @@ def product_flops(given, operands, results, shape) -> int:
     return 2 * math.prod(shape(results[0])) * k
 
 
-@operation("matmul", "product", flops=product_flops)
-def matmul(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    dtype: DataType | None = None,
-    activation=None,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
-
-    Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
-    `all_reduce` adds.
-
-    Raises:
-        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
-    """
-    return _linear(
-        input_tensor_a,
-        input_tensor_b,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        dtype=dtype,
-        activation=activation,
-        optional_output_tensor=optional_output_tensor,
-    )
-
-
+matmul = operation("matmul", "product", flops=product_flops)(_linear)
 linear = operation("linear", "product", flops=product_flops)(_linear)
 
 
@@ -184,7 +165,6 @@ def addmm(
     alpha: float = 1.0,
     beta: float = 1.0,
     dtype: DataType | None = None,
-    optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return beta * input + alpha * (mat1 @ mat2), rounded after each of the operations.
 
@@ -198,4 +178,4 @@ def addmm(
     multiply, add = (OPERATIONS[name].call for name in ("multiply", "add"))
     scaled = multiply(matmul(mat1_tensor, mat2_tensor, dtype=dtype), alpha)
     more = multiply(input_tensor, beta)
-    return add(scaled, more, output_tensor=optional_output_tensor)  # type: ignore[no-any-return]
+    return add(scaled, more)  # type: ignore[no-any-return]

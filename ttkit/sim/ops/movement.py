@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import checked, on_mesh, operation, result
+from ttkit.sim.ops import checked, on_mesh, operation, result, written
 from ttkit.sim.ops.shaping import reshape, shards
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import (
@@ -101,12 +101,11 @@ def _stored(
     tensor: Tensor,
     dtype: DataType | None = None,
     config: MemoryConfig | None = None,
-    output: Tensor | None = None,
     *,
     layout: Layout | None = None,
     host: bool = False,
 ) -> Tensor:
-    """Return the same values in another type, layout or memory, or in `output`.
+    """Return the same values in another type, layout or memory.
 
     Without `config` they are in memory as before, if the stored shape is.
 
@@ -115,10 +114,8 @@ def _stored(
     """
     array, _ = shards(tensor, host)
     exact = dtype in (None, tensor.dtype)
-    made = result(
-        tensor, array, dtype=dtype, layout=layout, output=output, owned=False, exact=exact
-    )
-    if output is None and (config or made.padded == tensor.padded):
+    made = result(tensor, array, dtype=dtype, layout=layout, owned=False, exact=exact)
+    if config or made.padded == tensor.padded:
         keep_in(made, config or tensor.plain_memory_config)
     return made
 
@@ -146,26 +143,16 @@ def to_layout(
 
 
 def _typecast(
-    input_tensor: Tensor,
-    dtype: DataType,
-    memory_config: MemoryConfig | None = None,
-    optional_output_tensor: Tensor | None = None,
+    input_tensor: Tensor, dtype: DataType, *, memory_config: MemoryConfig | None = None
 ) -> Tensor:
     """Return the same values in another element type."""
     layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else None
-    return _stored(
-        input_tensor, dtype, memory_config, optional_output_tensor, layout=layout, host=True
-    )
+    return _stored(input_tensor, dtype, memory_config, layout=layout, host=True)
 
 
 typecast = operation("typecast", "store")(_typecast)
-operation("experimental.typecast", "store")(_typecast)
-
-
-@operation("to_dtype", "store")
-def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
-    """Return a host tensor in another element type."""
-    return typecast(tensor, dtype)
+for _name in ("experimental.typecast", "to_dtype"):
+    operation(_name, "store")(_typecast)
 
 
 @operation("tilize", "store")
@@ -181,40 +168,35 @@ def untilize(input_tensor: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- copies, and other places in chips
-@operation("clone", "store")
-def clone(input: Tensor, *, dtype: DataType | None = None) -> Tensor:
-    """Return a copy in a buffer of its own."""
-    return _stored(input, dtype)
-
-
-@operation("copy", "store")
-def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
-    """Write the values of `input_a` into `input_b`, and return it."""
-    return _stored(input_a, output=input_b)
-
-
-@operation("assign", "store")
-def assign(
-    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+def copied(
+    input_tensor: Tensor, input_b: Tensor | None = None, *, dtype: DataType | None = None
 ) -> Tensor:
-    """Return a copy, in another type where one is given; or write the values into `target`."""
-    return _stored(input_tensor, dtype, output=target)
+    """Return a copy in a buffer of its own, in another type where one is given.
+
+    Args:
+        input_b: gets the values and is returned instead.
+    """
+    made = _stored(input_tensor, dtype)
+    return made if input_b is None else written(made, input_b)
 
 
-@operation("to_memory_config", "store")
+for _name in ("assign", "clone", "copy"):
+    operation(_name, "store")(copied)
+
+
 def to_memory_config(
-    tensor: Tensor,
-    memory_config: MemoryConfig,
-    dtype: DataType | None = None,
-    output_tensor: Tensor | None = None,
+    tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
-    if memory_config == tensor.plain_memory_config and output_tensor is None:
+    if memory_config == tensor.plain_memory_config:
         return tensor
-    return _stored(tensor, dtype, memory_config, output_tensor)
+    return _stored(tensor, dtype, memory_config)
 
 
-@operation("reallocate", "store")
+for _name in ("reshard", "to_memory_config"):
+    operation(_name, "store")(to_memory_config)
+
+
 def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
     made = _stored(tensor, config=memory_config)
@@ -222,10 +204,8 @@ def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Ten
     return made
 
 
-@operation("move", "store")
-def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> Tensor:
-    """Do as `reallocate` does."""
-    return reallocate(input_tensor, memory_config)
+for _name in ("move", "reallocate"):
+    operation(_name, "store")(reallocate)
 
 
 @operation("interleaved_to_sharded", "store")
@@ -247,10 +227,8 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
-    config = sharded_memory_config or grid
-    if isinstance(shard_shape, DataType):
-        output_dtype = shard_shape
-    if not isinstance(config, MemoryConfig):
+    config = sharded_memory_config
+    if config is None:
         if not isinstance(grid, CoreRangeSet):
             cores = math.prod(shards_of(input_tensor.padded, shard_shape))
             grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
@@ -270,14 +248,6 @@ def sharded_to_interleaved(
         # As in ttnn, an interleaved input comes back whatever else is asked for.
         return input_tensor
     return _stored(input_tensor, output_dtype, memory_config or DRAM_MEMORY_CONFIG)
-
-
-@operation("reshard", "store")
-def reshard(
-    input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
-) -> Tensor:
-    """Return a sharded tensor with other shards, or on other cores."""
-    return _stored(input_tensor, None, output_memory_config, output_tensor)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
@@ -323,7 +293,7 @@ def sharded_to_interleaved_partial(
     whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
     part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
     part[:] = input_tensor.full_array().reshape(part.shape)
-    return result(cache_tensor, whole, output=cache_tensor)
+    return written(result(cache_tensor, whole), cache_tensor)
 
 
 # ---------------------------------------------------------------- device by device

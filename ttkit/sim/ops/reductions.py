@@ -66,7 +66,9 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
 def _enter(name: str) -> None:
     function, flops = FOLDS[name]
 
-    def call(input_tensor: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    def call(
+        input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, scalar: float = 1.0
+    ) -> Tensor:
         on_mesh(input_tensor)
         if input_tensor.dtype not in FLOATS and name in ("mean", "var", "std"):
             rule = f"ttnn.{name} does not support inputs of type"
@@ -76,7 +78,7 @@ def _enter(name: str) -> None:
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
             values = values.reshape((*values.shape[:lead], *kept))
-        return result(input_tensor, values)
+        return result(input_tensor, values if scalar == 1 else values * F(scalar))
 
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
@@ -90,11 +92,15 @@ for _name in FOLDS:
 
 
 @operation("cumsum", flops=each_element(1))
-def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
+def cumsum(
+    input: Tensor, dim: int, *, dtype: DataType | None = None, reverse_order: bool = False
+) -> Tensor:
     """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
     array, lead = shards(input)
     axis, array = lead + axis_of(input, dim), convert(array, dtype or input.dtype)
-    return result(input, np.cumsum(array, axis, dtype=array.dtype), dtype=dtype)
+    array = np.flip(array, axis) if reverse_order else array
+    sums = np.cumsum(array, axis, dtype=array.dtype)
+    return result(input, np.flip(sums, axis) if reverse_order else sums, dtype=dtype)
 
 
 # ---------------------------------------------------------------- where the largest are
@@ -129,14 +135,14 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
 
 # ---------------------------------------------------------------- sums of other forms
 @operation("experimental.fast_reduce_nc", flops=each_element(1))
-def fast_reduce_nc(input: Tensor, *, dims: Sequence[int], output: Tensor | None = None) -> Tensor:
+def fast_reduce_nc(input: Tensor, *, dims: Sequence[int] = ()) -> Tensor:
     """Return the sum over `dims` of all but the last two, each kept as 1; whole tiles, as in ttnn.
 
     Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
     """
     on = Operands(input)
     values = _sum(on.arrays[0], tuple(on.lead + axis for axis in axes_of(input, dims)))
-    return on.result(in_whole_tiles(values), output=output)
+    return on.result(in_whole_tiles(values))
 
 
 @operation("experimental.deepseek_moe_fast_reduce_nc", flops=each_element(1))
@@ -174,21 +180,27 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @operation("embedding_bw", flops=each_element(1))
-def embedding_bw(input_tensor: Tensor, weight: Tensor, output_gradient_tensor: Tensor) -> Tensor:
+def embedding_bw(
+    input_tensor: Tensor,
+    weight_tensor: Tensor,
+    output_gradient_tensor: Tensor,
+    *,
+    dtype: DataType | None = None,
+) -> Tensor:
     """Return the gradient of the table of `embedding`, [1, 1, vocabulary, n], in tiles.
 
     Args:
         input_tensor: the indices [b, s], s in whole tiles.
-        weight: the table; only its shape counts.
+        weight_tensor: the table; only its shape counts.
         output_gradient_tensor: [1, 1, b * s, n], bfloat16 or bfloat8_b.
     """
     on = Operands(output_gradient_tensor, input_tensor)
     values, indices = spread(on.arrays, on.lead)
     lead = values.shape[: on.lead]
     places = np.broadcast_to(indices.reshape((*lead, 1, 1, -1, 1)), values.shape)
-    out = blocks.empty((*lead, 1, 1, *weight.shard_shape[-2:]))
+    out = blocks.empty((*lead, 1, 1, *weight_tensor.shard_shape[-2:]))
     out[...] = 0
-    return on.result(_add_at(out, on.lead + 2, places, values), layout=Layout.TILE)
+    return on.result(_add_at(out, on.lead + 2, places, values), dtype, layout=Layout.TILE)
 
 
 def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:

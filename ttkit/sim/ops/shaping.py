@@ -113,12 +113,7 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
 
 
 @operation("repeat", "arrange")
-def repeat(
-    input_tensor: Tensor,
-    repeat_dims: Sequence[int],
-    *,
-    optional_output_tensor: Tensor | None = None,
-) -> Tensor:
+def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     """Repeat the shard that often along each dimension."""
     array, lead = shards(input_tensor)
     times = integers(repeat_dims, None, 0)
@@ -126,7 +121,7 @@ def repeat(
     times = (1,) * (array.ndim - lead - len(times)) + times
     would_fit(input_tensor, tuple(map(operator.mul, array.shape[lead:], times)))
     tiled = np.tile(array, (1,) * lead + times)
-    return moved(input_tensor, tiled, output=optional_output_tensor)
+    return moved(input_tensor, tiled)
 
 
 @operation("repeat_interleave", "arrange")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import refuse
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.ops import Operands, on_mesh, operation, result
 from ttkit.sim.tensor import GeluVariant, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -93,8 +94,33 @@ gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmo
 silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
 
 
-def _softplus(x: Array) -> Array:
-    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20)))))
+def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    scaled = x * F(beta)
+    soft = np.log1p(np.exp(np.minimum(scaled, F(threshold)))) / F(beta)
+    return np.where(scaled > threshold, x, soft)
+
+
+def _elu(x: Array, *, alpha: float = 1.0) -> Array:
+    return np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))
+
+
+def _hardtanh(x: Array, *, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    return np.clip(x, F(min_val), F(max_val))
+
+
+def _round(x: Array, *, decimals: int | None = 0) -> Array:
+    return np.round(x, decimals or 0)
+
+
+def _gelu(
+    x: Array,
+    *,
+    fast_and_approximate_mode: bool = False,
+    variant: GeluVariant = GeluVariant.Accurate,
+) -> Array:
+    """x * Phi(x): by the error function, or by tanh in the fast mode."""
+    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
+    return gelu_tanh(x) if by_tanh else gelu_erf(x)
 
 
 def truth(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -104,9 +130,7 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
 
 # ---------------------------------------------------------------- the table
 # NumPy's own functions; the second ones are worth blocks that stay in the cache
-NUMPY = (
-    "abs square sign floor ceil trunc round reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
-)
+NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
 NUMPY += " cbrt rad2deg deg2rad"
 IN_BLOCKS = "exp log sqrt sin cos tanh"
 UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
@@ -126,11 +150,8 @@ UNARY |= {
     "erfc": lambda x: 1 - erf_of(x),
     "identity": np.copy,
     "relu6": lambda x: np.clip(x, 0, 6),
-    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "hardtanh": lambda x: np.clip(x, -1, 1),
     "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
     "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
-    "softplus": _softplus,
     "mish": lambda x: x * np.tanh(_softplus(x)),
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
@@ -148,25 +169,35 @@ TESTS: dict[str, Function] = {
     "gez": lambda x: x >= 0,
     "lez": lambda x: x <= 0,
 }
-UNARY |= {name: truth(test) for name, test in TESTS.items()}
+# These take keywords as well.
+WITH_KEYWORDS: dict[str, Function] = {
+    "elu": _elu,
+    "gelu": _gelu,
+    "hardtanh": _hardtanh,
+    "round": _round,
+    "softplus": _softplus,
+}
+UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in TESTS.items()}
 # Operations take floats only, except these.
 WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
 WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
 
 
-def _unary(name: str, tensor: Tensor, function: Function, output: Tensor | None) -> Tensor:
+def _unary(name: str, tensor: Tensor, function: Function) -> Tensor:
     on_mesh(tensor)
     if tensor.dtype not in FLOATS and name not in WHOLE:
         kind = f"UnaryOpType::{name.upper()}"
         rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
         refuse(rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
-    return result(tensor, function(tensor.array), output=output)
+    return result(tensor, function(tensor.array))
 
 
 def _enter(name: str, function: Function) -> None:
-    def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
-        return _unary(name, input_tensor, function, output_tensor)
+    def call(input_tensor: Tensor, **how) -> Tensor:
+        return _unary(name, input_tensor, partial(function, **how) if how else function)
 
+    if name in WITH_KEYWORDS:
+        keywords_of(function)(call)
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
     operation(name, kind)(call)
@@ -174,20 +205,6 @@ def _enter(name: str, function: Function) -> None:
 
 for _name, _function in UNARY.items():
     _enter(_name, _function)
-
-
-@operation("gelu")
-def gelu(
-    input_tensor: Tensor,
-    *,
-    fast_and_approximate_mode: bool = False,
-    variant: GeluVariant = GeluVariant.Accurate,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return x * Phi(x): by the error function, or by tanh in the fast mode."""
-    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
-    function = gelu_tanh if by_tanh else gelu_erf
-    return _unary("gelu", input_tensor, function, output_tensor)
 
 
 # ---------------------------------------------------------------- gradients
@@ -247,7 +264,7 @@ def gelu_bw(
 
 
 # ---------------------------------------------------------------- activations of other operations
-ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
+ACTIVATIONS = UNARY | {"gelu_approx": gelu_tanh}
 
 
 def activation(which) -> Function:

@@ -33,7 +33,7 @@ class Work(NamedTuple):
 def work_of(event: Event, operation: Operation) -> Work | None:
     """Return what a call does, or None if it neither computes nor moves anything."""
     operands, results = event.operands, event.results
-    given = operation.given(event)
+    given = operation.takes.given(event.args, event.kwargs)
     socket = given.get("mesh_socket")  # A send has a socket and no result.
     sent = getattr(socket, "shift", None) is not None and not results
     if not sent and nothing_done(operation, operands, results):

@@ -206,19 +206,23 @@ def to_torch(
     return values if dtype is None else values.to(dtype)
 
 
-@operation("from_buffer", "write")
-def from_buffer(
-    buffer,
+def _of_list(
+    data,
     shape,
-    dtype: DataType,
-    device: MeshDevice | None,
+    data_type: DataType,
     layout: Layout | None = None,
+    device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
-    values, shape = np.asarray(buffer), tuple(shape)
-    values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
+    values: Any = np.asarray(data).reshape(tuple(shape))
+    values = values.astype(dtypes.numpy_dtype(data_type))
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
+
+
+_listed = checked("Tensor")(_of_list)
+operation("from_buffer", "write")(_of_list)
 
 
 # ---------------------------------------------------------------- in files
@@ -279,6 +283,7 @@ def as_tensor(
     cache_file_name=None,
     preprocess=None,
     mesh_mapper=None,
+    cache_dump_mode=None,
 ):
     """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
 
@@ -289,6 +294,7 @@ def as_tensor(
             written. A warning names a file that another tensor or mapper made, which is written
             anew, and a file of ttnn's, which stays: the format is that of `dump_tensor`. A
             mesh without values or over several ranks uses no files.
+        cache_dump_mode: how ranks that share a mesh would write it.
     """
 
     def made(mapper, **where):
@@ -334,19 +340,8 @@ def _source(tensor, mapper: CppTensorToMesh | None) -> str:
 # ---------------------------------------------------------------- methods of a tensor
 def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
-    make: Any = _of_list if isinstance(data, (list, tuple)) else from_torch
+    make: Any = _listed if isinstance(data, (list, tuple)) else from_torch
     return make(data, *args, **kwargs)  # type: ignore[no-any-return]
-
-
-def _of_list(
-    data,
-    shape,
-    data_type: DataType,
-    layout: Layout,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    return from_buffer(data, shape, data_type, device, layout, memory_config)
 
 
 Tensor.__new__ = _new  # type: ignore[assignment]

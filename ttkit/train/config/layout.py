@@ -21,9 +21,9 @@ from ttkit.train.config.settings import (
     enabled,
     parallel_axes,
     shared_by_tp,
+    split_blocks,
 )
 
-TIED = "both ends of a pipeline would train the token table of tied embeddings"
 TILE = 32
 SHARED_ALONG = {
     "zero": ("enable_ddp", "enable_cp"),  # Both have the same weights on all chips.
@@ -99,7 +99,10 @@ class Layout:
         recompute: a block keeps only its input, and backward computes the rest again.
         micro_batches: how many equal micro-batches a batch is split into, one after the other.
         schedule: of the pipeline's stages; a name of `ttkit.plans.pipelines.SCHEDULES`.
+        chunks: parts of the model on each stage; above 1 with the interleaved schedule.
+        blocks: of each stage; divided evenly unless given.
         precision: of weights, gradients and activations.
+        hosts: ranks with replicas, which share the optimizer's state; a plan counts them.
         axes: the mesh axis of each of "dp", "cp" and "tp" that has one; None until a mesh is known.
         device: the open mesh, set by `on`.
 
@@ -118,7 +121,10 @@ class Layout:
     recompute: bool = False
     micro_batches: int = 1
     schedule: str = "1f1b"
+    chunks: int = 1
+    blocks: tuple[int, ...] = ()
     precision: str = "float32"
+    hosts: int = 1
     axes: Axes | None = field(default=None, repr=False)
     device: Any = field(default=None, repr=False)
 
@@ -144,9 +150,12 @@ class Layout:
         device, shared = settings.device_config, settings.layout
         multihost, on = settings.multihost_config, enabled(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
+        stages = len(multihost.shares) if device.enable_pp else 0
+        has_replicas = settings.distributed.enabled or 0 < stages < multihost.num_workers
         for key, strategies in SHARED_ALONG.items():
             asked = getattr(shared, key)
-            if asked and not any(getattr(device, strategy) for strategy in strategies):
+            alone = not any(getattr(device, strategy) for strategy in strategies)
+            if asked and alone and not (key == "zero" and has_replicas):
                 fail(
                     f"layout: {{{key}: {str(asked).lower()}}}",
                     f"only where {' or '.join(strategies)} is on are there chips to share with",
@@ -162,9 +171,13 @@ class Layout:
             axes=axes,
         ).along(device.mesh_shape)
         if device.enable_pp:
-            pp = len(multihost.shares) or multihost.num_workers
-            dp, schedule = found.dp * (multihost.num_workers // pp), multihost.pipeline.schedule
-            found = replace(found, dp=dp, pp=pp, schedule=schedule)
+            pp = stages or multihost.num_workers
+            dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
+            found = replace(
+                found, dp=dp, pp=pp, schedule=plan.schedule, chunks=plan.chunks_per_rank
+            )
+            if tuple(multihost.shares) != found.stages_of(model):
+                found = replace(found, blocks=tuple(multihost.shares))
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:
@@ -185,10 +198,17 @@ class Layout:
             f"ZeRO-{self.zero}": self.zero,
             "SP": self.sequence_parallel,
             "recompute": self.recompute,
+            f"interleaved-{self.chunks}": self.chunks > 1,
+            f"blocks-{'+'.join(map(str, self.blocks))}": self.blocks,
             f"{self.micro_batches} micro-batches": self.micro_batches > 1,
         }
         words += [word for word, on in more.items() if on]
         return " ".join(words) or "one chip"
+
+    def stages_of(self, model: TransformerConfig) -> tuple[int, ...]:
+        """Return the number of a model's blocks on each stage."""
+        parts = split_blocks(model, self.pp, self.blocks, self.chunks)
+        return tuple(sum(map(len, parts[i :: self.pp])) for i in range(self.pp))
 
     # ------------------------------------------------------------ on a mesh
     def along(self, shape: Sequence[int]) -> Layout:
@@ -378,8 +398,10 @@ class Layout:
             for key, size in shared_by_tp(model)
         ]
         rules += [
-            (model.num_blocks < self.pp, f"pp {self.pp} stages for {model.num_blocks} blocks"),
-            (self.pp > 1 and model.is_tied, TIED),
+            (model.num_blocks < self.pp * self.chunks, f"pp {self.pp} stages of {self.chunks} "
+             f"chunks for {model.num_blocks} blocks"),
+            (self.chunks > 1 and self.micro_batches % max(1, self.micro_batches // self.pp),
+             f"{self.micro_batches} micro-batches do not fill rounds of pp {self.pp}"),
             (batch % rows, f"dp {self.dp} x micro_batches {rows // self.dp} do not divide batch "
              f"{batch}"),
             (cp > 1 and sequence % (2 * cp * TILE), f"cp {cp} does not cut sequence {sequence} "

@@ -129,7 +129,8 @@ class DeviceConfig(Section):
 class LayoutConfig(Section):
     """What else is sharded along the strategies' axes; ttml has no such section."""
 
-    zero: Literal[0, 1, 2, 3] = 0  # ZeRO shards along the axis of DDP, else of CP.
+    # ZeRO shards along the axis of DDP, else of CP; ranks with replicas share optimizer state, too.
+    zero: Literal[0, 1, 2, 3] = 0
     sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
     expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
     bucket_mb: Rate = 0.0  # A bucket of gradients has at most this many MB; 0 sends each alone.

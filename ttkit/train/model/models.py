@@ -20,6 +20,7 @@ from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.context import current_layout
 from ttkit.train.model.experts import Experts, with_balance
 from ttkit.train.model.modules import (
+    TABLE,
     ColumnParallelLinear,
     Dropout,
     LayerNorm,
@@ -162,7 +163,7 @@ class Vocabulary(Module):
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
             device.
         has_table, has_head: a pipeline stage that has only one end of the model sets one of them to
-            False.
+            False. Tied weights are then in both stages, which add their gradients.
     """
 
     def __init__(
@@ -179,9 +180,12 @@ class Vocabulary(Module):
         shape = (1, 1, vocab_size, width)
         if has_table:
             self.table = Parameter(shape, normal(), layout, 2, self.padded)
-        if has_head and not tied:
-            self.head = Parameter(shape, uniform(width), layout, 2, self.padded)
-        self.tied = tied
+        if has_head and tied and has_table:
+            self.head = self.table
+        elif has_head:
+            start = normal() if tied else uniform(width)
+            self.head = Parameter(shape, start, layout, 2, self.padded)
+            self.head.copy_of = TABLE if tied else ""
 
     @functools.cached_property
     def numbers(self) -> Value:
@@ -195,7 +199,7 @@ class Vocabulary(Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> [B, 1, S, V on this device]."""
-        y = ops.linear(enter(x, self.layout), self.table if self.tied else self.head)
+        y = ops.linear(enter(x, self.layout), self.head)
         if self.padded > self.vocab_size:
             y = without_padding(y, self.numbers, self.vocab_size)
         return y

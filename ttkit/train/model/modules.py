@@ -31,6 +31,8 @@ from ttkit.train.parallel.distributed import (
 )
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+# The names of the token table, and of the copy that the last stage of a pipeline has if it is tied.
+TABLE, HEAD = "vocabulary.table", "vocabulary.head"
 EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
 
 
@@ -74,6 +76,7 @@ class Parameter(Tensor):
         has_sharded_grad: whether each chip has a shard of the gradient along `zero_dim`: with
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
         expert: whether it is a tensor of experts that are sharded over the data-parallel ranks.
+        copy_of: the name of the parameter on another pipeline stage whose values it has, too.
         name: its path in the model, once the model has named it.
     """
 
@@ -103,7 +106,7 @@ class Parameter(Tensor):
             shard[self.zero_dim] //= layout.zero_shards
         self.local_shape, self.shard_shape = tuple(local), tuple(shard)
         self.has_sharded_grad = False
-        self.name = ""
+        self.name = self.copy_of = ""
 
     # ------------------------------------------------------------ values
     def shape(self) -> list[int]:
@@ -187,7 +190,7 @@ class Parameter(Tensor):
         """Return the initial values, a global array.
 
         They depend on the seed and the name alone, so they are the same on every mesh and stage."""
-        generator = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
+        generator = np.random.default_rng([seed, zlib.crc32((self.copy_of or self.name).encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
     def distribute(self, array: np.ndarray, dtype=None, *, shard: bool = False) -> Value:

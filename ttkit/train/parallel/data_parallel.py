@@ -19,13 +19,18 @@ in a narrow bias, every chip holds the full weight, and its gradients are all-re
 Stages 2 and 3 average in `Parameter.add_grad`, once for each micro-batch; stage 1 in
 `average_gradients`, once for each step: both by `reduce_scatter_mean`.
 
+Ranks that have a mesh each, and replicas of the same weights, share the optimizer's state by
+parameters, whatever the stage: each rank gets the mean gradients of its own, updates them and sends
+them to the others, as PyTorch's ZeroRedundancyOptimizer does. Their network is slow, so it carries
+gradients and weights once in a step.
+
 Small gradients are sent together in buckets, because each collective costs a latency. PyTorch's
 DistributedDataParallel does the same (Li 2020, "PyTorch Distributed", section 4.2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -38,7 +43,26 @@ from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
 from ttkit.train.parallel.ranks import wait
 
 
-def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb: float = 0) -> None:
+def owners(sizes: Sequence[int], ranks: int) -> list[int]:
+    """Return which rank updates each parameter: the largest one first, the rank that has least.
+
+    Example:
+        >>> owners([1, 4, 2, 2], 2)
+        [0, 0, 1, 1]
+    """
+    found, held = [0] * len(sizes), [0] * ranks
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        found[i] = held.index(min(held))
+        held[found[i]] += sizes[i]
+    return found
+
+
+def average_gradients(
+    parameters: Mapping[str, Parameter],
+    comm=None,
+    bucket_mb: float = 0,
+    owner: Mapping[str, int] | None = None,
+) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
     there is a communicator, over its ranks, each of which has a replica of the model.
 
@@ -46,6 +70,7 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
         bucket_mb: the most MB of gradients that are sent as one bucket; 0 sends each alone.
             Gradients that ZeRO shards, of experts, or whose size is no multiple of 32 are always
             sent alone.
+        owner: the rank that gets each gradient; others forget it. All ranks get all unless given.
     """
     fit: list[Parameter] = []
     # Backward computes the last layer's gradients first, so sending these first can overlap the
@@ -65,7 +90,7 @@ def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb:
         else:
             _average_bucket(bucket)
     if comm:
-        _average_over_ranks(parameters.values(), comm)
+        average_over_ranks(parameters, comm, owner or {})
 
 
 def _average(parameter: Parameter, grad: Value) -> None:
@@ -110,15 +135,39 @@ def _average_bucket(bucket: list[Parameter]) -> None:
         start += n
 
 
-def _average_over_ranks(parameters: Iterable[Parameter], comm) -> None:
-    """Average gradients over ranks that have a mesh each, all of them under way at once."""
+def average_over_ranks(parameters: Mapping[str, Parameter], comm, owner: Mapping[str, int]) -> None:
+    """Replace gradients that each mesh has averaged by their mean over ranks, all of them under way
+    at once; `owner` is as in `average_gradients`.
+    """
     from mpi4py import MPI
 
     sent = []
-    for parameter in parameters:
+    for name, parameter in parameters.items():
         if parameter.is_grad_initialized():
             array = parameter.gather_grad() * np.float32(1 / comm.size)
-            sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
-    for request, parameter, mean in sent:
+            root = owner.get(name)
+            is_mine = root in (None, comm.rank)
+            own = MPI.IN_PLACE if is_mine else array
+            request = (
+                comm.Iallreduce(own, array) if root is None else comm.Ireduce(own, array, root=root)
+            )
+            sent.append((request, parameter, array, is_mine))
+    for request, parameter, mean, is_mine in sent:
         wait(request)
-        parameter.set_shard_grad(parameter.distribute(mean, parameter.dtype, shard=True))
+        if is_mine:
+            parameter.set_shard_grad(parameter.distribute(mean, parameter.dtype, shard=True))
+        else:
+            parameter.set_grad(None)
+
+
+def share_weights(parameters: Mapping[str, Parameter], comm, owner: Mapping[str, int]) -> None:
+    """Replace each weight by that of the rank which has updated it."""
+    sent = []
+    for name, rank in owner.items():
+        parameter, is_mine = parameters[name], rank == comm.rank
+        array = parameter.gather() if is_mine else np.empty(parameter.global_shape, np.float32)
+        sent.append((comm.Ibcast(array, root=rank), parameter, array, is_mine))
+    for request, parameter, array, is_mine in sent:
+        wait(request)
+        if not is_mine:
+            parameter.place(array)

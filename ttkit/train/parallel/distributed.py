@@ -271,8 +271,9 @@ def synchronize_gradients(
     if not ready:
         fail(
             "synchronize_gradients",
-            f"none of the {len(parameters)} parameters has a gradient",
-            "loss.backward() first, and zero_grad() before that: later it forgets the gradients",
+            f"none of the {len(parameters)} parameters has a gradient: there was no backward(), "
+            "or zero_grad() came after it",
+            "zero_grad(), then loss.backward(), then synchronize_gradients(...)",
         )
     for tensor in ready:
         tensor.set_grad(averaged(tensor.get_grad(), *cluster_axes))

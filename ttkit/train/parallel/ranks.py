@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from ttkit.train.context import sockets
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # This many receives are posted before their turn, to overlap communication with compute.
+Cuts = Sequence[tuple[int | None, int | None]]
 Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
 # A wait sleeps this long between two tests, so that Ctrl-C ends it and its core is free.
@@ -143,26 +144,34 @@ def of_rank_0(comm, call: Callable[[], Result]) -> Result:
 
 
 # ------------------------------------------------------------ point to point
-def to_host(value: Value, layout: Layout) -> np.ndarray:
-    """Return the global array of a tensor whose batch is sharded over the data-parallel axis and
-    whose sequence (dimension 2) is sharded as the layout asks. One replica of each shard is read.
+def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarray:
+    """Return the global array of a tensor. One replica of each shard is read, and nothing is sent
+    from chip to chip.
+
+    Args:
+        cuts: (mesh axis, dimension) of each cut, the first one first. Unless given, the batch is
+            sharded over the data-parallel axis, the sequence (dimension 2) as the layout asks.
     """
     shards, shape = ttnn.get_device_tensors(value), tuple(layout.device.shape)
-    dims = {layout.dp_axis: 0, layout.cp_axis: 2}
-    if layout.sequence_parallel:
-        dims[layout.tp_axis] = 2
+    is_zigzag = layout.cp > 1 and cuts is None
+    if cuts is None:
+        sequence = layout.tp_axis if layout.sequence_parallel else None
+        cuts = (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2)
 
-    def joined(*place: int) -> np.ndarray:
-        """Join the shards at the coordinates that begin with `place`."""
-        axis = len(place)
-        if axis == len(shape):
-            shard = shards[np.ravel_multi_index(place, shape)]
+    def joined(place: dict[int, int], cuts: Cuts) -> np.ndarray:
+        """Join the shards at the coordinates of a place; the others are cut, or 0."""
+        if not cuts:
+            shard = shards[
+                np.ravel_multi_index([place.get(i, 0) for i in range(len(shape))], shape)
+            ]
             return np.asarray(to_numpy(shard), np.float32)
-        count = shape[axis] if axis in dims else 1
-        return np.concatenate([joined(*place, i) for i in range(count)], dims.get(axis, 0))
+        (axis, dim), *rest = cuts
+        if axis is None or dim is None:
+            return joined(place, rest)
+        return np.concatenate([joined(place | {axis: i}, rest) for i in range(shape[axis])], dim)
 
-    array = joined()
-    if layout.cp > 1:
+    array = joined({}, cuts)
+    if is_zigzag:
         array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp)), axis=2)
     return array
 
@@ -192,6 +201,13 @@ class Transport:
     def take(self, message: Message) -> np.ndarray:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
+
+    def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
+        """Wait for a message and return its array."""
+        start = time.monotonic()
+        while not self.has(message, shape):
+            self.pause(start, [message])
+        return self.take(message)
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
         """Let others work: no awaited message has arrived since `start` (`time.monotonic()`)."""
@@ -326,13 +342,6 @@ class MPITransport(Transport):
             value = ttnn.experimental.recv_async(self._place(array), socket)[0]
             array = to_host(value, self.layout)[: len(array)]
         return array
-
-    def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
-        """Wait for a message and return its array."""
-        start = time.monotonic()
-        while not self.has(message, shape):
-            self.pause(start, [message])
-        return self.take(message)
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
         """Sleep shortly.

@@ -206,7 +206,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
     square = 0.0
     for parameter in parameters:
         grad = parameter.get_grad()
-        if grad is None:
+        if grad is None or parameter.copy_of:
             continue
         squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
         part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)

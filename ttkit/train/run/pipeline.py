@@ -18,14 +18,14 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.pipelines import schedule_of
-from ttkit.plans.schedule import Action, Schedule, Slot, Task, Timetable
+from ttkit.plans.schedule import Action, Message, Place, Schedule, Slot, Task, Timetable
 from ttkit.train.autograd import Tensor, Value, no_grad
-from ttkit.train.config.layout import TIED, Layout
+from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
 from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
-from ttkit.train.model.modules import Parameter
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.model.modules import HEAD, TABLE, Parameter
+from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import (
     AHEAD,
@@ -34,7 +34,9 @@ from ttkit.train.parallel.ranks import (
     fabric_routes,
     mean,
     start_mpi,
+    to_host,
 )
+from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
 # It maps a micro-batch to its tokens and targets.
@@ -200,8 +202,6 @@ class PipelineTrainer(Trainer):
                 f"{schedule!r} splits backwards, which compute all gradients in one pass here",
                 "a schedule of F and B; timeline() and the pictures show the effect of splitting",
             )
-        if config.is_tied:
-            fail("PipelineTrainer", TIED, "weight_tying: disabled")
         divided = split_blocks(config, self.count, hosts.shares, schedule.chunks)
         mine = range(self.count) if self.comm is None else [self.rank % self.count]
         self.stages = {
@@ -230,8 +230,38 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts))
-        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
+        average_gradients(self.parameters, None, self.settings.layout.bucket_mb)
+        if self.model_config.is_tied:
+            self._add_table_gradients()
+        if self.replicas:
+            average_over_ranks(self.parameters, self.replicas, self.owner)
         return self.everywhere(total / parts)
+
+    def _add_table_gradients(self) -> None:
+        """Let the first and the last stage, which both have the table of tied embeddings, send each
+        other their gradients of it, and add them (Shoeybi 2019).
+
+        They have equal weights and the same sum, so their optimizers keep the weights equal.
+        """
+        table, head = Place(0, 0), Place(self.count - 1, self.schedule.chunks - 1)
+        ends = [(TABLE, table, head), (HEAD, head, table)]
+        # One stage with one chunk has both ends, and adds both gradients by itself.
+        mine = [each for each in ends if each[0] in self.parameters and table != head]
+        grads = {}
+        for name, here, there in mine:
+            each = self.parameters[name]
+            cut = each.layout.zero_axis, each.zero_dim
+            array = to_host(
+                each.get_grad(), each.layout, [(each.layout.tp_axis, each.shard_dim), cut]
+            )
+            grads[name] = array[:, :, : each.global_shape[2]]
+            self.transport.put(Message("weight gradients", 0, here, there), grads[name])
+        for name, here, there in mine:
+            each, grad = self.parameters[name], grads[name]
+            message = Message("weight gradients", 0, there, here)
+            total = grad + self.transport.fetch(message, grad.shape)
+            each.set_shard_grad(each.distribute(total, each.dtype, shard=True))
+        self.transport.flush()
 
     def _play(self, schedule: Schedule, data: Data) -> float:
         """Run a schedule on the stages of this process; return the sum of their losses."""
@@ -317,11 +347,17 @@ class PipelineTrainer(Trainer):
 
     def collected(self) -> dict[str, np.ndarray]:
         """Return the global arrays of a checkpoint, whole on rank 0."""
-        mine = super().collected()
+        found = super().collected()
+        tied = self.model_config.is_tied  # The first stage has the table, too.
+        mine = {name: array for name, array in found.items() if not (tied and name.endswith(HEAD))}
         if self.comm is None:
             return mine
         parts = self.comm.gather(mine if self.part == 0 else {}) or []
         return {name: array for part in parts for name, array in part.items()}
+
+    def _restore(self, saved: Saved) -> None:
+        copies = {name.replace(TABLE, HEAD): array for name, array in saved.tensors.items()}
+        super()._restore(replace(saved, tensors=copies | saved.tensors))
 
     def sample(self, *args, **kwargs) -> NoReturn:
         """Refuse to sample.

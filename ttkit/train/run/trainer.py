@@ -21,7 +21,8 @@ from ttkit.train.config.files import read_settings
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.model.models import create_model
-from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.model.modules import tiled
+from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
 from ttkit.train.plan import check_memory
@@ -90,7 +91,13 @@ class Trainer:
         self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
-        check_memory(self.model_config, config, list(self.parameters.values()), self.comm is None)
+        # With ZeRO each parameter is updated by one rank of those that have replicas.
+        self.owner: dict[str, int] = {}
+        if settings.layout.zero and self.parts > 1:
+            sizes = [tiled(parameter.shard_shape) for parameter in self.parameters.values()]
+            self.owner = dict(zip(self.parameters, owners(sizes, self.parts)))
+        parameters, ranks = list(self.parameters.values()), self.parts if self.owner else 1
+        check_memory(self.model_config, config, parameters, self.comm is None, ranks)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
@@ -164,10 +171,14 @@ class Trainer:
             )
         if config.use_clip_grad_norm:
             most = config.clip_grad_norm_max_norm
-            optimizers.clip_grad_norm(self.parameters, most, self.everywhere)
+            many = self.parts if self.owner else 1  # Each of them has some of the gradients.
+            optimizers.clip_grad_norm(
+                self.parameters, most, lambda square: many * self.everywhere(square)
+            )
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
         self.optimizer.step()
+        share_weights(self.parameters, self.replicas, self.owner)
         self.steps += 1
         for layout in self.layouts:
             ttnn.synchronize_device(layout.device)
@@ -187,7 +198,8 @@ class Trainer:
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
-        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
+        bucket_mb = self.settings.layout.bucket_mb
+        average_gradients(self.parameters, self.replicas, bucket_mb, self.owner)
         return self.everywhere(total)
 
     def everywhere(self, number: float) -> float:
@@ -305,15 +317,21 @@ class Trainer:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
+        if (
+            self.owner and self.replicas
+        ):  # The first rank of the replicas gets what the others have.
+            parts = self.replicas.gather(state) or []
+            state = {key: array for part in parts for key, array in part.items()}
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _restore(self, saved: Saved) -> None:
         model = saved.part("model/")
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
-        # A stage of a pipeline takes its own part of the whole model's state.
+        # A rank takes the state of what it updates of the whole model.
         state = saved.part("optimizer/")
-        mine = {key: state[key] for key in state if key.split("/")[1] in self.parameters}
+        names = [name for name in self.parameters if self.owner.get(name, self.part) == self.part]
+        mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")

@@ -61,6 +61,7 @@ class Bar(NamedTuple):
         text: what stands in the bar where it fits, and with its times under the mouse.
         fill: in place of its look's.
         drag: names the bar on a `touchable` page, where it can be moved onto another one.
+        trace: bars of one trace stay when the mouse is on one of them; the others fade.
     """
 
     start: float
@@ -69,6 +70,7 @@ class Bar(NamedTuple):
     text: str = ""
     fill: str = ""
     drag: str = ""
+    trace: str = ""
 
 
 class Lane(NamedTuple):
@@ -154,6 +156,9 @@ class Lanes(Drawing):
         for arrow in arrows:
             self._arrow(arrow)
         self._axis(bottom, axis)
+        for trace in sorted({bar.trace for bar in bars if bar.trace and not self.many}):
+            own, others = f".ttkit-trace-{trace}", "[class^=ttkit-trace]"
+            self.add("style", f"svg:has({own}:hover) {others}:not({own}){{opacity:.25}}")
 
     def _arrow(self, arrow: Arrow) -> None:
         """Draw an arrow with a dot at its start, where its text stands, too."""
@@ -191,6 +196,8 @@ class Lanes(Drawing):
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
         look["stroke_width"] = 0.7
+        if bar.trace:
+            look["class"] = f"ttkit-trace-{bar.trace}"
         if bar.drag:
             label = f"{bar.text}: left and right arrow keys move it"
             look |= {"data_drag": bar.drag, "data_drop": bar.drag, "style": "cursor:grab"}

@@ -116,7 +116,8 @@ class SchedulePicture:
         def bar(stage: int, action: Action, start: float = 0, end: float = 0) -> Bar:
             fill = shade(action.kind, action.chunk, chunks)
             drag = f"{stage} {action}" if touchable else ""
-            return Bar(start, end, action.kind, str(action), fill, drag)
+            trace = str(action.micro_batch)
+            return Bar(start, end, action.kind, str(action), fill, drag, trace)
 
         for number, (name, slots, about) in enumerate(self.rows):
             stage = number // 2 if self.measured else number

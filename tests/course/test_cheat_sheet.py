@@ -1,0 +1,129 @@
+"""notebooks/cheat_sheet.md: its formulas are those of `ttkit.plans`, its lessons exist."""
+
+import pathlib
+import re
+
+import pytest
+
+from ttkit import plans
+from ttkit.lessons.cli import notebooks
+from ttkit.plans.cost import hop_time_s
+
+PAGE = pathlib.Path(notebooks()[0]).parent / "cheat_sheet.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+ROWS = {
+    cells[0]: cells[1:]
+    for line in TEXT.splitlines()
+    if line.startswith("| ")
+    for cells in [[cell.strip() for cell in line.strip("| ").split("|")]]
+}
+SIZE = 1 << 20
+LINES = {n: (plans.topology("t3000", (1, n)), 1) for n in (2, 4, 8)}
+# The rows of a torus are rings of four, its columns rings of eight.
+TORUS = plans.topology("galaxy_torus")
+RINGS = {4: (TORUS, 1), 8: (TORUS, 0)}
+PLANNERS = {
+    "all_gather": plans.all_gather,
+    "reduce_scatter": plans.reduce_scatter,
+    "all_reduce": plans.all_reduce,
+    "all_to_all": plans.all_to_all,
+    "broadcast from the first chip": plans.broadcast,
+    "shift by one": plans.shift,
+}
+
+
+def value(cell, **names):
+    """The value of the formula in a cell; a footnote there holds for two chips."""
+    if names.get("n") == 2 and "¹" in cell:
+        return names["s"]
+    return eval(re.search(r"`(.+?)`", cell)[1], {"__builtins__": {}}, names)
+
+
+def sent(plan):
+    return max(plan.bytes_sent.values())
+
+
+@pytest.mark.parametrize("n", LINES)
+@pytest.mark.parametrize("name", PLANNERS)
+def test_bytes_and_steps_on_a_line(name, n):
+    topology, axis = LINES[n]
+    if name == "shift by one" and n == 8:
+        pytest.skip("a row of eight is a ring, and a shift uses it")
+    options = {} if name == "shift by one" else {"algorithm": "line"}
+    plan = PLANNERS[name](topology, SIZE, axis=axis, **options)
+    _, _, line, _, steps, _ = ROWS[name]
+    assert value(line, n=n, s=SIZE) == sent(plan)
+    assert value(steps, n=n, s=SIZE) == len(plan.steps)
+
+
+@pytest.mark.parametrize("n", RINGS)
+@pytest.mark.parametrize("name", PLANNERS)
+def test_bytes_and_steps_on_a_ring(name, n):
+    topology, axis = RINGS[n]
+    plan = PLANNERS[name](topology, SIZE, axis=axis)
+    _, _, _, ring, _, steps = ROWS[name]
+    assert value(ring, n=n, s=SIZE) == sent(plan)
+    assert value(steps, n=n, s=SIZE) == len(plan.steps)
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_two_chips_are_a_line_and_a_ring(name):
+    _, _, line, ring, steps_line, steps_ring = ROWS[name]
+    assert value(line, n=2, s=SIZE) == value(ring, n=2, s=SIZE)
+    assert value(steps_line, n=2, s=SIZE) == value(steps_ring, n=2, s=SIZE)
+
+
+@pytest.mark.parametrize("n", LINES)
+def test_the_tree(n):
+    topology, axis = LINES[n]
+    plan = plans.all_reduce(topology, SIZE, axis=axis, algorithm="tree")
+    _, _, line, _, steps, *_ = ROWS["all_reduce by a tree"]
+    assert value(line, n=n, s=SIZE) == sent(plan)
+    assert value(steps, n=n, s=SIZE) == len(plan.steps)
+
+
+@pytest.mark.parametrize("n", LINES)
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_the_times(name, n):
+    topology, axis = LINES[n]
+    plan = PLANNERS[name](topology, SIZE, axis=axis, algorithm="line")
+    link, k = topology.link, topology.links
+    beta = SIZE / (hop_time_s(link, 2 * SIZE) - hop_time_s(link, SIZE))
+    alpha = hop_time_s(link, SIZE) - SIZE / beta
+    names = {"n": n, "s": SIZE, "k": k, "alpha": alpha, "beta": beta}
+    assert value(ROWS[f"time of {name}"][0], **names) == pytest.approx(plans.cost(plan).time_s)
+
+
+def ring(name, n, size):
+    topology, axis = RINGS[n]
+    return sent(PLANNERS[name](topology, size, axis=axis))
+
+
+@pytest.mark.parametrize("n", RINGS)
+def test_what_each_parallelism_sends(n):
+    shard = SIZE // n
+    halves = ring("reduce_scatter", n, SIZE) + ring("all_gather", n, shard)
+    counted = {
+        "data parallel": ring("all_reduce", n, SIZE),
+        "ZeRO stage 1": halves,
+        "ZeRO stage 3 (FSDP)": halves + ring("all_gather", n, shard),
+        "tensor parallel": 4 * ring("all_reduce", n, SIZE),
+        "sequence parallel": 4 * halves,
+        "context parallel (ring attention)": (n - 1) * ring("shift by one", n, SIZE),
+        "expert parallel": 2 * ring("all_to_all", n, SIZE),
+    }
+    for kind, nbytes in counted.items():
+        assert value(ROWS[kind][3], n=n, W=SIZE, A=SIZE, s=SIZE) == nbytes, kind
+
+
+def test_the_bubble():
+    for p, m in [(2, 4), (4, 8), (8, 8)]:
+        timetable = plans.gpipe(p, m).timeline()
+        assert value(ROWS["pipeline"][4], p=p, m=m) == pytest.approx(timetable.bubble_fraction)
+
+
+def test_its_lessons_exist_and_the_map_links_it():
+    names = {path.name for path in notebooks()}
+    linked = re.findall(r"\[(\d\d)\]\((\S+?\.ipynb)\)", TEXT)
+    assert linked and all(name in names and name.startswith(n) for n, name in linked)
+    assert "](cheat_sheet.md)" in (PAGE.parent / "welcome.md").read_text(encoding="utf-8")

@@ -1,0 +1,236 @@
+"""Bind the arguments of a call to the parameters that ttnn's own function has.
+
+`signatures.json` has them, recorded from the library by `tests/real/record_signatures.py`: the
+name, type and default of each parameter of each overload. Functions of the kit's own, which ttnn
+does not have, are bound to their Python parameters in the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ttkit.errors import fail, nearest, older_form
+from ttkit.sim.arguments import describe
+
+Classes = tuple[type, ...]
+# What each name of a type stands for; `ttkit.sim.ttnn` adds its classes. A type that is not here,
+# such as Sequence[int], takes anything, and the function itself looks at the value.
+CLASSES: dict[str, Classes] = {
+    "int": (int, np.integer),
+    "float": (int, float, np.number),
+    "bool": (bool, int, np.bool_),
+    "str": (str,),
+    "None": (NoneType,),
+}
+# ttnn takes these for every operation.
+QUEUES = (("queue_id", "int | QueueId | None", None), ("cq_id", "int | QueueId | None", None))
+PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
+# A tensor under one of these names gets the result, and is returned.
+OUTPUTS = frozenset(
+    """input_grad optional_output_tensor optional_tensor out output output_tensor output_tensors
+    persistent_output_buffer persistent_output_buffers persistent_output_tensor
+    preallocated_output""".split()
+)
+# These change values, so that a function here that does not name them refuses them. What else ttnn
+# takes and a function here does not name is a hint to the hardware.
+CHANGE_VALUES = frozenset(
+    """attention_sink attn_mask_block_map bias block_size cache_position_modulo causal_mask chunks
+    correction cu_window_seqlens dims fuse_swiglu fused_ternary_input_a fused_ternary_input_b
+    fused_ternary_scalar groups in0_column_offset indices input_dtype kv_tied logical_h num_kv_heads
+    optional_output_mapping_tensor optional_output_reduced_tensor output_concat_heads output_layout
+    output_padded_shape padding_idx paged_cache_geometry slice_dim spec_multi_pos_tiles t_front_pad
+    valid_seq_len_tensor windowed_q_token_offset windowed_q_token_offset_tensor""".split()
+)
+
+
+@functools.cache
+def classes_of(kind: str) -> Classes:
+    """Return the classes that a written type stands for; `object` where it may be anything.
+
+    Example:
+        >>> classes_of("str | None"), classes_of("list[int]")
+        ((<class 'str'>, <class 'NoneType'>), (<class 'object'>,))
+    """
+    return sum((CLASSES.get(member, (object,)) for member in kind.split(" | ")), ())
+
+
+@functools.cache
+def known() -> dict[str, list[list]]:
+    """Return what `signatures.json` has, by ttnn's names."""
+    path = pathlib.Path(__file__).with_name("signatures.json")
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
+    """Return the overloads of one of ttnn's functions; none where ttnn has no such name.
+
+    Args:
+        more: keywords that each of them takes as well.
+
+    Example:
+        >>> [list(overload.parameters) for overload in recorded("copy")]
+        [['input_a', 'input_b']]
+    """
+    found = []
+    for parameters in known().get(name, ()):
+        kind: Any = PLACE
+        made = []
+        for each in [*parameters, "*", *more]:
+            if each == "*":
+                kind = inspect.Parameter.KEYWORD_ONLY
+            else:
+                made.append(_parameter(kind, *(() if part == [] else part for part in each)))
+        # In ttnn a parameter without a default may stand behind one that has one.
+        unchecked: Any = functools.partial(inspect.Signature, __validate_parameters__=False)
+        found.append(unchecked(made))
+    return found
+
+
+@functools.cache  # Many overloads share a parameter.
+def _parameter(kind: Any, name: str, types: str, default: Any = inspect.Parameter.empty):
+    return inspect.Parameter(name, kind, default=default, annotation=types)
+
+
+# ---------------------------------------------------------------- how arguments reach a function
+class Way(NamedTuple):
+    """How the arguments of calls with the same classes and names reach a function.
+
+    Attributes:
+        places: the parameter of each argument by place, if the function has another order.
+        own: the function's name of each argument by name that it has.
+        others: the arguments that it does not have.
+        usual: ttnn's defaults of those others that change values.
+    """
+
+    places: list[str]
+    own: dict[str, str]
+    others: list[str]
+    usual: dict[str, Any]
+
+    def sort(self, name: str, args: tuple, kwargs: dict[str, Any]):
+        """Return the arguments that the function has, by place and by name, and the others.
+
+        Raises:
+            TTKitError: another one changes values.
+        """
+        if self.places:
+            args, kwargs = (), {**dict(zip(self.places, args, strict=True)), **kwargs}
+        for key, usual in self.usual.items():
+            value = kwargs[key]
+            if value is not None and (type(value) is not type(usual) or value != usual):
+                asked, rule = describe(name, args, kwargs), "ttkit's simulator does not have"
+                fail(asked, f"{rule} {key}", f"leave {key} out")
+        mine = {own: kwargs[key] for key, own in self.own.items()}
+        return args, mine, {key: kwargs[key] for key in self.others}
+
+
+class Signature:
+    """What a function takes.
+
+    Args:
+        name: of the operation that it is, if it is one.
+
+    Attributes:
+        own: its Python signature.
+        overloads: ttnn's, or its own where ttnn has no such operation.
+    """
+
+    def __init__(self, function: Callable, name: str = ""):
+        self.own = inspect.signature(function)
+        self.overloads = recorded(name, *QUEUES) or [self.own]
+        parameters = self.own.parameters.values()
+        self.places = [p.name for p in parameters if p.kind <= PLACE]
+
+    def names(self, overload: inspect.Signature) -> dict[str, str]:
+        """Return the function's name of each parameter of an overload that it has.
+
+        One that has another name is the one in the same place.
+        """
+        has, there = self.own.parameters, overload.parameters
+        found = {name: name for name in there if name in has}
+        for mine, name in zip(has, there, strict=False):
+            by_place = {has[mine].kind, there[name].kind} == {PLACE}
+            if by_place and not (name in has or mine in there or name in OUTPUTS | CHANGE_VALUES):
+                found[name] = mine
+        return found
+
+    def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a right call by the function's names, and its defaults."""
+        bound = next(filter(None, (bind(o, args, kwargs)[0] for o in self.overloads)))
+        own, usual = self.names(bound.signature), self.own.parameters.values()
+        named = {own.get(name, name): value for name, value in bound.arguments.items()}
+        return {p.name: p.default for p in usual} | named
+
+    def way(self, asked: describe) -> Way | None:
+        """Return how the arguments reach the function: None where it takes them as they are.
+
+        Raises:
+            TypeError: they are no call of it.
+        """
+        args, kwargs = asked.args, asked.kwargs
+        tried = [bind(overload, args, kwargs) for overload in self.overloads]
+        fit = [bound for bound, _ in tried if bound]
+        if not fit:
+            known_names = {name for overload in self.overloads for name in overload.parameters}
+            unknown = [name for name in kwargs if name not in known_names]
+            spelling = f"ttnn.{asked.name} without mesh_device: the tensor has its mesh"
+            form = f"{asked.name}(..., mesh_device=)"
+            if unknown == ["mesh_device"] and older_form(form, spelling):
+                rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
+                way = self.way(describe(asked.name, args, rest))
+                return way or Way([], {name: name for name in rest}, [], {})
+            rule = f"incompatible function arguments: {tried[0][1]}"
+            if unknown and (closest := nearest(unknown[0], known_names)):
+                rule += f"; the closest is {closest}"
+            cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
+            fail(asked, rule, cure, TypeError)
+        bound = min(fit, key=_misfit)
+        if _misfit(bound)[0]:
+            self._refuse_class(asked, fit)
+        own, places = self.names(bound.signature), [*bound.signature.parameters][: len(args)]
+        in_order = [own.get(name) for name in places] == self.places[: len(args)]
+        named = [*kwargs] if in_order else [*places, *kwargs]
+        others = [name for name in named if name not in own]
+        if in_order and not others and all(own[name] == name for name in named):
+            return None
+        usual = {name: bound.signature.parameters[name].default for name in others}
+        changing = {name: usual[name] for name in CHANGE_VALUES.intersection(others)}
+        mine = {name: own[name] for name in named if name in own}
+        return Way([] if in_order else places, mine, others, changing)
+
+    def _refuse_class(self, asked: describe, fit: list[inspect.BoundArguments]) -> NoReturn:
+        """Raise a TypeError that names the parameter, what was given and what it takes."""
+        # The overload that takes the most of the arguments is the one that was meant.
+        worst = max(map(_misfit, fit))
+        meant = [bound for bound in fit if _misfit(bound) == worst]
+        name, value = worst[1], meant[0].arguments[worst[1]]
+        kinds = " | ".join(bound.signature.parameters[name].annotation for bound in meant)
+        wanted = " | ".join(dict.fromkeys(kinds.split(" | ")))
+        shown = f"{name}={describe.show(value)} is a {type(value).__name__}"
+        cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
+        fail(asked, f"incompatible function arguments: {shown}, not {wanted}", cure, TypeError)
+
+
+def bind(overload, args, kwargs) -> tuple[inspect.BoundArguments | None, str]:
+    """Return the arguments by name, or why they are no call of this overload."""
+    try:
+        return overload.bind(*args, **kwargs), ""
+    except TypeError as error:
+        return None, str(error)
+
+
+def _misfit(bound: inspect.BoundArguments) -> tuple[int, str]:
+    """Return the number of the first argument of a wrong class, from 1, and its name; else 0."""
+    for number, (name, value) in enumerate(bound.arguments.items(), 1):
+        kind = bound.signature.parameters[name].annotation
+        if not isinstance(value, classes_of(str(kind))):
+            return number, name
+    return 0, ""
