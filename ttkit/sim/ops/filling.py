@@ -99,9 +99,10 @@ full_like = operation("full_like", "arrange")(_filled_like)
 @checked("allocate_tensor_on_device")
 def allocate_tensor_on_device(
     shape,
-    dtype=None,
+    dtype: DataType | None = None,
     layout: Layout | None = None,
-    mesh_device=None,
+    *,
+    mesh_device: MeshDevice,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor on every chip; its values are zeros here, and anything on a card.
@@ -110,7 +111,6 @@ def allocate_tensor_on_device(
         shape: or a tensor's `spec`, and then the mesh.
     """
     if isinstance(shape, TensorSpec):
-        mesh_device = mesh_device or dtype
         shape, dtype, layout, memory_config = shape
     how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
     made = full(shape, 0, device=mesh_device, **how)

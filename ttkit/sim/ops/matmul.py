@@ -100,6 +100,7 @@ def _linear(
     transpose_b: bool = False,
     dtype: DataType | None = None,
     activation=None,
+    program_config=None,
 ) -> Tensor:
     """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
 
@@ -108,7 +109,7 @@ def _linear(
 
     Args:
         bias: of `linear`, [n] or [1, n], to add.
-        activation: such as "gelu", of the sum.
+        activation: such as "gelu", of the sum; else that of the `program_config`.
 
     Raises:
         TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
@@ -138,6 +139,7 @@ def _linear(
         values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)
+    activation = activation or getattr(program_config, "fused_activation", None)
     if activation is not None:
         values = activation_of(activation)(values)
     values = values.squeeze(-2) if row else values

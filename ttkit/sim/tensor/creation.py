@@ -170,22 +170,14 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
-def to_torch(
-    tensor: Tensor,
-    dtype=None,
-    *,
-    torch_rank: int | None = None,
-    mesh_composer=None,
-    device: MeshDevice | None = None,
-    cq_id=None,
-):
+@checked("to_torch")
+def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_composer=None):
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
         dtype: the torch type wanted.
         torch_rank: leading dimensions of 1 are left out down to this many dimensions.
         mesh_composer: how to join several shards.
-        device, cq_id: where ttnn reads from; the values are the same.
 
     Raises:
         TTKitError: a dimension that is not 1 would have to go.
@@ -283,7 +275,6 @@ def as_tensor(
     cache_file_name=None,
     preprocess=None,
     mesh_mapper=None,
-    cache_dump_mode=None,
 ):
     """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
 
@@ -294,7 +285,6 @@ def as_tensor(
             written. A warning names a file that another tensor or mapper made, which is written
             anew, and a file of ttnn's, which stays: the format is that of `dump_tensor`. A
             mesh without values or over several ranks uses no files.
-        cache_dump_mode: how ranks that share a mesh would write it.
     """
 
     def made(mapper, **where):
