@@ -394,7 +394,6 @@ def point_to_point(
     *,
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
-    intermediate_tensor: Tensor | None = None,
 ) -> Tensor:
     """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
 

@@ -171,14 +171,16 @@ def _guarded(
             made.mesh.programs.add((name, *map(_kind, operands)))
         return result
 
-    call.__wrapped__ = takes  # type: ignore[assignment,attr-defined]  # `help` finds the signature there.
+    # `help` finds the signature there.
+    call.__wrapped__ = takes  # type: ignore[assignment,attr-defined]
     return call, takes  # type: ignore[return-value]
 
 
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says, else as the first operand where they have its shape.
 
-    A configuration without a shard specification leaves the shards to the chip; it is only noted.
+    A configuration without a shard specification leaves the shards of what is computed to the chip;
+    it is only noted.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
@@ -189,7 +191,8 @@ def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
             alike = config.interleaved or tensor.padded == operands[0].padded
             if not alike or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
                 continue
-        if config.interleaved or config.shard_spec or config.nd_shard_spec:
+        computed = type(operands[0]) is Tensor
+        if config.interleaved or config.shard_spec or config.nd_shard_spec or not computed:
             keep_in(tensor, config)
         else:
             tensor.plain_memory_config = config
