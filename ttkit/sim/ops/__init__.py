@@ -319,9 +319,8 @@ class Operands:
             mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
             topology = merged(mesh.grid, *(t.topology for t in given))
             self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
-        for i, operand in enumerate(() if narrow else tensors):
-            if operand is not None and operand.is_narrow():
-                self.arrays[i] = rounding.widened(self.arrays[i])
+        if not narrow:
+            self.arrays = [None if each is None else rounding.widened(each) for each in self.arrays]
         self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
 
     def broadcast(self) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import BITS, FLOATS, widened
+from ttkit.sim.tensor.dtypes import FLOATS, widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
@@ -47,7 +47,7 @@ def product(a, b, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:keep] + b.shape[-2:])
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
-        return np.matmul(a, widened(b) if b.dtype is BITS else b).reshape(whole)
+        return np.matmul(a, widened(b)).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
     pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
@@ -63,7 +63,7 @@ def product(a, b, lead: int) -> np.ndarray:
 
 
 def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    np.matmul(a, widened(b) if b.dtype is BITS else b, out=out)
+    np.matmul(a, widened(b), out=out)
 
 
 def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
@@ -120,11 +120,9 @@ def _linear(
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
     on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
-    x = widened(x) if a.is_narrow() else x
-    added = widened(added) if bias is not None and bias.is_narrow() else added
     # One dimension is a row on the left and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
-    x, y = with_rank(x, lead, 2), y[..., None] if column else y
+    x, y = with_rank(widened(x), lead, 2), y[..., None] if column else y
     if transpose_a:
         x = x.swapaxes(-1, -2)
     if transpose_b:
@@ -136,7 +134,7 @@ def _linear(
     values = product(x, y, lead)
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead
-        values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
+        values, added = with_rank(values, lead, rank), with_rank(widened(added), lead, rank)
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)
     activation = activation or getattr(program_config, "fused_activation", None)

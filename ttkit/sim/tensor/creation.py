@@ -136,11 +136,8 @@ def from_torch(
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
     elif dtype in dtypes.NARROW and cut.size >= dtypes.NARROW_FROM:
-        made._array = dtypes.narrowed(cut, dtype)
-        return made
-    elif name == "bfloat16" and cut.dtype is dtypes.BITS:
-        cut = dtypes.convert(dtypes.widened(cut), dtype)
-    elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+        cut = dtypes.narrowed(cut, dtype)
+    else:
         cut = dtypes.convert(cut, dtype)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
     return made
