@@ -45,7 +45,6 @@ class Call:
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
     others: tuple = ()  # Only this collective has these arguments.
-    nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
 
     @property
     def asked(self) -> str:
@@ -281,7 +280,7 @@ def run(call: Call):
     tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
         wanted = call.topology or call.mesh.fabric
-        nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
+        nbytes = bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
