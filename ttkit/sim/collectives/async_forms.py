@@ -147,7 +147,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     Raises:
         TTKitError: the chips do not divide the dimension, or cut it inside a tile.
     """
-    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
+    return run(Call("mesh_partition", input_tensor, dim, cluster_axis=cluster_axis))
 
 
 @keywords_of(all_gather)
