@@ -12,7 +12,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import FLOATS, widened
+from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
@@ -81,10 +81,6 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
         refuse("Inputs to matmul must be tilized", cure)
-    for letter, tensor in zip("ABC", operands, strict=False):
-        if tensor.dtype not in FLOATS:
-            rule = f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}"
-            refuse(rule, "ttnn.typecast to a float type")
     if a[-1] != b[-2]:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
@@ -112,7 +108,7 @@ def _linear(
         activation: such as "gelu", of the sum; else that of the `program_config`.
 
     Raises:
-        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
+        TTKitError: shapes that do not fit, row-major operands, host tensors.
     """
     a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
