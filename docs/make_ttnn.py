@@ -31,6 +31,7 @@ OUT_OF_SCOPE = {
     "convolution, pooling, images": (
         r".*[Cc]onv[123_t].*|Op2D.*|.*conv_(output|bias|weights|tran).*|.*pool.*|fold|upsample|rotate"
         r"|.*grid_sample.*|SlidingWindow.*|.*halo.*|YUV.*|RGB.*|rgb.*|yuv.*|moreh_fold"
+        r"|experimental\.(neighbor_pad|slice_reshard)_async"
         r"|.*(MaxPool|ConvT|Conv2d|batch_norm2d).*|experimental\.(convert_to_\w+|padded_slice)"
     ),
     "graphs of the library's own buffers and kernels": r"graph\..*",

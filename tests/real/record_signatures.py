@@ -38,7 +38,8 @@ def kept(default):
     try:
         return json.loads(json.dumps(default))
     except TypeError:
-        return plain(repr(default).partition("(")[0])
+        text = repr(default).partition("(")[0]
+        return "<object>" if " at 0x" in text else plain(text)
 
 
 def of_nanobind(text: str, defaults: tuple) -> list:

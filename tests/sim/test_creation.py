@@ -267,10 +267,10 @@ def test_a_stale_cache_is_written_anew(tmp_path, wide):
 def test_a_foreign_cache_stays(tmp_path, wide):
     path = tmp_path / "w_dtype_BFLOAT16_layout_TILE.tensorbin"
     path.write_bytes(b"of a card")
-    with pytest.warns(UserWarning, match="it stays, and nothing is cached"):
-        made = cached(wide, tmp_path, numbers((32, 32)), None)
+    with pytest.raises(ttkit.TTKitError, match="another cache_file_name"):
+        cached(wide, tmp_path, numbers((32, 32)), None)
     assert cached(wide, tmp_path / "other", None, None) is None
-    assert made.shape == [32, 32] and path.read_bytes() == b"of a card"
+    assert path.read_bytes() == b"of a card"
 
 
 def test_no_cache_without_values(tmp_path):

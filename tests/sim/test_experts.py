@@ -1,4 +1,4 @@
-"""All-to-all, tokens to experts and back, borders: against loops over the chips."""
+"""All-to-all, tokens to experts and back: against loops over the chips."""
 
 import numpy as np
 import pytest
@@ -44,46 +44,6 @@ def test_all_to_all_into_a_buffer():
         got = ASYNC.all_to_all_async(t, *buffers, 2, 3, semaphores(mesh, 1)[0])
         assert got is buffers[1]
         same(got, want)
-
-
-@pytest.mark.parametrize("mode", ["zeros", "replicate"])
-def test_borders(chips, mode):
-    t, naive = put(chips, [2, 3, 5, 32], layout=ROWS)
-
-    def bordered(row, i):
-        whole = np.concatenate(row, 1)
-        how = {"mode": "edge"} if mode == "replicate" else {}
-        whole = np.pad(whole, ((0, 0), (1, 2), (0, 0), (0, 0)), **how)
-        return whole[:, 3 * i : 3 * i + 6]
-
-    one = semaphores(chips, 1)
-    same(ASYNC.neighbor_pad_async(t, [1], [1], [2], mode, [1], one, one), of(naive, bordered))
-    if chips.shape[0] > 1:  # two dims at once: rows of chips, then columns
-        first = ASYNC.neighbor_pad_async(t, [1], [1], [0], mode, [0], one, one)
-        want = ASYNC.neighbor_pad_async(first, [2], [0], [2], mode, [1], one, one)
-        both = ASYNC.neighbor_pad_async(t, [1, 2], [1, 0], [0, 2], mode, [0, 1], one * 2, one)
-        for a, b in zip(ttnn.get_device_tensors(both), ttnn.get_device_tensors(want)):
-            np.testing.assert_array_equal(ttkit.to_numpy(a), ttkit.to_numpy(b))
-        buffer = ttnn.zeros_like(want)
-        how = {"persistent_output_buffer": buffer}
-        args = (t, [1, 2], [1, 0], [0, 2], mode, [0, 1], one * 2, one)
-        assert ASYNC.neighbor_pad_async(*args, **how) is buffer
-
-
-def test_rows_are_cut_anew(chips):
-    n, one = chips.shape[1], semaphores(chips, 1)[0]
-    t, naive = put(chips, [4, 2, 3, 32], layout=ROWS)
-
-    def rows(row, i):
-        return np.split(np.concatenate(row)[2 : 2 + 2 * n], n)[i]
-
-    same(ASYNC.slice_reshard_async(t, 0, 2, 2 * n, 1, one, one), of(naive, rows))
-
-    def beyond(row, i):
-        rows = np.concatenate(row)[2:]
-        return np.split(np.concatenate([rows, np.zeros_like(rows[:2])]), n)[i]
-
-    same(ASYNC.slice_reshard_async(t, 0, 2, 4 * n, 1, one, one), of(naive, beyond))
 
 
 @pytest.mark.parametrize("concat", [1, 2])

@@ -20,12 +20,10 @@ RECORDED = json.loads(
 )
 # Functions in Python whose keywords are not taken as the library writes them, and why.
 ANOTHER_FORM = {
-    "allocate_tensor_on_device": "a tensor's spec is taken by place",
-    "CreateDevice": "num_command_queues: one queue",
-    "dump_tensor": "mode: one format",
+    "allocate_tensor_on_device": "help shows the other overload",
+    "create_mesh_mapper": "help shows the other overload",
     "is_sharded": "it is a method of a tensor",
     "model_preprocessing.preprocess_model_parameters": "no files of converted models are kept",
-    "create_mesh_mapper": "a mapper is made for a mesh",
 }
 
 

@@ -42,7 +42,7 @@ class Writer:
     def call(self, event: calls.Event) -> Call:
         """Return an event: operation, arguments, result, and the tensors in them."""
         return {
-            "operation": event.name,
+            "operation": event.name.removeprefix("MeshDevice."),
             "args": [self._written(value) for value in event.args],
             "kwargs": {key: self._written(value) for key, value in event.kwargs.items()},
             "result": self._written(event.result),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import mmap
 import os
 import threading
@@ -40,45 +41,44 @@ def elementwise(
     Args:
         in_place: `out` may be the values' own memory; else the three never overlap.
     """
-    if idle[0]:
-        return array
-    source = np.ascontiguousarray(array)
-    into_source = in_place and source.flags.writeable
-    out = source if into_source else np.empty_like(source)
-    _by_blocks(kernel, source.reshape(-1), out.reshape(-1), BLOCK, scratch=True)
-    return out
+    return _by_blocks(kernel, array, (-1,), in_place=in_place)
 
 
 def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
-    if idle[0]:
-        return array
-    source = np.ascontiguousarray(array)
-    out, width = np.empty_like(source), source.shape[-1]
-    if source.size:
-        step = max(1, BLOCK // width)
-        _by_blocks(kernel, source.reshape(-1, width), out.reshape(-1, width), step)
-    return out
+    return _by_blocks(kernel, array, (-1, array.shape[-1]))
 
 
 def _by_blocks(
-    kernel: Callable[..., object], source: Array, out: Array, step: int, *, scratch: bool = False
-) -> None:
-    """Call `kernel` for `step` rows at a time, on threads when their elements are many."""
+    kernel: Callable[..., object], array: Array, shape: tuple[int, ...], *, in_place: bool = False
+) -> Array:
+    """Call `kernel` for blocks of values or rows, on threads when their elements are many.
+
+    Args:
+        shape: [values], and the kernel gets scratch; or [rows, columns].
+    """
+    if idle[0]:
+        return array
+    source = np.ascontiguousarray(array)
+    result = source if in_place and source.flags.writeable else np.empty_like(source)
+    if not source.size:
+        return result
+    given, out, is_flat = source.reshape(shape), result.reshape(shape), len(shape) == 1
+    size, step = len(given), max(1, BLOCK // math.prod(given.shape[1:]))
 
     def work(low: int, high: int) -> None:
-        space = [np.empty(min(step, high - low), source.dtype)] if scratch else []
+        space = [np.empty(min(step, high - low), source.dtype)] if is_flat else []
         for start in range(low, high, step):
             end = min(start + step, high)
-            kernel(source[start:end], out[start:end], *(part[: end - start] for part in space))
+            kernel(given[start:end], out[start:end], *(part[: end - start] for part in space))
 
-    size = len(source)
     if source.size < THREADS_PAY_FROM:
         work(0, size)
-        return
-    part = -(-size // PARTS // step) * step
-    jobs = (partial(work, low, min(low + part, size)) for low in range(0, size, part))
-    run(jobs, products=False)
+    else:
+        part = -(-size // PARTS // step) * step
+        jobs = (partial(work, low, min(low + part, size)) for low in range(0, size, part))
+        run(jobs, products=False)
+    return result
 
 
 # ---------------------------------------------------------------- threads

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ttkit.errors import fail, nearest, older_form
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 
 Classes = tuple[type, ...]
 # What each name of a type stands for; `ttkit.sim.ttnn` adds its classes. A type that is not here,
@@ -44,9 +44,9 @@ OUTPUTS = frozenset(
 CHANGE_VALUES = frozenset(
     """attention_sink attn_mask_block_map bias block_size cache_position_modulo causal_mask chunks
     correction cu_window_seqlens dims fuse_swiglu fused_ternary_input_a fused_ternary_input_b
-    fused_ternary_scalar groups in0_column_offset indices input_dtype kv_tied logical_h num_kv_heads
+    fused_ternary_scalar groups in0_column_offset indices input_dtype kv_tied num_kv_heads
     optional_output_mapping_tensor optional_output_reduced_tensor output_concat_heads output_layout
-    output_padded_shape padding_idx paged_cache_geometry slice_dim spec_multi_pos_tiles t_front_pad
+    output_padded_shape padding_idx paged_cache_geometry slice_dim spec_multi_pos_tiles
     valid_seq_len_tensor windowed_q_token_offset windowed_q_token_offset_tensor""".split()
 )
 
@@ -86,17 +86,14 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
         for each in [*parameters, "*", *more]:
             if each == "*":
                 kind = inspect.Parameter.KEYWORD_ONLY
-            else:
-                made.append(_parameter(kind, *(() if part == [] else part for part in each)))
+                continue
+            own, types, *default = each
+            value = default[0] if default else inspect.Parameter.empty
+            made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may stand behind one that has one.
         unchecked: Any = functools.partial(inspect.Signature, __validate_parameters__=False)
         found.append(unchecked(made))
     return found
-
-
-@functools.cache  # Many overloads share a parameter.
-def _parameter(kind: Any, name: str, types: str, default: Any = inspect.Parameter.empty):
-    return inspect.Parameter(name, kind, default=default, annotation=types)
 
 
 # ---------------------------------------------------------------- how arguments reach a function
@@ -106,48 +103,57 @@ class Way(NamedTuple):
     Attributes:
         places: the parameter of each argument by place, if the function has another order.
         own: the function's name of each argument by name that it has.
-        others: the arguments that it does not have.
-        usual: ttnn's defaults of those others that change values.
+        usual: ttnn's defaults of arguments that it does not have, and that change values.
+        output, memory: the names of the other ones that say where the result goes, or "".
     """
 
     places: list[str]
     own: dict[str, str]
-    others: list[str]
     usual: dict[str, Any]
+    output: str = ""
+    memory: str = ""
 
-    def sort(self, name: str, args: tuple, kwargs: dict[str, Any]):
-        """Return the arguments that the function has, by place and by name, and the others.
+    def sort(self, args: tuple, kwargs: dict[str, Any]):
+        """Return the function's arguments by place and by name, the output, and its memory.
 
         Raises:
-            TTKitError: another one changes values.
+            TTKitError: an argument that it does not have changes values.
         """
         if self.places:
             args, kwargs = (), {**dict(zip(self.places, args, strict=True)), **kwargs}
         for key, usual in self.usual.items():
             value = kwargs[key]
             if value is not None and (type(value) is not type(usual) or value != usual):
-                asked, rule = describe(name, args, kwargs), "ttkit's simulator does not have"
-                fail(asked, f"{rule} {key}", f"leave {key} out")
+                refuse(f"ttkit's simulator does not have {key}", f"leave {key} out")
         mine = {own: kwargs[key] for key, own in self.own.items()}
-        return args, mine, {key: kwargs[key] for key in self.others}
+        return args, mine, kwargs.get(self.output), kwargs.get(self.memory)
 
 
 class Signature:
-    """What a function takes.
+    """What a function takes; it is made when it is first asked for.
 
     Args:
-        name: of the operation that it is, if it is one.
-
-    Attributes:
-        own: its Python signature.
-        overloads: ttnn's, or its own where ttnn has no such operation.
+        name: ttnn's.
+        more: keywords that ttnn takes beside those that are recorded.
     """
 
-    def __init__(self, function: Callable, name: str = ""):
-        self.own = inspect.signature(function)
-        self.overloads = recorded(name, *QUEUES) or [self.own]
-        parameters = self.own.parameters.values()
-        self.places = [p.name for p in parameters if p.kind <= PLACE]
+    def __init__(self, function: Callable, name: str, *more: tuple):
+        self.__wrapped__, self.name, self.more = function, name, more
+
+    @functools.cached_property
+    def own(self) -> inspect.Signature:
+        """The function's Python signature."""
+        return inspect.signature(self.__wrapped__)
+
+    @functools.cached_property
+    def overloads(self) -> list[inspect.Signature]:
+        """ttnn's, or the function's own where ttnn has none of that name."""
+        return recorded(self.name, *self.more) or [self.own]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The overload that takes most, which `help` shows."""
+        return max(self.overloads, key=lambda overload: len(overload.parameters))
 
     def names(self, overload: inspect.Signature) -> dict[str, str]:
         """Return the function's name of each parameter of an overload that it has.
@@ -186,7 +192,7 @@ class Signature:
             if unknown == ["mesh_device"] and older_form(form, spelling):
                 rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
                 way = self.way(describe(asked.name, args, rest))
-                return way or Way([], {name: name for name in rest}, [], {})
+                return way or Way([], {name: name for name in rest}, {})
             rule = f"incompatible function arguments: {tried[0][1]}"
             if unknown and (closest := nearest(unknown[0], known_names)):
                 rule += f"; the closest is {closest}"
@@ -196,15 +202,18 @@ class Signature:
         if _misfit(bound)[0]:
             self._refuse_class(asked, fit)
         own, places = self.names(bound.signature), [*bound.signature.parameters][: len(args)]
-        in_order = [own.get(name) for name in places] == self.places[: len(args)]
+        mine = [p.name for p in self.own.parameters.values() if p.kind <= PLACE]
+        in_order = [own.get(name) for name in places] == mine[: len(args)]
         named = [*kwargs] if in_order else [*places, *kwargs]
         others = [name for name in named if name not in own]
         if in_order and not others and all(own[name] == name for name in named):
             return None
-        usual = {name: bound.signature.parameters[name].default for name in others}
-        changing = {name: usual[name] for name in CHANGE_VALUES.intersection(others)}
-        mine = {name: own[name] for name in named if name in own}
-        return Way([] if in_order else places, mine, others, changing)
+        changing = CHANGE_VALUES.intersection(others)
+        usual = {name: bound.signature.parameters[name].default for name in changing}
+        output = "".join(OUTPUTS.intersection(others))
+        memory = "memory_config" if "memory_config" in others else ""
+        named_own = {name: own[name] for name in named if name in own}
+        return Way([] if in_order else places, named_own, usual, output, memory)
 
     def _refuse_class(self, asked: describe, fit: list[inspect.BoundArguments]) -> NoReturn:
         """Raise a TypeError that names the parameter, what was given and what it takes."""

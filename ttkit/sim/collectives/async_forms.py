@@ -30,7 +30,6 @@ from ttkit.sim.collectives.ccl import (
 )
 from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
 from ttkit.sim.tensor import DataType, Layout, Topology
-from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -124,31 +123,12 @@ def joined(call: Call, tensor: Tensor) -> Array:
     return exchanged(here(tensor), call.mesh._shape, call.axes, call.dim)
 
 
-def _windows(call: Call) -> Array:
-    """Join the shards along the dimension; each chip keeps a window of it.
-
-    Windows are equal parts of `many` rows from `first` on (of all, where it is None), with `left`
-    and `right` rows of their neighbours. Beyond the ends there are zeros, or the last row again.
-    """
-    first, many, left, right, mode = call.others
-    shape, rows = call.mesh._shape, joined(call, call.tensor)
-    at = len(shape) + call.dim
-    size = (many or rows.shape[at]) // call.chips
-    starts = first + size * np.arange(call.chips)
-    wanted = np.add.outer(starts, np.arange(-left, size + right)).ravel()
-    found = rows.take(wanted, at, mode="clip")
-    if mode == "zeros":
-        np.moveaxis(found, at, 0)[(wanted < 0) | (wanted >= rows.shape[at])] = 0
-    return exchanged(found, shape, call.axes, cut=call.dim)
-
-
 def _exchanged(call: Call):
     into, cut = (axis_of(call.tensor, dim) for dim in call.others)
     return along(call, into, cut)
 
 
 EVEN = "input shape {shape!r} must be divisible by cluster axis size {chips}"
-CUT = (fabric_is_on, dim_in_range)
 COLLECTIVES |= {
     "mesh_partition": Collective(
         (dim_in_range, divides(EVEN), whole_tiles),
@@ -157,8 +137,6 @@ COLLECTIVES |= {
         "",
     ),
     "all_to_all_async": Collective((fabric_is_on,), _exchanged, unchanged, "all_to_all"),
-    "slice_reshard_async": Collective(CUT, _windows, unchanged, "all_to_all"),
-    "neighbor_pad_async": Collective(CUT, _windows, unchanged, "all_gather"),
 }
 
 
@@ -169,7 +147,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     Raises:
         TTKitError: the chips do not divide the dimension, or cut it inside a tile.
     """
-    return run(Call("mesh_partition", input_tensor, cluster_axis, dim))
+    return run(Call("mesh_partition", input_tensor, dim, cluster_axis=cluster_axis))
 
 
 @keywords_of(all_gather)
@@ -179,40 +157,6 @@ def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
     """
     return run(Call("all_to_all_async", input_tensor, others=(in_dim, out_dim), **how))
-
-
-@keywords_of(all_gather)
-def cut_anew(input_tensor: Tensor, dim: int, output_dim_offset: int, output_dim_shape: int, **how):
-    """Keep rows of the joined shards from `output_dim_offset` on, an equal part on each chip."""
-    others = (output_dim_offset, output_dim_shape, 0, 0, "zeros")
-    return run(Call("slice_reshard_async", input_tensor, dim=dim, others=others, **how))
-
-
-def with_borders(
-    input_tensor: Tensor,
-    dim,
-    padding_left,
-    padding_right,
-    padding_mode: str,
-    cluster_axis,
-    *,
-    num_links=None,
-    topology: Topology | None = None,
-):
-    """Put rows of a chip's neighbours around its shard, along one or two dims.
-
-    At the ends of the line there are zeros, or with "replicate" the shard's own border.
-    """
-    links = num_links or [None] * len(dim)
-    rows = zip(dim, padding_left, padding_right, cluster_axis, links, strict=True)
-    for at, left, right, axis, count in rows:
-        border = [*input_tensor.shard_shape]
-        border[at] = max(left, right)
-        call = Call("neighbor_pad_async", input_tensor, axis, at, topology, count)
-        call.others = (0, None, left, right, padding_mode)
-        call.nbytes = bytes_of(tuple(border), input_tensor.dtype)
-        input_tensor = run(call)
-    return input_tensor
 
 
 # ---------------------------------------------------------------- the table
@@ -231,8 +175,6 @@ FORMS: dict[str, Callable] = {
     "all_reduce_async": add_up,
     "all_to_all_async_generic": all_to_all,
     "all_to_all_async": all_to_all,
-    "slice_reshard_async": cut_anew,
-    "neighbor_pad_async": with_borders,
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim.arguments import describe, refuse
+from ttkit.sim.arguments import describe, keywords_of, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
 from ttkit.sim.ranks import mpi
@@ -30,22 +30,34 @@ CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
 CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
 
 
+@dataclass(slots=True, kw_only=True)
+class Path:
+    """Which chips take part with each other, and how they send: keywords of most collectives.
+
+    Args:
+        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where
+            the mesh is one line.
+        num_links: between two chips; all when left out.
+        topology: that of the fabric when left out.
+    """
+
+    cluster_axis: int | None = None
+    num_links: int | None = None
+    topology: Topology | None = None
+
+
 @dataclass(slots=True)
-class Call:
+class Call(Path):
     """One call of a collective, while it is checked and carried out."""
 
     name: str
     tensor: Tensor
-    cluster_axis: int | None = None
     dim: Any = None
-    topology: Topology | None = None
-    num_links: Any = None
     ends: tuple = ()  # The ends are the sender and the receiver.
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
     others: tuple = ()  # Only this collective has these arguments.
-    nbytes: int = 0  # Each chip sends this many bytes; 0 stands for its whole shard.
 
     @property
     def asked(self) -> str:
@@ -281,7 +293,7 @@ def run(call: Call):
     tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
         wanted = call.topology or call.mesh.fabric
-        nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
+        nbytes = bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
@@ -299,38 +311,25 @@ def run(call: Call):
 
 # ---------------------------------------------------------------- the collectives
 @operation("all_gather", "collective")
-def all_gather(
-    input_tensor: Tensor,
-    dim: int,
-    *,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
-) -> Tensor:
+@keywords_of(Path)
+def all_gather(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     """Return on every chip the shards of all chips along `cluster_axis`, joined along `dim`.
 
     Args:
         dim: the shard's dimension to join along, in the order of the axis.
-        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where
-            the mesh is one line.
+        path: `Path`.
 
     Raises:
         TTKitError: no fabric, no such dim or axis, a host tensor.
 
     Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
     """
-    return run(Call("all_gather", input_tensor, cluster_axis, dim, topology, num_links))
+    return run(Call("all_gather", input_tensor, dim, **path))
 
 
 @operation("reduce_scatter", "collective")
-def reduce_scatter(
-    input_tensor: Tensor,
-    dim: int,
-    *,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
-) -> Tensor:
+@keywords_of(Path)
+def reduce_scatter(input_tensor: Tensor, dim: int, **path: Any) -> Tensor:
     """Add the shards of all chips along `cluster_axis`; each chip keeps its part of `dim`.
 
     Raises:
@@ -338,52 +337,37 @@ def reduce_scatter(
 
     Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
     """
-    return run(Call("reduce_scatter", input_tensor, cluster_axis, dim, topology, num_links))
+    return run(Call("reduce_scatter", input_tensor, dim, **path))
 
 
 @operation("all_reduce", "collective")
-def all_reduce(
-    input_tensor: Tensor,
-    *,
-    cluster_axis: int | None = None,
-    num_links: int | None = None,
-    topology: Topology | None = None,
-) -> Tensor:
+@keywords_of(Path)
+def all_reduce(input_tensor: Tensor, **path: Any) -> Tensor:
     """Add the shards of all chips along `cluster_axis`, or of the mesh; every chip gets the sum.
 
     Raises:
         TTKitError: no fabric, no such axis, a host tensor.
     """
-    return run(Call("all_reduce", input_tensor, cluster_axis, None, topology, num_links))
+    return run(Call("all_reduce", input_tensor, **path))
 
 
 @operation("all_broadcast", "collective")
-def all_broadcast(
-    input_tensor: Tensor,
-    *,
-    cluster_axis: int | None = None,
-    num_links: int | None = 1,
-    topology: Topology | None = Topology.Linear,
-) -> list[Tensor]:
+@keywords_of(Path)
+def all_broadcast(input_tensor: Tensor, **path: Any) -> list[Tensor]:
     """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
 
     Each is a tensor that every chip has.
     """
-    return run(Call("all_broadcast", input_tensor, cluster_axis, None, topology, num_links))
+    usual: Any = {"num_links": 1, "topology": Topology.Linear}
+    return run(Call("all_broadcast", input_tensor, **usual | path))
 
 
 @operation("broadcast", "collective")
-def broadcast(
-    input_tensor: Tensor,
-    sender_coord: MeshCoordinate,
-    *,
-    num_links: int | None = None,
-    topology: Topology = Topology.Linear,
-    cluster_axis: int | None = None,
-) -> Tensor:
+@keywords_of(Path)
+def broadcast(input_tensor: Tensor, sender_coord: MeshCoordinate, **path: Any) -> Tensor:
     """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
-    how = cluster_axis, None, topology, num_links
-    return run(Call("broadcast", input_tensor, *how, ends=(sender_coord,)))
+    usual: Any = {"topology": Topology.Linear}
+    return run(Call("broadcast", input_tensor, ends=(sender_coord,), **usual | path))
 
 
 @operation("point_to_point", "collective")
@@ -394,7 +378,6 @@ def point_to_point(
     *,
     topology: Topology = Topology.Linear,
     output_tensor: Tensor | None = None,
-    intermediate_tensor: Tensor | None = None,
 ) -> Tensor:
     """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
 
@@ -402,5 +385,5 @@ def point_to_point(
         TTKitError: a coordinate outside the mesh, or two chips in no row or column together.
     """
     ends, others = (sender_coord, receiver_coord), (output_tensor,)
-    call = Call("point_to_point", input_tensor, None, None, topology, ends=ends, others=others)
+    call = Call("point_to_point", input_tensor, ends=ends, others=others, topology=topology)
     return run(call) if output_tensor is None else written(run(call), output_tensor)

@@ -198,7 +198,7 @@ class MeshDevice:
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
-    @checked("reshape", note=True)
+    @checked("MeshDevice.reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips.
 
@@ -344,13 +344,10 @@ def _end() -> None:
 
 
 @checked("begin_trace_capture")
-def begin_trace_capture(mesh_device: MeshDevice, *, cq_id=None) -> MeshTraceId:
+def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
-    # Closing a mesh ends a capture on it that was never ended.
-    if any(trace.mesh.is_open for trace in _capturing):
-        refuse("another trace is being captured", "ttnn.end_trace_capture first")
-    _end()
+    _end()  # This ends a capture that was never ended.
     trace = MeshTraceId(mesh_device)
     _capturing.append(trace)
     running.append(trace.tape)
@@ -358,16 +355,14 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id=None) -> MeshTraceId:
 
 
 @checked("end_trace_capture")
-def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id=None) -> None:
+def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Stop recording; the trace can be executed now."""
     _tape(mesh_device, trace_id)
     _end()
 
 
 @checked("execute_trace")
-def execute_trace(
-    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id=None, blocking: bool = True
-) -> None:
+def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Run the recorded operations again, on the values that their inputs have now.
 
     The tensors of their results get the new values.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ttkit.errors import fail
@@ -20,16 +20,11 @@ from ttkit.sim.ranks.mpi import World, compare, settings, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
 from ttkit.sim.tensor import (
     FabricConfig,
-    FabricManagerMode,
-    FabricReliabilityMode,
-    FabricTensixConfig,
-    FabricUDMMode,
     MeshCoordinate,
     MeshShape,
     Rank,
     Size,
     enumeration,
-    integer,
     integers,
 )
 from ttkit.sim.tensor.grid import MeshDeviceView, grid_over
@@ -68,13 +63,8 @@ def _local_ids(system: System) -> list[int]:
 @checked("open_mesh_device", note=True)
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    num_command_queues: int = 1,
-    dispatch_core_config=None,
     offset: MeshCoordinate | None = None,
-    physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
-    worker_l1_size: int = 0,
+    physical_device_ids: Sequence[int] = (),
 ) -> MeshDevice:
     """Open chips of the system as a mesh.
 
@@ -109,10 +99,8 @@ def open_mesh_device(
             # The descriptor may leave this device out, which does not matter without a fabric.
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
-                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
-                    cure += " whose cables were never set up: tt-topology -l mesh"
-                    rule = asleep(set(devices.coordinate_of) - set(ids))
-                    fail(asked, f"{rule} {outside_fabric(device)}".lstrip(), cure)
+                    cure = f"a descriptor with all {devices.num_devices} chips"
+                    fail(asked, outside_fabric(device), cure)
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
             rule = f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()},"
@@ -176,17 +164,10 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
 
 
-@checked("open_device")
-def open_device(
-    device_id: int,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    dispatch_core_config=None,
-    worker_l1_size: int = 0,
-) -> MeshDevice:
+@checked("CreateDevice")
+def open_device(device_id: int) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
-    ids = [integer(device_id, "open_device")]
-    return open_mesh_device(MeshShape(1, 1), physical_device_ids=ids)
+    return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
 
 
 @checked("close_device")
@@ -196,7 +177,7 @@ def close_device(device: MeshDevice) -> None:
 
 
 @checked("synchronize_device")
-def synchronize_device(device: MeshDevice, cq_id=None, sub_device_ids=()) -> None:
+def synchronize_device(device: MeshDevice) -> None:
     """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
     device.check_open()
 
@@ -224,15 +205,7 @@ def get_num_pcie_devices() -> int:
 
 
 @checked("set_fabric_config")
-def set_fabric_config(
-    config: FabricConfig,
-    reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
-    num_planes: int | None = None,
-    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
-    fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
-    fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
-    router_config=object(),  # noqa: B008  (ttnn's own default is an opaque object)
-) -> None:
+def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.
 
     Closing the last mesh goes back to DISABLED.

@@ -337,11 +337,7 @@ def chunked_scaled_dot_product_attention(
 
 # ---------------------------------------------------------------- products of one token
 def group_attn_matmul(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    compute_with_storage_grid_size,
-    dtype: DataType | None = None,
+    input_tensor_a: Tensor, input_tensor_b: Tensor, *, dtype: DataType | None = None
 ) -> Tensor:
     """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
 

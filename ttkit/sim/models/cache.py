@@ -136,7 +136,6 @@ def paged_update_cache(
     update_idxs_tensor: Tensor | None = None,
     share_cache: bool | None = None,
     page_table: Tensor | None = None,
-    batch_offset: int = 0,
     mesh_coords=None,
 ) -> Tensor:
     """Write [1, users, heads, size] to one position of each user, its own; -1 writes nothing.

@@ -210,10 +210,7 @@ def sparse_matmul(
     input_tensor_b: Tensor,
     *,
     sparsity: Tensor,
-    program_config,
-    nnz: int | None = None,
     is_input_a_sparse: bool = False,
-    is_input_b_sparse: bool = True,
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return the products with each expert's matrix; zeros where `sparsity` is zero.
@@ -303,9 +300,7 @@ def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: fl
 
 
 @operation("plus_one", flops=each_element(1))
-def plus_one(
-    input_tensor: Tensor, sub_core_grids=None, skip_negative_entries: bool = False
-) -> Tensor:
+def plus_one(input_tensor: Tensor, skip_negative_entries: bool = False) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
     on = Operands(input_tensor)
     (array,) = on.arrays

@@ -182,8 +182,7 @@ def embedding(
     if rank > 2:
         numbers = shaped(numbers, on.lead + 1, input_tensor.shard_shape[-1])
     table = table.reshape(table.shape[: on.lead] + weight.shard_shape[-2:])
-    taken = looked_up(table, on.lead, numbers)
-    taken = widened(taken) if weight.is_narrow() else taken
+    taken = widened(looked_up(table, on.lead, numbers))
     return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ttkit.errors import TTKitError
 from ttkit.sim import tape
 from ttkit.sim.arguments import describe, refuse, translate
-from ttkit.sim.signatures import OUTPUTS, Signature, Way
+from ttkit.sim.signatures import QUEUES, Signature, Way
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
@@ -132,18 +132,16 @@ def _guarded(
     Args:
         kind: of an operation, whose arguments are those of ttnn's.
     """
-    signature = Signature(function, name if kind else "")
+    takes = Signature(function, name, *(QUEUES if kind else ()))
     compiles = kind not in (None, "write", "read")  # Such a call counts as a program of the mesh.
     # A result lies where the first operand does, but matmuls and dot-product attention write to
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
-    inherits = inherits and "memory_config" not in signature.own.parameters
-    activates = "activation" in signature.own.parameters
     silent = np.errstate(all="ignore")(function)
     ways: dict[tuple, Way | None] = {}  # by the classes of the arguments
     tapes = tape.running
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     def call(*args, **kwargs):
         if tapes and is_event and not _inside[0]:
             return _on_tapes(name, call, args, kwargs)
@@ -151,18 +149,12 @@ def _guarded(
         classes = (*map(type, operands), *kwargs)
         hint = output = None
         if classes not in ways:
-            ways[classes] = signature.way(describe(name, args, kwargs))
+            ways[classes] = takes.way(describe(name, args, kwargs))
         way = ways[classes]
-        if way is not None:
-            args, kwargs, others = way.sort(name, args, kwargs)
-            hint = others.get("memory_config")
-            for key in OUTPUTS.intersection(others):
-                output = others[key]
-            fused = getattr(others.get("program_config"), "fused_activation", None)
-            if fused is not None and activates and kwargs.get("activation") is None:
-                kwargs["activation"] = fused
-            operands = (*args, *kwargs.values()) if kwargs else args
         try:
+            if way is not None:
+                args, kwargs, output, hint = way.sort(args, kwargs)
+                operands = (*args, *kwargs.values()) if kwargs else args
             result = silent(*args, **kwargs)
             if output is not None:
                 result = _all_written(result, output)
@@ -171,23 +163,24 @@ def _guarded(
             raise
         first = operands[0] if operands else None
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
-        if hint is not None or (inherits and lies is not DRAM_MEMORY_CONFIG):
+        stays = inherits and lies is not DRAM_MEMORY_CONFIG
+        if hint is not None or (stays and "memory_config" not in takes.own.parameters):
             _settle(result, hint, operands)
         made = result[0] if type(result) is list and result else result
         if compiles and type(made) is Tensor and made.mesh is not None:
             made.mesh.programs.add((name, *map(_kind, operands)))
         return result
 
-    # The overload that takes most is the one that `help` shows.
-    most = max(signature.overloads, key=lambda overload: len(overload.parameters))
-    call.__signature__ = most  # type: ignore[attr-defined]
-    return call, signature  # type: ignore[return-value]
+    # `help` finds the signature there.
+    call.__wrapped__ = takes  # type: ignore[assignment,attr-defined]
+    return call, takes  # type: ignore[return-value]
 
 
 def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
     """Place new results as the hint says, else as the first operand where they have its shape.
 
-    A configuration without a shard specification leaves the shards to the chip; it is only noted.
+    A configuration without a shard specification leaves the shards of what is computed to the chip;
+    it is only noted.
     """
     for tensor in tape.tensors_in(result):
         if any(tensor is given for given in operands):
@@ -198,7 +191,8 @@ def _settle(result, hint: MemoryConfig | None, operands: tuple) -> None:
             alike = config.interleaved or tensor.padded == operands[0].padded
             if not alike or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
                 continue
-        if config.interleaved or config.shard_spec or config.nd_shard_spec:
+        computed = type(operands[0]) is Tensor
+        if config.interleaved or config.shard_spec or config.nd_shard_spec or not computed:
             keep_in(tensor, config)
         else:
             tensor.plain_memory_config = config
@@ -325,9 +319,8 @@ class Operands:
             mesh, like = on_mesh(*given), min(given, key=lambda t: len(t.grid.covers))
             topology = merged(mesh.grid, *(t.topology for t in given))
             self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
-        for i, operand in enumerate(() if narrow else tensors):
-            if operand is not None and operand.is_narrow():
-                self.arrays[i] = rounding.widened(self.arrays[i])
+        if not narrow:
+            self.arrays = [None if each is None else rounding.widened(each) for each in self.arrays]
         self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
 
     def broadcast(self) -> list[np.ndarray]:

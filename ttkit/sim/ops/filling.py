@@ -16,7 +16,7 @@ from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.grid import SINGLE, TensorTopology
-from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
+from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 
 Shape = Sequence[int]
@@ -29,7 +29,6 @@ def _filled(
     dtype: DataType | None = None,
     layout: Layout | None = None,
     device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return one value everywhere, the same on every device."""
     shape = integers(shape, None, 0)
@@ -40,7 +39,7 @@ def _filled(
     if device is not None:
         device.check_open()
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
-    made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
+    made = new_tensor(None, dtype, layout, grid, topology, device, shape=shape)
     return _fill(made, fill_value)
 
 
@@ -51,18 +50,15 @@ def _filled_like(
     dtype: DataType | None = None,
     layout: Layout | None = None,
     device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return one value in the shape, type and place of `tensor`."""
     if tensor.mesh is not None:
         on_mesh(tensor)
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
     if device is not None and device is not tensor.mesh:
-        how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
-        return _filled(shape, fill_value, device=device, **how)
-    place = (tensor.grid, tensor.topology, tensor.mesh)
-    config = memory_config or tensor.plain_memory_config
-    return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), fill_value)
+        return _filled(shape, fill_value, dtype=dtype, layout=layout, device=device)
+    place = tensor.grid, tensor.topology, tensor.mesh
+    return _fill(new_tensor(None, dtype, layout, *place, shape=shape), fill_value)
 
 
 def _fill(tensor: Tensor, value: float) -> Tensor:
@@ -99,9 +95,10 @@ full_like = operation("full_like", "arrange")(_filled_like)
 @checked("allocate_tensor_on_device")
 def allocate_tensor_on_device(
     shape,
-    dtype=None,
+    dtype: DataType | None = None,
     layout: Layout | None = None,
-    mesh_device=None,
+    *,
+    mesh_device: MeshDevice,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor on every chip; its values are zeros here, and anything on a card.
@@ -110,7 +107,6 @@ def allocate_tensor_on_device(
         shape: or a tensor's `spec`, and then the mesh.
     """
     if isinstance(shape, TensorSpec):
-        mesh_device = mesh_device or dtype
         shape, dtype, layout, memory_config = shape
     how: Any = {"dtype": dtype, "layout": layout, "memory_config": memory_config}
     made = full(shape, 0, device=mesh_device, **how)
@@ -127,7 +123,6 @@ def arange(
     *,
     dtype: DataType = DataType.BFLOAT16,
     device: MeshDevice | None = None,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
     layout: Layout = Layout.ROW_MAJOR,
 ) -> Tensor:
     """Return the whole numbers from `start` up to `end`, in steps; one argument counts from 0.
@@ -137,7 +132,7 @@ def arange(
         [0.0, 1.0, 2.0]
     """
     values = np.arange(start, end, step, dtype=np.int32)
-    return from_torch(values, dtype, layout=layout, device=device, memory_config=memory_config)
+    return from_torch(values, dtype, layout=layout, device=device)  # type: ignore[no-any-return]
 
 
 _streams = np.random.SeedSequence(0)
@@ -150,7 +145,6 @@ def rand(
     *,
     dtype: DataType = DataType.BFLOAT16,
     layout: Layout = Layout.TILE,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
     low: float = 0.0,
     high: float = 1.0,
     seed: int = 0,
@@ -163,9 +157,8 @@ def rand(
     generator = np.random.default_rng(seed or _streams.spawn(1)[0])
     values = generator.uniform(low, high, tuple(shape)).astype(np.float32)
     mapper = mesh_mapper or replicate_tensor_to_mesh_mapper(device)
-    return from_torch(
-        values, dtype, layout=layout, device=device, memory_config=memory_config, mesh_mapper=mapper
-    )
+    made = from_torch(values, dtype, layout=layout, device=device, mesh_mapper=mapper)
+    return made  # type: ignore[no-any-return]
 
 
 @operation("experimental.dropout")

@@ -12,7 +12,7 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import DataType, Layout
-from ttkit.sim.tensor.dtypes import BITS, FLOATS, widened
+from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 Shape = tuple[int, ...]
@@ -47,7 +47,7 @@ def product(a, b, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:keep] + b.shape[-2:])
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
-        return np.matmul(a, widened(b) if b.dtype is BITS else b).reshape(whole)
+        return np.matmul(a, widened(b)).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
     pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
@@ -63,7 +63,7 @@ def product(a, b, lead: int) -> np.ndarray:
 
 
 def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    np.matmul(a, widened(b) if b.dtype is BITS else b, out=out)
+    np.matmul(a, widened(b), out=out)
 
 
 def _parts(a: np.ndarray, b: np.ndarray, out: np.ndarray, count: int) -> list[partial]:
@@ -81,10 +81,6 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
     if operands[0].layout is not Layout.TILE or operands[1].layout is not Layout.TILE:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
         refuse("Inputs to matmul must be tilized", cure)
-    for letter, tensor in zip("ABC", operands, strict=False):
-        if tensor.dtype not in FLOATS:
-            rule = f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}"
-            refuse(rule, "ttnn.typecast to a float type")
     if a[-1] != b[-2]:
         rule = "The width of the first tensor must be equal to the height of the second tensor."
         rule += f" Mismatch: width={a[-1]} height={b[-2]}"
@@ -100,6 +96,7 @@ def _linear(
     transpose_b: bool = False,
     dtype: DataType | None = None,
     activation=None,
+    program_config=None,
 ) -> Tensor:
     """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
 
@@ -108,10 +105,10 @@ def _linear(
 
     Args:
         bias: of `linear`, [n] or [1, n], to add.
-        activation: such as "gelu", of the sum.
+        activation: such as "gelu", of the sum; else that of the `program_config`.
 
     Raises:
-        TTKitError: shapes that do not fit, row-major or integer operands, host tensors.
+        TTKitError: shapes that do not fit, row-major operands, host tensors.
     """
     a, b = input_tensor_a, input_tensor_b
     if a.mesh is None or b.mesh is None:
@@ -119,11 +116,9 @@ def _linear(
         refuse(f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
     on = Operands(a, b, bias, narrow=True)
     x, y, added = on.arrays
-    x = widened(x) if a.is_narrow() else x
-    added = widened(added) if bias is not None and bias.is_narrow() else added
     # One dimension is a row on the left and a column on the right.
     lead, row, column = on.lead, len(a.shard_shape) == 1, len(b.shard_shape) == 1
-    x, y = with_rank(x, lead, 2), y[..., None] if column else y
+    x, y = with_rank(widened(x), lead, 2), y[..., None] if column else y
     if transpose_a:
         x = x.swapaxes(-1, -2)
     if transpose_b:
@@ -135,9 +130,10 @@ def _linear(
     values = product(x, y, lead)
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead
-        values, added = with_rank(values, lead, rank), with_rank(added, lead, rank)
+        values, added = with_rank(values, lead, rank), with_rank(widened(added), lead, rank)
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)
+    activation = activation or getattr(program_config, "fused_activation", None)
     if activation is not None:
         values = activation_of(activation)(values)
     values = values.squeeze(-2) if row else values

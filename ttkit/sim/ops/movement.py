@@ -66,7 +66,7 @@ def _placed(tensor: Tensor, device: MeshDevice) -> tuple[Any, Grid, TensorTopolo
 
 
 @operation("from_device", "read")
-def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
+def from_device(tensor: Tensor) -> Tensor:
     """Return the tensor on the host, its shards kept apart."""
     if tensor.mesh is None:
         return tensor
@@ -77,9 +77,9 @@ def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
 
 
 @operation("deallocate", "store", moves="none")
-def deallocate(tensor: Tensor, force: bool = True) -> None:
+def deallocate(tensor: Tensor) -> None:
     """Give the chips' memory back; the tensor cannot be used any more."""
-    tensor.deallocate(force)
+    tensor.deallocate()
 
 
 @operation("copy_host_to_device_tensor", "write")
@@ -126,8 +126,6 @@ def to_layout(
     layout: Layout,
     dtype: DataType | None = None,
     memory_config: MemoryConfig | None = None,
-    sub_core_grids=None,
-    pad_value: float = 0.0,
 ) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
     same_type = dtype in (None, tensor.dtype)
@@ -280,13 +278,7 @@ def interleaved_to_sharded_partial(
 
 @operation("sharded_to_interleaved_partial", "store", moves="part")
 def sharded_to_interleaved_partial(
-    input_tensor: Tensor,
-    cache_tensor: Tensor,
-    num_slices: int,
-    slice_index: int,
-    *,
-    memory_config: MemoryConfig | None = None,
-    output_dtype: DataType | None = None,
+    input_tensor: Tensor, cache_tensor: Tensor, num_slices: int, slice_index: int
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
     rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape

@@ -23,7 +23,7 @@ from ttkit.sim.ops import (
     spread,
     with_rank,
 )
-from ttkit.sim.tensor import Layout, dtypes, integer, integers
+from ttkit.sim.tensor import Layout, dtypes, integers
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 
@@ -267,7 +267,8 @@ def split(input_tensor: Tensor, split_size, dim: int = 0) -> list[Tensor]:
             rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
             refuse(f"{rule} sizes {list(split_size)} sum to {ends[-1]}")
     else:
-        ends = [*range(0, size, integer(split_size, None, 1)), size]
+        (each,) = integers([split_size], None, 1)
+        ends = [*range(0, size, each), size]
     front = (slice(None),) * (lead + axis)
     cuts = itertools.starmap(slice, itertools.pairwise(ends))
     return [moved(input_tensor, array[(*front, cut)]) for cut in cuts]

@@ -100,14 +100,6 @@ def _softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> Array:
     return np.where(scaled > threshold, x, soft)
 
 
-def _elu(x: Array, *, alpha: float = 1.0) -> Array:
-    return np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))
-
-
-def _hardtanh(x: Array, *, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    return np.clip(x, F(min_val), F(max_val))
-
-
 def _round(x: Array, *, decimals: int | None = 0) -> Array:
     return np.round(x, decimals or 0)
 
@@ -170,13 +162,7 @@ TESTS: dict[str, Function] = {
     "lez": lambda x: x <= 0,
 }
 # These take keywords as well.
-WITH_KEYWORDS: dict[str, Function] = {
-    "elu": _elu,
-    "gelu": _gelu,
-    "hardtanh": _hardtanh,
-    "round": _round,
-    "softplus": _softplus,
-}
+WITH_KEYWORDS: dict[str, Function] = {"gelu": _gelu, "round": _round, "softplus": _softplus}
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in TESTS.items()}
 # Operations take floats only, except these.
 WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}

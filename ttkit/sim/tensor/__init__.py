@@ -14,11 +14,6 @@ from ttkit.errors import fail, older_form
 
 
 # ---------------------------------------------------------------- shapes and coordinates
-def integer(value, what: object = None, least: int = -(2**63)) -> int:
-    """Return `value` as an int; a TypeError for anything else, as in ttnn's bindings."""
-    return integers([value], what, least)[0]
-
-
 def integers(values, what: object = None, least: int = -(2**63)) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple; a TypeError for anything else."""
     try:
@@ -50,7 +45,7 @@ class _Integers:
         return iter(self._values)
 
     def __getitem__(self, index: int) -> int:
-        index = integer(index, f"{self!r}[index]")
+        (index,) = integers([index], f"{self!r}[index]")
         if not -len(self._values) <= index < len(self._values):
             rule = f"{self._out_of_range}: there are {len(self._values)} dimensions"
             fail(f"{self!r}[{index}]", rule)

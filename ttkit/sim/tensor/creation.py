@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import TTKitError, fail, warn
+from ttkit.errors import fail, warn
 from ttkit.files import write_whole
 from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
@@ -136,11 +136,8 @@ def from_torch(
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))
     elif dtype in dtypes.NARROW and cut.size >= dtypes.NARROW_FROM:
-        made._array = dtypes.narrowed(cut, dtype)
-        return made
-    elif name == "bfloat16" and cut.dtype is dtypes.BITS:
-        cut = dtypes.convert(dtypes.widened(cut), dtype)
-    elif dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+        cut = dtypes.narrowed(cut, dtype)
+    else:
         cut = dtypes.convert(cut, dtype)
     made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
     return made
@@ -170,22 +167,14 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
-def to_torch(
-    tensor: Tensor,
-    dtype=None,
-    *,
-    torch_rank: int | None = None,
-    mesh_composer=None,
-    device: MeshDevice | None = None,
-    cq_id=None,
-):
+@checked("to_torch")
+def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_composer=None):
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
         dtype: the torch type wanted.
         torch_rank: leading dimensions of 1 are left out down to this many dimensions.
         mesh_composer: how to join several shards.
-        device, cq_id: where ttnn reads from; the values are the same.
 
     Raises:
         TTKitError: a dimension that is not 1 would have to go.
@@ -235,14 +224,14 @@ def dump_tensor(file_name, tensor: Tensor) -> None:
     _write(Path(file_name), tensor)
 
 
-def _write(path: Path, tensor: Tensor, source: str = "") -> None:
+def _write(path: Path, tensor: Tensor, source: tuple = ()) -> None:
     host, buffer = tensor.cpu(), io.BytesIO()
     values, grid = mpi.everywhere(host, "dump_tensor")
     label, there = host.topology, (grid.mesh_shape, grid.covers)
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     kind = host.dtype.name, host.layout.name
-    about = repr((kind, there, label._shape, dims, label._coords))
-    np.savez(buffer, values=values, about=about, source=source)
+    about = repr((kind, there, label._shape, dims, label._coords, source))
+    np.savez(buffer, values=values, about=about)
     write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
 
 
@@ -257,19 +246,19 @@ def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     return tensor if device is None else tensor.to(device)
 
 
-def _read(file_name) -> tuple[Tensor, str]:
+def _read(file_name) -> tuple[Tensor, tuple]:
     """Return the tensor of a file, and what it was made of."""
     try:
         with open(file_name, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
-            source = str(file["source"]) if "source" in file else ""
-        (dtype, layout), there, shape, dims, coords = about
+        (dtype, layout), there, shape, dims, coords, source = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
         label = TensorTopology(shape, placements, coords)
         kind = DataType[dtype], Layout[layout]
         return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.
-        refuse(f"Unable to load the tensor from {file_name}: {error}", "ttnn.dump_tensor")
+        cure = "a file that ttkit's ttnn.dump_tensor wrote, or another cache_file_name"
+        refuse(f"Unable to load the tensor from {file_name}: {error}", cure)
 
 
 @checked("as_tensor")
@@ -283,7 +272,6 @@ def as_tensor(
     cache_file_name=None,
     preprocess=None,
     mesh_mapper=None,
-    cache_dump_mode=None,
 ):
     """Return `from_torch` of the tensor after an optional `preprocess`, or what a file has of it.
 
@@ -292,9 +280,11 @@ def as_tensor(
         cache_file_name: to it ttnn adds the type and the layout, such as
             "_dtype_BFLOAT16_layout_TILE.tensorbin". A file of that name is read; without one, it is
             written. A warning names a file that another tensor or mapper made, which is written
-            anew, and a file of ttnn's, which stays: the format is that of `dump_tensor`. A
-            mesh without values or over several ranks uses no files.
-        cache_dump_mode: how ranks that share a mesh would write it.
+            anew. The format is that of `dump_tensor`. A mesh without values or over several ranks
+            uses no files.
+
+    Raises:
+        TTKitError: as `from_torch`; a file that the kit did not write.
     """
 
     def made(mapper, **where):
@@ -309,32 +299,25 @@ def as_tensor(
     # A replicated tensor is stored once, and fits every mesh.
     replicated = isinstance(mesh_mapper, ReplicateTensorToMesh)
     mapper = None if replicated else chosen(mesh_mapper, CppTensorToMesh)
-    source, host, writes = _source(tensor, mapper), None, True
-    if path.is_file():
-        try:
-            host, known = _read(path)
-            if tensor is not None and known != source:
-                host = None
-                warn(f"{path} was made of another tensor or for another mesh: it is written anew")
-        except TTKitError as error:
-            writes = False
-            warn(f"{error}; it stays, and nothing is cached: choose another cache_file_name")
+    source = () if tensor is None else _source(tensor, mapper)
+    host, known = _read(path) if path.is_file() else (None, source)
+    if source and known != source:
+        host = None
+        warn(f"{path} was made of another tensor or for another mesh: it is written anew")
     if host is None:
         host = made(mapper)
-        if writes and host is not None:
+        if host is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, host, source)
     return host if device is None or host is None else host.to(device, memory_config)
 
 
-def _source(tensor, mapper: CppTensorToMesh | None) -> str:
+def _source(tensor, mapper: CppTensorToMesh | None) -> tuple:
     """Return what distinguishes the sources of tensors: shape, some values, mapper."""
-    if tensor is None:
-        return ""
     array, name = _host_array(tensor)
     some = array[tuple(slice(None, None, max(1, n // 16)) for n in array.shape)]
-    cut = mapper and (mapper._mesh_shape, mapper.config())
-    return repr((array.shape, name, zlib.crc32(some.tobytes()), cut))
+    cut = mapper and (mapper._mesh_shape, repr(mapper.config()))
+    return array.shape, name, zlib.crc32(some.tobytes()), cut
 
 
 # ---------------------------------------------------------------- methods of a tensor

@@ -161,7 +161,13 @@ def _check_offset(
 
 # ---------------------------------------------------------------- mappers
 class CppTensorToMesh(_Distribution):
-    """A mapper: cuts a host tensor into one shard for each device."""
+    """A mapper: cuts a host tensor into one shard for each device, by one placement for each axis.
+
+    Example:
+        >>> config = MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
+        >>> create_mesh_mapper(MeshShape(2, 4), config).config()
+        MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
+    """
 
     def place(self, array: np.ndarray) -> tuple[np.ndarray, Grid, TensorTopology]:
         """Cut `array` over the mesh.
@@ -212,7 +218,7 @@ class CppTensorToMesh(_Distribution):
 
 # ---------------------------------------------------------------- composers
 class CppMeshToTensor(_Distribution):
-    """A composer: joins the shards of a tensor."""
+    """A composer: joins the shards of a tensor, along one of its dimensions for each axis."""
 
     def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig):
         super().__init__(mesh, config)
@@ -263,28 +269,9 @@ class CppMeshToTensor(_Distribution):
 
 
 TensorToMesh, MeshToTensor = CppTensorToMesh, CppMeshToTensor
-
-
-@checked("create_mesh_mapper")
-def create_mesh_mapper(
-    mesh_device: MeshDevice | MeshShape, config: MeshMapperConfig
-) -> CppTensorToMesh:
-    """Return a mapper for a mesh (or just its shape) from one placement for each axis.
-
-    Example:
-        >>> config = MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
-        >>> create_mesh_mapper(MeshShape(2, 4), config).config()
-        MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
-    """
-    return CppTensorToMesh(mesh_device, config)
-
-
-@checked("create_mesh_composer")
-def create_mesh_composer(
-    mesh_device: MeshDevice | MeshShape, config: MeshComposerConfig
-) -> CppMeshToTensor:
-    """Return a composer for a mesh from the tensor dimension that each axis is joined along."""
-    return CppMeshToTensor(mesh_device, config)
+# Each takes a mesh, or just its shape, and a configuration.
+create_mesh_mapper = checked("create_mesh_mapper")(CppTensorToMesh)
+create_mesh_composer = checked("create_mesh_composer")(CppMeshToTensor)
 
 
 def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:

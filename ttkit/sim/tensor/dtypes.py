@@ -107,7 +107,7 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
         owned: the array is the result of our arithmetic, and may be overwritten; other values may
             have a NaN that no arithmetic makes.
     """
-    target = numpy_dtype(dtype)
+    target, array = numpy_dtype(dtype), widened(array)
     if isinstance(array, Absent):
         return absent(array.shape, target)
     if array.dtype != target:
@@ -126,7 +126,7 @@ def convert(array: np.ndarray, dtype: DataType, owned: bool = False) -> np.ndarr
 
 
 # ---------------------------------------------------------------- big values at rest
-BITS = np.dtype(np.uint16)
+BITS = np.dtype("V2")  # With this type NumPy refuses to compute: `widened` comes first.
 NARROW_FROM = 1 << 20  # Arrays of this many elements are kept in two bytes each.
 
 
@@ -137,28 +137,29 @@ def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
         array: [..., rows, columns], numbers or such bytes of a bfloat16.
         dtype: bfloat16 or a block float.
     """
-    bits = np.empty(array.shape, BITS)
+    bits = np.empty(array.shape, np.uint16)
     step = max(1, blocks.BLOCK // array.shape[-1])
 
     def part(place: tuple) -> None:
-        given = array[place]
-        values = convert(widened(given) if array.dtype is BITS else given, dtype)
+        values = convert(array[place], dtype)
         np.right_shift(values.view(np.uint32), SIXTEEN, out=bits[place], casting="unsafe")
 
     rows = range(0, array.shape[-2], step)
     places = ((*at, slice(low, low + step)) for at in np.ndindex(array.shape[:-2]) for low in rows)
     blocks.run((functools.partial(part, place) for place in places), products=False)
-    return bits
+    return bits.view(BITS)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Return the values of `narrowed`.
+    """Return the values of what `narrowed` made; any other array as it is.
 
     Example:
         >>> widened(narrowed(np.float32([[1.00390625, -3]]), DataType.BFLOAT16))
         array([[ 1., -3.]], dtype=float32)
     """
-    values = array.astype(np.uint32)
+    if array.dtype != BITS:
+        return array
+    values = array.view(np.uint16).astype(np.uint32)
     values <<= SIXTEEN
     return values.view(np.float32)
 

@@ -26,7 +26,7 @@ from ttkit.sim.tensor import (
     Shape,
     StorageType,
 )
-from ttkit.sim.tensor.dtypes import BITS, FLOATS, Tile, element_size, stored, widened
+from ttkit.sim.tensor.dtypes import Tile, element_size, stored, widened
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 
@@ -185,11 +185,7 @@ class Tensor:
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
             fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
-        return widened(self._array) if self.is_narrow() else self._array
-
-    def is_narrow(self) -> bool:
-        """True where the array has the bytes that `dtypes.narrowed` makes."""
-        return self._array.dtype is BITS and self.dtype in FLOATS
+        return widened(self._array)
 
     @property
     def shape(self) -> Shape:
