@@ -102,7 +102,8 @@ def handles(area):
 
 def guess_and_reveal(lab, area, where):
     """Guess with the keyboard and reveal with the mouse; nothing is answered before."""
-    assert "It is" not in area.text and not area.find_elements(CSS, "svg, img"), where
+    card = area.find_element(CSS, CARD)
+    assert "It is" not in area.text and not card.find_elements(CSS, ".ttkit-picture"), where
     reveal, _ = area.find_elements(CSS, f"{CARD} button")
     reveal.click()
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")

@@ -14,7 +14,7 @@ from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # It has the rows of x, the rows of w and the columns of w.
-WIDE, TALL = 286, 170  # Each of the three matrices takes at most this many px.
+WIDE, TALL = 280, 170  # Each of the three matrices takes at most this many px.
 # Which of the three sizes are cut: samples (rows of x), the summed dimension, columns of w.
 CUTS = {
     "samples": (True, False, False),
