@@ -103,7 +103,8 @@ def handles(area):
 def guess_and_reveal(lab, area, where):
     """Guess with the keyboard and reveal with the mouse; nothing is answered before."""
     card = area.find_element(CSS, CARD)
-    assert "It is" not in area.text and not card.find_elements(CSS, ".ttkit-picture"), where
+    pictures = card.find_elements(CSS, ".ttkit-picture")
+    assert "It is" not in area.text and not any(one.is_displayed() for one in pictures), where
     reveal, _ = area.find_elements(CSS, f"{CARD} button")
     reveal.click()
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")

@@ -62,32 +62,31 @@ QUESTIONS = {"rows": ("How many rows?", 1234), "way": ("Which?", "ring", "line",
 
 def card(outputs):
     lessons.predict("00.a", lambda: print("because"), **QUESTIONS)
-    *boxes, buttons, answer = outputs.pop().children
-    reveal, skip, said = buttons.children
-    return boxes, reveal, skip, said, answer
-
-
-def text(answer):
-    return "".join(output["text"] for output in answer.outputs)
+    *boxes, buttons, said, answer = outputs.pop().children
+    return boxes, *buttons.children, said, answer
 
 
 def test_in_a_notebook_nothing_is_filled_in_and_nothing_shown_before_reveal(notebook):
     outputs, file = notebook
     (rows, way), reveal, _, said, answer = card(outputs)
-    assert (rows.value, way.value, answer.outputs) == ("", "", ())
+    assert (rows.value, way.value, said.value) == ("", "", "")
     reveal.click()
-    assert said.value == "Guess first, even roughly; or press Skip." and not answer.outputs
+    assert said.value == "Guess first, even roughly; or press Skip."
+    assert answer.layout.display == "none"
     rows.value, way.value = "617", "ring"
     reveal.click()
     assert json.loads(file.read_text())["predictions"] == {"00.a.rows": 617, "00.a.way": "ring"}
-    assert rows.disabled
+    assert rows.disabled and answer.layout.display is None
+    first, second = said.value.split("<br>")
+    assert first == "You said 617: 2 times too small. It is 1,234."
+    assert second == "You said ring: right. It is ring."
 
 
 def test_skip_shows_the_answer_and_keeps_no_guess(notebook):
     outputs, file = notebook
-    (rows, _), _, skip, _, _ = card(outputs)
-    rows.value = "617"
+    (rows, _), _, skip, said, answer = card(outputs)
     skip.click()
+    assert said.value == "It is 1,234.<br>It is ring." and answer.layout.display is None
     assert rows.disabled and not file.exists()
 
 

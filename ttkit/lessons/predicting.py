@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from html import escape
 from numbers import Real
 from typing import Any
 
@@ -119,20 +120,26 @@ Question = tuple[Any, ...]  # The words, the fact, and the choices where there a
 
 
 class Card:
-    """The questions of a prediction in a notebook, and what answers them after Reveal or Skip."""
+    """The questions of a prediction in a notebook, and what answers them after Reveal or Skip.
+
+    The explanation is made at once and stays hidden: later cells may change what it shows.
+    """
 
     def __init__(self, name: str, questions: dict[str, Question], then: Callable[[], Any]):
         import ipywidgets as widgets
 
-        self.name, self.questions, self.then = name, questions, then
+        self.name, self.questions = name, questions
         self.boxes = {key: self._box(*question) for key, question in questions.items()}
-        self.said = widgets.Label()
-        self.answer = widgets.Output()
+        self.said = widgets.HTML()
+        self.answer = widgets.Output(layout={"display": "none"})
+        with self.answer:
+            _display(then())
         buttons = [widgets.Button(description=word) for word in ("Reveal", "Skip")]
         for button, press in zip(buttons, (self._reveal, self._show)):
             button.on_click(lambda _, press=press: press())
-        self.buttons = widgets.HBox([*buttons, self.said])
-        self.widget = widgets.VBox([*self.boxes.values(), self.buttons, self.answer])
+        self.buttons = widgets.HBox(buttons)
+        parts = [*self.boxes.values(), self.buttons, self.said, self.answer]
+        self.widget = widgets.VBox(parts)
         self.widget.add_class("ttkit-card")
 
     def _box(self, words: str, fact, *choices):
@@ -160,15 +167,14 @@ class Card:
 
     def _show(self) -> None:
         """Show the facts beside the guesses, and below them what explains them."""
-        self.buttons.layout.display = "none"
-        for box in self.boxes.values():
-            box.disabled = True
-        with self.answer:
-            for key, (_, fact, *_) in self.questions.items():
-                guess = read_guess(self.boxes[key].value)
-                said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-                print(f"{said}It is {shown(fact)}.")
-            _display(self.then())
+        lines = []
+        for key, (_, fact, *_) in self.questions.items():
+            guess = read_guess(self.boxes[key].value)
+            said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
+            lines.append(f"{said}It is {shown(fact)}.")
+            self.boxes[key].disabled = True
+        self.said.value = "<br>".join(map(escape, lines))
+        self.buttons.layout.display, self.answer.layout.display = "none", None
 
 
 def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Question) -> None:
