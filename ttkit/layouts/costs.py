@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ttkit.hardware.chips import Chip
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
-from ttkit.layouts.dry_run import REPEATED, Job, Moment, Sends, Stage, one_pass, update
+from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
+from ttkit.layouts.passes import REPEATED, Sends
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import busy_s
 from ttkit.plans.pipelines import schedule_of
@@ -249,24 +249,23 @@ def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing
         stage: the chunk.
         has_grads: whether an earlier micro-batch has left gradients.
     """
-    if not has_grads:
-        job = job._replace(batch=job.batch // layout.micro_batches)
-        layout = replace(layout, micro_batches=1)
     step, others = one_pass(job, layout, stage), stage.others
-    at = step.at
+    in_use, at = step.in_use[int(has_grads)], {k: v[int(has_grads)] for k, v in step.at.items()}
+    weights, gradients, _ = update(job, layout, stage).block
+    block = at["without block"] - at["end"]
+    constants = step.constants + others * (block - weights - gradients)
+    if not has_grads:
+        block -= gradients
     # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
     # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["rest"] - at["block backward"]
-    block = at["without block"] - at["end"]
     # In the block's backward all others have what they keep if it is the last one, and what remains
     # if it is the first one.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
-    most = (step.in_use + others * (of_others + block)).max()
+    most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["start"] + others * one_kept
-    state, constants = at["start"] + others * block, step.constants
-    weights, gradients, _ = update(job, layout, stage).block
-    constants += others * (block - weights - (gradients if has_grads else 0))
+    state = at["start"] + others * block
     return Passing(state, kept, int(most) - state - kept, constants)
 
 
