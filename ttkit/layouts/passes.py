@@ -34,6 +34,7 @@ from ttkit.train.parallel.distributed import mean_over_groups
 # REPEATED: these parts run once in each block, so their collectives are counted for each.
 KEPT = ("block", "head", "block backward")
 REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
+FORWARD = ("start", "block")
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
 # An entry is a collective: the part of the step, its name, its axis's strategy, bytes of a shard.
@@ -184,12 +185,13 @@ class Computed(NamedTuple):
     """Calls that compute or move something on a chip.
 
     Attributes:
-        parts: the part of a step that each was in.
+        repeated, forward: whether each runs once in each block, and before the loss.
         flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
         multiplied: the flops of its values if it is a matmul, else 0.
     """
 
-    parts: tuple[str, ...]
+    repeated: np.ndarray
+    forward: np.ndarray
     flops: np.ndarray
     moved: np.ndarray
     multiplied: np.ndarray
@@ -308,7 +310,7 @@ def _run(
         at=at,
         constants=int(later[0]),
         sends=run.sends(events),
-        computed=Computed((), *np.zeros((3, 0))),
+        computed=Computed(*np.zeros((5, 0))),
     )
     return found, events
 
@@ -389,4 +391,5 @@ def computed(events: Iterable[Event], rows: int, many: int) -> Computed:
         if work := _works[key][1]:
             parts.append(event.part)
             works.append(work)
-    return Computed(tuple(parts), *np.array(works).T)
+    repeated, forward = (np.isin(parts, names) for names in (REPEATED, FORWARD))
+    return Computed(repeated, forward, *np.array(works).T)
