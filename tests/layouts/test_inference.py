@@ -3,7 +3,6 @@
 How close it is to published figures: tests/course/test_published.py."""
 
 import itertools
-import pathlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from ttkit.hardware.systems import SYSTEMS
 from ttkit.layouts.inference import LAYER_S, SENT, WEIGHTS, plan_inference
 from ttkit.plans import all_reduce, cost, topology
 from ttkit.sim.tensor.tensor import bytes_in_use
-from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
@@ -202,23 +200,6 @@ def test_types_of_weights():
     for weights, nbytes in expected.items():
         three, two = (plan(config, weights=weights).memory["weights"] for config in (SMALL, block))
         assert three - two == nbytes + norms, weights
-
-
-def test_it_says_whether_it_fits():
-    models = pathlib.Path(__file__).resolve().parents[2] / "configs/models"
-    big = read_settings(models / "llama70b.yaml").transformer_config
-    assert plan(big, 1, 8, batch=32, context=128).fits
-    assert not plan(big, 1, 8, batch=32, context=128, weights="bfloat16").fits
-    text = repr(plan(big, 1, 4, batch=32, context=128))
-    assert "which does not fit" in " ".join(text.split())
-
-
-def test_it_prints_as_tables():
-    text = repr(plan(tp=8))
-    for word in ("weights", "KV cache", "latency of layers", "tokens/s/user", "blocks"):
-        assert word in text
-    assert plan(tp=8)._repr_html_().count("<table") == 3
-    assert plan()._repr_html_().count("<table") == 2  # one chip sends nothing
 
 
 def test_a_blackhole_is_another_chip():

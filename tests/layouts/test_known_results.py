@@ -34,7 +34,7 @@ def kept(sequence, heads=16, width=512, batch=4, dropout=0.0, attention="stored"
     config = TransformerConfig(**sizes, dropout_prob=dropout, attention=attention)
     job = Job(config, batch, sequence, TrainingConfig())
     step = one_pass(job, Layout(precision="bfloat16", **layout), Stage(blocks=3))
-    return step.at["head"] - step.at["block"]
+    return step.at["head"][1] - step.at["block"][1]
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_a_bucket_is_not_too_large():
     class Fake:
         def __init__(self, rows):
             self.local_shape, self.layout = (1, 1, rows, 32), None
-            self.dtype = ttnn.float32
+            self.dtype, self.zero_dim, self.expert = ttnn.float32, None, False
 
     parameters = [Fake(rows) for rows in (100, 100, 100, 500, 10, 10)]
     found = [[p.local_shape[2] for p in b] for b in data_parallel._buckets(parameters, 200 * 128)]

@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ttkit.hardware.chips import Chip
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
-from ttkit.layouts.dry_run import REPEATED, Job, Moment, Sends, Stage, one_pass, update
+from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
+from ttkit.layouts.passes import REPEATED, Sends
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import busy_s
 from ttkit.plans.pipelines import schedule_of
@@ -40,15 +40,6 @@ CHIPS, HOSTS = "chip links", "between hosts"
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
 ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
-
-
-class Kind(NamedTuple):
-    """Collectives of one kind: their purpose, their strategy's axis, and the bytes of a shard."""
-
-    what: str
-    collective: str
-    axis: str
-    nbytes: int
 
 
 class Traffic(NamedTuple):
@@ -110,30 +101,18 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     return sent * nbytes // (LARGE // 2), time2_s + more * (time2_s - time_s)
 
 
-def _what(axis: str, part: str, collective: str) -> str:
-    phase = PHASES.get(part, part)
-    if axis != "tp":
-        phase = SHARDED.get(collective, phase)
-    return f"{NAMES[axis]} {phase}"
-
-
 @functools.lru_cache(maxsize=4096)
-def _counted(sends: Sends, others: int) -> tuple[tuple[Kind, int], ...]:
-    found: Counter[Kind] = Counter()
-    for part, collective, name, nbytes in sends:
+def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
+    """Return how often each kind of collective is called: its purpose, its name, the strategy of
+    its axis, the bytes of a shard.
+    """
+    found: Counter[tuple[str, str, str, int]] = Counter()
+    for part, collective, axis, nbytes in sends:
+        phase = PHASES.get(part, part)
+        if axis != "tp":
+            phase = SHARDED.get(collective, phase)
         times = 1 + others if part in REPEATED else 1
-        found[Kind(_what(name, part, collective), collective, name, nbytes)] += times
-    return tuple(found.items())
-
-
-def collectives_of(job: Job, layout: Layout, stage: Stage) -> Counter[Kind]:
-    """Return how often a stage's chips call each kind of collective in a step."""
-    found: Counter[Kind] = Counter()
-    step, after = one_pass(job, layout, stage), update(job, layout, stage)
-    for kind, times in _counted(step.sends, stage.others):
-        found[kind] += times * layout.micro_batches
-    for kind, times in _counted(after.sends, after.others):
-        found[kind] += times
+        found[f"{NAMES[axis]} {phase}", collective, axis, nbytes] += times
     return found
 
 
@@ -145,12 +124,15 @@ def traffic(
     Args:
         axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1.
     """
+    step, after = one_pass(job, layout, stage), update(job, layout, stage)
+    of_a_pass = _counted(step.sends, stage.others).items()
+    counted = Counter({kind: times * layout.micro_batches for kind, times in of_a_pass})
+    counted.update(_counted(after.sends, after.others))
     found = []
-    for kind, times in collectives_of(job, layout, stage).items():
-        axis = axes[kind.axis]
-        sent, time_s = price(kind.collective, topology, axis, kind.nbytes)
+    for (what, collective, name, nbytes), times in counted.items():
+        sent, time_s = price(collective, topology, axes[name], nbytes)
         rest = (topology, times * sent, times * time_s)
-        found.append(Traffic(kind.what, times, kind.collective, kind.nbytes, axis, *rest))
+        found.append(Traffic(what, times, collective, nbytes, axes[name], *rest))
     return found
 
 
@@ -249,24 +231,23 @@ def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing
         stage: the chunk.
         has_grads: whether an earlier micro-batch has left gradients.
     """
-    if not has_grads:
-        job = job._replace(batch=job.batch // layout.micro_batches)
-        layout = replace(layout, micro_batches=1)
     step, others = one_pass(job, layout, stage), stage.others
-    at = step.at
+    in_use, at = step.in_use[int(has_grads)], {k: v[int(has_grads)] for k, v in step.at.items()}
+    weights, gradients, _ = update(job, layout, stage).block
+    block = at["without block"] - at["end"]
+    constants = step.constants + others * (block - weights - gradients)
+    if not has_grads:
+        block -= gradients
     # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
     # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["rest"] - at["block backward"]
-    block = at["without block"] - at["end"]
     # In the block's backward all others have what they keep if it is the last one, and what remains
     # if it is the first one.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
-    most = (step.in_use + others * (of_others + block)).max()
+    most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["start"] + others * one_kept
-    state, constants = at["start"] + others * block, step.constants
-    weights, gradients, _ = update(job, layout, stage).block
-    constants += others * (block - weights - (gradients if has_grads else 0))
+    state = at["start"] + others * block
     return Passing(state, kept, int(most) - state - kept, constants)
 
 
@@ -289,7 +270,6 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
 
 
 # ---------------------------------------------------------------- time
-FORWARD = ("start", "block")
 ONCE = ("gradients", "optimizer", "norm")  # These parts send after the last micro-batch.
 
 
@@ -321,8 +301,8 @@ def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float
     calls = one_pass(job, layout, stage).computed
     fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
     seconds = operation_s(chip, calls.flops, calls.moved, fidelity)
-    times, forward = _repeats(calls.parts, stage.others)
-    return float(seconds @ (times * forward)), float(seconds @ (times * ~forward))
+    times = 1 + stage.others * calls.repeated
+    return float(seconds @ (times * calls.forward)), float(seconds @ (times * ~calls.forward))
 
 
 def optimizer_s(memory: Memory, chip: Chip) -> float:
@@ -333,17 +313,10 @@ def optimizer_s(memory: Memory, chip: Chip) -> float:
     return float(moving_s(chip, moved))
 
 
-@functools.lru_cache(maxsize=1024)
-def _repeats(parts: tuple[str, ...], others: int) -> tuple[np.ndarray, np.ndarray]:
-    times = np.array([1 + others if part in REPEATED else 1 for part in parts])
-    return times, np.array([part in FORWARD for part in parts])
-
-
 def flops(job: Job, layout: Layout, stage: Stage) -> int:
     """Return the floating-point operations of the matmuls of a step on a chip."""
     calls = one_pass(job, layout, stage).computed
-    times, _ = _repeats(calls.parts, stage.others)
-    return int(calls.multiplied @ times) * layout.micro_batches
+    return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * layout.micro_batches
 
 
 @functools.lru_cache(maxsize=1024)

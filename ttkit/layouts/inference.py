@@ -27,7 +27,7 @@ from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.train.model.modules import tiled
-from ttkit.words import Tables, short
+from ttkit.words import short
 
 # Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.
 BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
@@ -51,9 +51,9 @@ LAYER_S = {
 }
 
 
-@dataclass(frozen=True, repr=False)
-class InferencePlan(Tables):
-    """The cost of inference; prints as tables. Made by `plan_inference`.
+@dataclass(frozen=True)
+class InferencePlan:
+    """The cost of inference. Made by `plan_inference`.
 
     Args:
         batch: sequences in all.
@@ -103,11 +103,6 @@ class InferencePlan(Tables):
             "KV cache": int(2 * config.num_blocks * each * kept * BYTES[WEIGHTS[self.weights][""]]),
             "buffers": in_tiles(max(self.prompt, each)) * row * ELEMENT_BYTES[self.activations],
         }
-
-    @property
-    def fits(self) -> bool:
-        """Whether this memory fits in a chip's DRAM."""
-        return sum(self.memory.values()) <= self.system.chip.dram_bytes
 
     # ------------------------------------------------------------ time
     def traffic(self, rows: int) -> list[tuple[str, int, Plan]]:
@@ -171,40 +166,11 @@ class InferencePlan(Tables):
         """Modelled tokens of all sequences in a second."""
         return self.batch * self.tokens_per_s_per_user
 
-    # ------------------------------------------------------------ showing
     @property
     def warning(self) -> str:
         """What to know of the mesh before it is opened, or ""; a line may go around the rim."""
         turned = self.dp > 1 < self.tp
         return opens_transposed(self.system.shape, self.topology.shape) if turned else ""
-
-    def reports(self) -> list:
-        """Return the tables: memory of a chip, times and speed, collectives of a decode step."""
-        from ttkit.visualize.tables import Report
-
-        memory, decode, prefill = self.memory, self.decode_s, self.prefill_s
-        held = [(what, f"{size / 1e9:.3f} GB") for what, size in memory.items()]
-        times = [(what, _ms(decode[what]), _ms(prefill.get(what, 0))) for what in decode]
-        traffic = [
-            (what, f"{n}", f"{n * max(plan.bytes_sent.values()):,}")
-            for what, n, plan in self.traffic(self.batch // self.dp)
-        ]
-        where = f"DP {self.dp} x TP {self.tp} on {self.system.name}, {self.weights} weights, "
-        where += f"batch {self.batch}, context {self.context:,}: memory of a chip"
-        where += "" if self.fits else ", which does not fit"
-        speed = f"{self.tokens_per_s_per_user:.1f} tokens/s/user, {self.tokens_per_s:,.1f} tokens/s"
-        total = "total", _ms(sum(decode.values())), _ms(self.time_to_first_token_s)
-        phases = "<modelled", "decode step", f"prefill of {self.prompt:,} tokens"
-        sent = Report("collectives of a decode step", ("<", "times", "bytes of a chip"), traffic)
-        return [
-            Report(where, ("<", "bytes"), held, ("total", f"{sum(memory.values()) / 1e9:.3f} GB")),
-            Report(speed, phases, times, total),
-            *([sent] if traffic else []),
-        ]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms"
 
 
 def plan_inference(

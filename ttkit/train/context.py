@@ -164,10 +164,6 @@ class ParallelismContext:
         """The mesh axis along which chips share each layer; None when off."""
         return self.layout.tp_axis
 
-    def get_cp_axis(self) -> int | None:
-        """The mesh axis along which chips share each sequence; None when off."""
-        return self.layout.cp_axis
-
     def get_ddp_size(self) -> int:
         """How many replicas share a batch; 1 when off."""
         return self.layout.dp
@@ -176,10 +172,6 @@ class ParallelismContext:
         """How many chips share a layer; 1 when off."""
         return self.layout.tp
 
-    def get_cp_size(self) -> int:
-        """How many chips share a sequence; 1 when off."""
-        return self.layout.cp
-
     def is_ddp_enabled(self) -> bool:
         """Whether data parallelism is on."""
         return self.layout.dp_axis is not None
@@ -187,10 +179,6 @@ class ParallelismContext:
     def is_tp_enabled(self) -> bool:
         """Whether tensor parallelism is on."""
         return self.layout.tp_axis is not None
-
-    def is_cp_enabled(self) -> bool:
-        """Whether context parallelism is on."""
-        return self.layout.cp_axis is not None
 
 
 class AutoContext:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,12 +23,11 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config.settings import Settings, TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.modules import Parameter, tiled
+from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
 
-MASTER_BYTES = 4  # A master weight is a float32 copy.
 # What makes a run smaller, one after the other: in words, and the section and keys of its settings.
 SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("runner_type: memory_efficient", "transformer_config", {"runner_type": "memory_efficient"}),
@@ -41,64 +40,44 @@ SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def state_bytes(parameters: Sequence[Parameter], training: TrainingConfig) -> dict[str, int]:
-    """Return the bytes of weights, gradients and optimizer state on each chip."""
-    size, stage = ELEMENT_BYTES[training.precision], parameters[0].layout.zero
-    whole = sum(tiled(parameter.local_shape) for parameter in parameters)
-    own = sum(tiled(parameter.shard_shape) for parameter in parameters)
-    asked = training.optimizer or {}
-    if asked.get("type", "AdamW") == "SGD":
-        optimizer = size if asked.get("momentum") else 0
-    elif size < MASTER_BYTES and asked.get("master_weights", True):
-        optimizer = 3 * MASTER_BYTES  # AdamW keeps two moments and the master weight.
-    else:
-        optimizer = 2 * size
-    return {
-        "weights": size * (own if stage == 3 else whole),
-        "gradients": size * (own if stage >= 2 else whole),
-        "optimizer": optimizer * own,
-    }
-
-
-def check_memory(
-    model: TransformerConfig,
-    config: TrainingConfig,
-    parameters: Sequence[Parameter],
-    on_one_process: bool,
-    ranks: int = 1,
-) -> None:
-    """Compare weights, gradients and optimizer state with a chip's DRAM and, on the simulator,
-    with the host's memory.
+def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> None:
+    """Compare weights, gradients and optimizer state with a chip's DRAM and with the host's memory;
+    on cards ttnn refuses what does not fit.
 
     Args:
-        ranks: how many share the optimizer's state.
+        layout: on an open mesh.
 
     Raises:
         OutOfMemoryError: they do not fit.
     """
+    if not is_simulated():
+        return
+    from ttkit.layouts.costs import stages
+    from ttkit.layouts.dry_run import Job, update
+
+    model, training = settings.transformer_config, settings.training_config
+    layout = replace(layout, device=None)
+    job = Job(model, training.batch_size, model.max_sequence_length, training)
+    held = [update(job, layout, stage).of_all for stage in stages(model, layout)]
+    most = max(held, key=sum)
+    # The simulator keeps data-parallel replicas in one array.
+    host = sum(map(sum, held)) * layout.tp if on_one_process else sum(most)
+    names = ("weights", "gradients", "optimizer")
     asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
-    host = 0
-    for layout in {id(p.layout.device): p.layout for p in parameters}.values():
-        mine = [p for p in parameters if p.layout.device is layout.device]
-        state = state_bytes(mine, config)
-        state["optimizer"] //= ranks
-        needed = sum(state.values())
-        # The simulator keeps data-parallel replicas in one array.
-        host += needed * (layout.tp if on_one_process else 1)
-        rooms = [("a chip has", "of DRAM", needed, current_machine().chip.dram_bytes)]
-        if is_simulated():
-            rooms.append(("this host has", "free", host, psutil.virtual_memory().available))
-        parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
-        for holder, where, held, room in rooms:
-            if held > room:
-                fail(
-                    asked,
-                    f"{holder} {short(room, 'B')} {where} and must hold {short(held, 'B')} "
-                    f"(on a chip {parts})",
-                    "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                    "ttkit train --plan shows the parts",
-                    OutOfMemoryError,
-                )
+    parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in zip(names, most))
+    for holder, where, needed, room in (
+        ("a chip has", "of DRAM", sum(most), current_machine().chip.dram_bytes),
+        ("this host has", "free", host, psutil.virtual_memory().available),
+    ):
+        if needed > room:
+            fail(
+                asked,
+                f"{holder} {short(room, 'B')} {where} and must hold {short(needed, 'B')} "
+                f"(on a chip {parts})",
+                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
+                "ttkit train --plan shows the parts",
+                OutOfMemoryError,
+            )
 
 
 class Part(NamedTuple):

@@ -188,7 +188,10 @@ class Layout:
             )
         if shared.expert_parallel:
             found = replace(found, ep=found.dp)
-        found.check_sequence("max_sequence_length", model.max_sequence_length)
+        if found.cp > 1:
+            chunks = 2 * found.cp
+            by = f"{chunks} chunks of whole tiles of {TILE}:"
+            check_divisible("max_sequence_length", model.max_sequence_length, by, chunks * TILE)
         return found
 
     def __str__(self) -> str:
@@ -325,7 +328,6 @@ class Layout:
         sequence over the context-parallel one.
         """
         check_divisible("batch_size", ids.shape[0], "the number of groups", self.dp)
-        self.check_sequence("the sequence", ids.shape[3])
         ttnn = backend.load()
         where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
@@ -372,13 +374,6 @@ class Layout:
                 f"{what} a multiple of {self.tp}, or another mesh shape",
             )
         return n // self.tp
-
-    def check_sequence(self, what: str, length: int) -> None:
-        """Raise unless the context-parallel chips can share a sequence in whole tiles."""
-        if self.cp > 1:
-            check_divisible(
-                what, length, f"{2 * self.cp} chunks of whole tiles of {TILE}:", 2 * self.cp * TILE
-            )
 
     def check_experts(self, experts: int) -> None:
         """Raise unless this many experts fit the layout."""

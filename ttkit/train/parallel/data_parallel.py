@@ -72,30 +72,22 @@ def average_gradients(
             sent alone.
         owner: the rank that gets each gradient; others forget it. All ranks get all unless given.
     """
-    fit: list[Parameter] = []
     # Backward computes the last layer's gradients first, so sending these first can overlap the
     # communication with the rest of the backward pass.
-    for parameter in reversed(list(parameters.values())):
-        grad = parameter.get_grad()
-        if grad is None:
-            continue
-        is_alone = parameter.zero_dim is not None or parameter.expert
-        if is_alone or not bucket_mb or math.prod(grad.shape) % TILE:
-            _average(parameter, grad)
-        else:
-            fit.append(parameter)
-    for bucket in _buckets(fit, bucket_mb * 1e6):
+    ready = [each for each in reversed(list(parameters.values())) if each.is_grad_initialized()]
+    for bucket in _buckets(ready, bucket_mb * 1e6):
         if len(bucket) == 1:
-            _average(bucket[0], bucket[0].get_grad())
+            _average(bucket[0])
         else:
             _average_bucket(bucket)
     if comm:
         average_over_ranks(parameters, comm, owner or {})
 
 
-def _average(parameter: Parameter, grad: Value) -> None:
+def _average(parameter: Parameter) -> None:
     """Replace a gradient by its mean over its mesh; with ZeRO, by each chip's shard of it."""
     layout = parameter.layout
+    grad: Value = parameter.get_grad()
     axes = layout.replica_axes
     if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
         grad, axes = grad * (1 / layout.dp), []
@@ -106,14 +98,17 @@ def _average(parameter: Parameter, grad: Value) -> None:
     parameter.set_shard_grad(averaged(grad, *axes))
 
 
-def _buckets(parameters: list[Parameter], bucket_bytes: float) -> Iterator[list[Parameter]]:
-    """Yield parameters that follow each other, of one mesh and type, up to the size of a bucket."""
+def _buckets(parameters: list[Parameter], most: float) -> Iterator[list[Parameter]]:
+    """Yield parameters whose gradients are sent together: of one mesh, in at most `most` bytes."""
     bucket: list[Parameter] = []
     size = 0.0
     for parameter in parameters:
-        nbytes = math.prod(parameter.local_shape) * ELEMENT_BYTES[parameter.dtype.name.lower()]
-        alike = bucket and bucket[0].layout == parameter.layout
-        if bucket and (not alike or size + nbytes > bucket_bytes):
+        shape = parameter.local_shape
+        nbytes = math.prod(shape) * ELEMENT_BYTES[parameter.dtype.name.lower()]
+        if parameter.zero_dim is not None or parameter.expert or math.prod(shape) % TILE:
+            yield [parameter]
+            continue
+        if bucket and (bucket[0].layout != parameter.layout or size + nbytes > most):
             yield bucket
             bucket, size = [], 0.0
         bucket.append(parameter)

@@ -22,11 +22,9 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
-from ttkit.train.autograd import Value
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.modules import Parameter
-from ttkit.train.parallel.distributed import averaged, one_copy
 from ttkit.train.parallel.ranks import MPITransport, to_host
 from ttkit.train.run.optimizers import Optimizer, SGDConfig
 from ttkit.train.run.trainer import Trainer
@@ -116,18 +114,14 @@ class Exchange:
         """Return the peers' mean loss, and the mean of each gradient over the peers and, of
         workers, the groups of their meshes.
         """
-        layout = self.layout
-        groups = layout.dp if self.rank == self.num_workers else 1
-        loss, sums = 0.0, dict[int, Value]()
+        groups = self.layout.dp if self.rank == self.num_workers else 1
+        loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
             part, _, arrays = self.receive("weight gradients", peer, groups)
             loss += part / len(self.peers)
             for number, array in enumerate(arrays):
-                value = layout.place(array, dtype=ttnn.float32, dp_dim=0 if groups > 1 else None)
-                sums[number] = sums[number] + value if number in sums else value
-        axis = layout.dp_axis if groups > 1 else None
-        means = (total * (1 / len(self.peers)) for total in sums.values())
-        return loss, [one_copy(averaged(mean, axis)) for mean in means]
+                sums[number] = sums[number] + array.mean(0, keepdims=True) / len(self.peers)
+        return loss, sums
 
 
 def by_group(parameter: Parameter) -> np.ndarray:

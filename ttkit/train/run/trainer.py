@@ -96,8 +96,8 @@ class Trainer:
         if settings.layout.zero and self.parts > 1:
             sizes = [tiled(parameter.shard_shape) for parameter in self.parameters.values()]
             self.owner = dict(zip(self.parameters, owners(sizes, self.parts)))
-        parameters, ranks = list(self.parameters.values()), self.parts if self.owner else 1
-        check_memory(self.model_config, config, parameters, self.comm is None, ranks)
+        ranks = self.parts if self.owner else 1
+        check_memory(self.settings, replace(self.layout, hosts=ranks), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
