@@ -2,8 +2,6 @@
 simulator; NumPy arrays to tensors of either and back, and the correlation of two results.
 """
 
-from __future__ import annotations
-
 import glob
 import importlib
 import importlib.util

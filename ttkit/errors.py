@@ -4,8 +4,6 @@ And the two dialects: strict is ttnn 0.81.1, which refuses what the default one 
 guide's older forms.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

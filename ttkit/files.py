@@ -2,8 +2,6 @@
 files written whole or not at all.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

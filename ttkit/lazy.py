@@ -1,7 +1,5 @@
 """What is imported on first use: names of a package, and the picture of an object."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module

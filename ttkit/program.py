@@ -1,7 +1,5 @@
 """Unchanged programs: `import ttnn` and `import ttml` give the simulator's; a report of a run."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Numbers in words, tables, and whether a notebook, or anything that varies, is shown."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

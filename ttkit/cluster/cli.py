@@ -1,7 +1,5 @@
 """The commands that read a cluster's files: `ttkit run`, `doctor`, `sync`, `lint` and `convert`."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -16,8 +16,6 @@ when the connection to its mpirun does: at once when mpirun ends, by whatever si
 the network between them is gone (ACROSS_HOSTS in `launch.command`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """What a mesh graph descriptor holds: meshes of chips, the hosts that share them, their links."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

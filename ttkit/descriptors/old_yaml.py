@@ -1,7 +1,5 @@
 """Mesh graph descriptors of generation 1.0, in YAML."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError

@@ -1,7 +1,5 @@
 """A descriptor on a machine: chips that are cabled as a mesh asks, and the fabric they allow."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Descriptor files: read them, check them, write them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@
 checked after that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ libtt_metal.so of ttnn 0.81.1. The package has another name, because the real li
 its own in the same process.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Chips and ethernet links; every constant is a `Fact`, a number with its unit and its source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The machine in use: chosen by a call, by the environment, or through a descriptor."""
 
-from __future__ import annotations
-
 import os
 
 from ttkit.hardware.systems import System, narrow, system_named

@@ -1,7 +1,5 @@
 """The chips of a machine that a mesh gets when it is opened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -6,8 +6,6 @@ three constants are published or follow from published figures; none is fitted t
 then compared with. (Inference adds a fitted time of a layer.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Mesh shapes and links per pair are those of the mesh graph descriptors in the ttnn 0.81.1 wheel; the
 id order of a T3000 was read from the library itself."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """What a layout takes of each chip in a training step: the bytes that it sends, by collective and
 link; the memory, by kind, at its highest; the modelled time."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ all-reduces twice in a layer, and each layer takes a time of its own for its man
 operations. A prefill reads the weights once, too, and computes products for a whole prompt. The
 parts of both follow each other. `docs/published.md` compares with published figures."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The files that run a layout: the training configuration and, where several processes share the
 work, the hosts and which process has which chips."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shlex

@@ -4,8 +4,6 @@ held, sent and multiplied is read from the tape.
 One block of a model is run. It stands for all of them: as the last one, whose backward finds what
 all others keep, and as the first one, whose backward finds the gradients of all others."""
 
-from __future__ import annotations
-
 import functools
 import math
 import weakref

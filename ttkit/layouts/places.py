@@ -1,7 +1,5 @@
 """Machines, and where the parts of a layout lie on them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The result of a search: a table, reasons, a page on one layout, and the YAML to run it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """The search: every layout of a model on a machine, with its memory, its traffic and its time."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

@@ -3,8 +3,6 @@
 Feedback names the device, the index and the number.
 """
 
-from __future__ import annotations
-
 import sys
 
 from ttkit import backend

@@ -1,7 +1,5 @@
 """The commands `ttkit lab` and `ttkit lessons`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """Where a result differs from what is expected, in words that name device, index and number."""
 
-from __future__ import annotations
-
 import os
 from textwrap import fill
 

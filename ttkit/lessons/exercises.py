@@ -3,8 +3,6 @@
 The declarations are beside the notebooks, in `course.lesson_NN`. `check` imports the one it needs.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field

@@ -1,7 +1,5 @@
 """A learner's folder: the lessons, configurations and examples, copied and never written over."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Predictions: a card with questions, the learner's guesses, and the answer after them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

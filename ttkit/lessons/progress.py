@@ -1,7 +1,5 @@
 """What a learner has predicted, tried and passed, kept in one file for all folders of lessons."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -11,8 +11,6 @@ that of Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters
 The simulator records the arguments of the collectives that ran last; `plan_of` builds their plans.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping

@@ -7,8 +7,6 @@ that share a link share its rate. A step lasts as long as its slowest pair of ch
 follow each other. `cost` leaves out the chips' own work (additions, copies), and that links were
 measured slower where every chip forwards for others at once; `busy_s` has both."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Messages between ranks: what each rank calls, when each message arrives, who waits for whom."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ In all formulas p is the number of stages, m of micro-batches, v of chunks a sta
 are the times of a forward, a backward and its two parts. Each schedule takes m (F + B) of work on a
 stage; the rest of the time is the bubble."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The chips of a mesh, the cables between them, and routes from one chip to another."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

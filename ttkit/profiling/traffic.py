@@ -1,8 +1,6 @@
 """What a program sent, and whether it sent what it had to: one line for each collective at its line
 of the program, what two runs do differently, and sums that were not finished."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -8,8 +8,6 @@ were two to three times faster. Where the threads of NumPy's BLAS cannot be limi
 after the other, and BLAS chooses its threads. Block sizes and thresholds were measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

@@ -4,8 +4,6 @@ They are records: built by keyword with ttnn's defaults, printed, passed on. Not
 chip could work as they ask: blocks of a product, chunks of an attention, cores.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass

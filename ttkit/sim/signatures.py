@@ -5,8 +5,6 @@ name, type and default of each parameter of each overload. Functions of the kit'
 does not have, are bound to their Python parameters in the same way.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

@@ -1,7 +1,5 @@
 """What ttml has in another form than the rest of `ttkit.train`; `ttkit.ttml` has ttml's names."""
 
-from __future__ import annotations
-
 from enum import Enum
 from operator import add, mul, sub  # noqa: F401
 from types import SimpleNamespace

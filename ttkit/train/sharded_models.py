@@ -1,7 +1,5 @@
 """ttml.models.distributed: models whose layers the chips of a tensor-parallel axis share."""
 
-from __future__ import annotations
-
 from ttkit.errors import fail
 from ttkit.train import bindings
 from ttkit.train.model.modules import sharded_layout

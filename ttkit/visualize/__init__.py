@@ -1,7 +1,5 @@
 """Pictures: a figure in a notebook, the tables that ttnn prints on a terminal."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import os

@@ -3,8 +3,6 @@
 A drawing uses the colours of the page, light or dark. The title, the notes and the place of several
 drawings beside one another are HTML: the browser breaks lines and rows as its page is wide."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A picture of x @ w over chips: who holds what, who computes what, and what must be added."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 A machine is an open mesh, a system, a mesh of a descriptor, or what a rank of a cluster owns."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Pictures of plans: the chunks on each chip after a step, and the transfers on their links."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

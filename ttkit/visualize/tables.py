@@ -1,7 +1,5 @@
 """Tables: meshes and tensors on a terminal as ttnn prints them, and reports of numbers."""
 
-from __future__ import annotations
-
 import colorsys
 import sys
 from collections.abc import Callable, Sequence

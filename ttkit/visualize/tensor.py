@@ -3,8 +3,6 @@ the shard of each chip, its bytes, its padding, and the code.
 
 They read public attributes only: the objects may be the real library's or the simulator's."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

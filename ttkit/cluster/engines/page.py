@@ -1,7 +1,5 @@
 """What a notebook shows of engines: a card for each rank, at one moment or during a long wait."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

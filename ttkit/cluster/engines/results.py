@@ -4,8 +4,6 @@ A wait ends with results, with an error that names the rank, or with the reason 
 ended. `%%px` in a notebook runs a cell on every rank.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import signal

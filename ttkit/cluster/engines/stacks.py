@@ -1,7 +1,5 @@
 """The user's line: of a traceback that an engine sent, or that a rank runs now."""
 
-from __future__ import annotations
-
 import functools
 import linecache
 import os

@@ -3,8 +3,6 @@
 The ranks are those of a folder of files, or n that share this machine's cards.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import socket

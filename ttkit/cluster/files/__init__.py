@@ -1,7 +1,5 @@
 """The files of a launch: which there are, and the ranks and hosts that they describe."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections import Counter

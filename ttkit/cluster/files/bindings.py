@@ -6,8 +6,6 @@ are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_ov
 `tt-run -m` writes. What tt-run lets pass is the linter's business (ttkit.cluster.files.lint).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

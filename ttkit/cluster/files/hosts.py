@@ -3,8 +3,6 @@
 A hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile has them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Every file is read as a launch reads it, and what is wrong is collected. `RULES`
 reader of a single file has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Run a command of mpirun to its end: pass on what the ranks print, report which rank failed."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

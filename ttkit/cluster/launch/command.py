@@ -13,8 +13,6 @@ It differs in these points:
   rank 0's, and mpirun does not get the shell's variables that belong to one rank.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

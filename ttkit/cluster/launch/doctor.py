@@ -4,8 +4,6 @@ All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe
 `lines` makes the checks of the answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 A host's user, port and key are in ~/.ssh/config, the one place that ssh, rsync and mpirun all read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

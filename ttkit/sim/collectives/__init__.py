@@ -3,8 +3,6 @@
 An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from functools import partial

@@ -5,8 +5,6 @@ program. Here nothing overlaps: a semaphore changes nothing, and a persistent ou
 result.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ result; the plan that it stands for. `run` does these four for all of them. A ne
 spec and one function.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

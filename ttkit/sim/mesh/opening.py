@@ -1,7 +1,5 @@
 """Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Attention is of a whole prompt, of one more token of each user, or of a chunk of
 it: caches, heads, norms, experts and the choice of the next token.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -4,8 +4,6 @@ A cache is [users, heads, positions, size]; a paged one [pages, heads, rows of a
 of a table [users, pages of a user] each entry is the number of a page.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

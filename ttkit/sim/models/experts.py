@@ -2,8 +2,6 @@
 choice of the next token.
 """
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

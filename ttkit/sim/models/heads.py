@@ -1,7 +1,5 @@
 """Attention heads made and joined, and rotary positions, on each chip's own heads and batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

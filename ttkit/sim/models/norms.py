@@ -1,7 +1,5 @@
 """Normalisations, embedding, and the parameters of torch modules (`ttnn.model_preprocessing`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

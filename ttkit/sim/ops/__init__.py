@@ -4,8 +4,6 @@
 exercises read it. While a tape runs (`ttkit.sim.tape`), each outermost call is an event on it.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

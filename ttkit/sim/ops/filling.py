@@ -1,7 +1,5 @@
 """Tensors made of a rule: one value everywhere, or random ones; and elements dropped at random."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Matrix products; mesh axes are folded into rows where all chips have the same right operand."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

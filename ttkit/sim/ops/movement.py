@@ -1,7 +1,5 @@
 """Tensors moved between host and mesh, in another layout, type or memory, device by device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

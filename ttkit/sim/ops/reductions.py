@@ -3,8 +3,6 @@
 A new fold of the same arguments is one row in `FOLDS`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Operations that rearrange each chip's shard: reshape, permute, pad, repeat, concat, slice."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

@@ -3,8 +3,6 @@
 A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it takes whole numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What a call does on one chip: its floating-point operations, and its traffic with DRAM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """This process's part of a mesh, by `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the descriptor."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

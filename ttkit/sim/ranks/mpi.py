@@ -8,8 +8,6 @@ or MPI adds up the ranks. mpi4py is imported at the first communication, never b
 own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import math

@@ -4,8 +4,6 @@ All strides are 0, so views (a reshape, a transpose, a slice) are NumPy's own. W
 gives another array without values, of the shape and type that NumPy would give it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensors from and to NumPy and torch."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from ast import literal_eval

@@ -1,7 +1,5 @@
 """How a tensor is cut over a mesh and joined again: mappers, composers, `distribute`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

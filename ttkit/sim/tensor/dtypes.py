@@ -6,8 +6,6 @@ that come from the host, such as weights, lie in memory as the upper two bytes o
 are widened when they are used.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A tensor on a mesh has a shard on each chip; here, *shard* is what one core (or 
 Values do not depend on it, and L1 is not counted; a configuration is checked against its tensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

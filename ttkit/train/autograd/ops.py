@@ -3,8 +3,6 @@
 Shapes are those on one device: activations [B, 1, S, E], heads [B, h, S, d], weights [1, 1, out,
 in], as in ttml."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

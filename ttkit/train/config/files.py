@@ -1,7 +1,5 @@
 """Training configurations read from YAML files, each fault with its file, line and column."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -4,8 +4,6 @@ Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. tt
 that it does not know, so a misspelt one silently keeps its default; here it is an error that names
 the nearest key."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -16,8 +16,6 @@ With expert parallelism each of n data-parallel ranks has 1 / n of the experts:
 | compute  | [1, E / n, n B C, W], of all sequences for its experts         | all-to-all   |
 | combine  | [B, 1, S, W] = (gates slots) y, the sum of the chosen experts  |              |"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ rounding, because a sharded model adds in another order. The shards are Megatron
 queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
 after each pair; the vocabulary is sharded."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

@@ -27,8 +27,6 @@ gradients and weights once in a step.
 Small gradients are sent together in buckets, because each collective costs a latency. PyTorch's
 DistributedDataParallel does the same (Li 2020, "PyTorch Distributed", section 4.2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -28,8 +28,6 @@ the sequence.
 A ring's all-reduce is a reduce-scatter and an all-gather, so as many bytes are sent, and what lies
 between the layers takes 1 / tp of the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial

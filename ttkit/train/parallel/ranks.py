@@ -7,8 +7,6 @@ A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at on
 once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
 meshes of two stages may differ in shape."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -19,8 +19,6 @@ when it has the keys of chip j, for its early and its late chunk of queries:
 All chips run one program, so for the last two rows `ttnn.where` selects the operands of the second
 matmul by a mask that differs from chip to chip."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A checkpoint is one safetensors file, `step_00000100.safetensors`. Its header ho
 `meta` as JSON beside the tensors' names, types and shapes. Tensors are the global NumPy arrays: a
 run may resume on another mesh."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

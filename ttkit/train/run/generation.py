@@ -1,7 +1,5 @@
 """Text from a trained model, one token at a time, with keys and values kept in place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

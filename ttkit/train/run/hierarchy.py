@@ -13,8 +13,6 @@ aggregator averages them over workers and replicas, and the optimizer updates th
 guide says that the aggregator averages over its devices, but its code sums, so the same learning
 rate makes larger steps there; here it averages as in the guide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np

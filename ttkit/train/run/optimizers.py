@@ -1,7 +1,5 @@
 """Optimizers, gradient clipping and the learning rate over time, with ttml's names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

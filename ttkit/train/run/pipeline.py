@@ -4,8 +4,6 @@ What each stage does in which order is a `ttkit.plans.Schedule`; ttml's pipeline
 `one_at_a_time` only. Every rank reads the text itself, so targets are not sent from the first rank
 to the last, as they are in ttml."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

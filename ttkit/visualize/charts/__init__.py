@@ -1,7 +1,5 @@
 """Charts by matplotlib: losses, memory, bars; and how a notebook shows them."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,8 +1,6 @@
 """Charts of what sending costs: seconds over the size of shards by several algorithms, and the
 bytes from chip to chip of one plan."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Tables and charts of training: a plan of it, layouts of a model on a machine, the losses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 

@@ -2,8 +2,6 @@
 
 Pipeline schedules, timelines and messages between ranks are drawn with them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pictures of pipeline schedules: a lane for each stage, modelled and measured on one axis."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

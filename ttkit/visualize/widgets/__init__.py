@@ -2,8 +2,6 @@
 
 Clicks, keys and drags on the parts of a picture go to a Python function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256

@@ -2,8 +2,6 @@
 
 The page of a notebook has figures and the chart as they come."""
 
-from __future__ import annotations
-
 import os
 import time
 from html import escape

@@ -1,7 +1,5 @@
 """Controls whose picture answers a question, and the picture that stays where nothing moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
