@@ -74,7 +74,9 @@ def test_gelu_by_tanh(mesh, put, check):
 
 
 def test_whole_numbers_are_refused_and_an_output_is_written(wide, put, parts):
-    with pytest.raises(TTKitError, match="UnaryOpType::SOFTPLUS does not support integer input dtype"):
+    with pytest.raises(
+        TTKitError, match="UnaryOpType::SOFTPLUS does not support integer input dtype"
+    ):
         ttnn.softplus(ttnn.zeros([32, 32], ttnn.int32, ttnn.TILE_LAYOUT, wide))
     x, out = put(wide, (3, 40)), ttnn.zeros([3, 40], ttnn.float32, ttnn.TILE_LAYOUT, wide)
     assert ttnn.softplus(x, output_tensor=out) is out
