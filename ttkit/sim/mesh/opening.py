@@ -97,7 +97,8 @@ def open_mesh_device(
             # The descriptor may leave this device out, which does not matter without a fabric.
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
-                    cure = f"a descriptor with all {devices.num_devices} chips"
+                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
+                    cure += " whose cables were never set up: tt-topology -l mesh"
                     fail(asked, outside_fabric(device), cure)
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
