@@ -105,7 +105,7 @@ def guess_and_reveal(lab, area, where):
     card = area.find_element(CSS, CARD)
     pictures = card.find_elements(CSS, ".ttkit-picture")
     assert "It is" not in area.text and not any(one.is_displayed() for one in pictures), where
-    reveal, _ = area.find_elements(CSS, f"{CARD} button")
+    reveal = next(b for b in area.find_elements(CSS, f"{CARD} button") if b.text == "Reveal")
     reveal.click()
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")
     for box in area.find_elements(CSS, f"{CARD} input, {CARD} select"):

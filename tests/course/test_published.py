@@ -57,7 +57,8 @@ def test_tokens_of_all_users_are_published_times_batch():
 
 def test_published_models_fit_their_chips():
     for row in DATA["decode"]:
-        assert page.plan_of(row).fits, row
+        plan = page.plan_of(row)
+        assert sum(plan.memory.values()) < plan.system.chip.dram_bytes, row
 
 
 def test_training_is_within_15_percent():
