@@ -18,22 +18,21 @@ class Passes(Chart):
 
     Args:
         way: "forwards" or "backwards".
-        f: the all-reduce of the backward pass is there.
-        g: the all-reduce of the forward pass is there.
+        all_reduce: the all-reduce of this pass is there: g forwards, f backwards.
 
     Example:
-        >>> Passes("backwards", f=False)
+        >>> Passes("backwards", all_reduce=False)
         backwards, 4 chips, without f: dx is a partial sum on each chip, and none is right
           on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
     """
 
-    def __init__(self, way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True):
-        self.chips = chips
+    def __init__(self, way: str = "forwards", chips: int = 4, all_reduce: bool = True):
+        self.chips, self.sums = chips, all_reduce
         if way == "forwards":
-            self.sign, self.sums = "g", g
+            self.sign = "g"
             words = ["x", "x @ up", "gelu", "... @ down", "y"]
         else:
-            self.sign, self.sums = "f", f
+            self.sign = "f"
             words = ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
         kinds = ["whole", "own", "own", "partial", "whole" if self.sums else "partial"]
         self.columns = list(zip(words, kinds))
