@@ -303,14 +303,6 @@ def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float
     return float(seconds @ (times * calls.forward)), float(seconds @ (times * ~calls.forward))
 
 
-def optimizer_s(memory: Memory, chip: Chip) -> float:
-    """Return the seconds in which a fused optimizer, such as ttml's MorehAdamW, reads and writes
-    weights and state, and reads gradients.
-    """
-    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
-    return float(moving_s(chip, moved))
-
-
 def flops(job: Job, layout: Layout, stage: Stage) -> int:
     """Return the floating-point operations of the matmuls of a step on a chip."""
     calls = one_pass(job, layout, stage).computed
@@ -365,4 +357,7 @@ def times_of(
     named = layout.schedule, layout.pp, layout.micro_batches, layout.chunks
     fraction = bubble_fraction(*named)
     bubble = waits * fraction / (1 - fraction)
-    return Times(compute, sent - hidden, hidden, bubble, optimizer_s(memory, chip))
+    # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads
+    # gradients.
+    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
+    return Times(compute, sent - hidden, hidden, bubble, float(moving_s(chip, moved)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -92,18 +93,15 @@ def update_of(
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
 
-        def average(group: dict[str, Parameter]) -> None:
-            if not bucket_mb:
-                average_gradients(group)
-
-        def clip(group: dict[str, Parameter]) -> None:
-            if clips:
-                clip_grad_norm(group, 0.0)  # Any norm exceeds 0, so this always clips.
-
         def optimize(group: dict[str, Parameter]) -> None:
             update.parameters = group
             update.step()
 
+        steps: dict[str, Callable] = {"optimizer": optimize}
+        if clips:  # Any norm exceeds 0, so this always clips.
+            steps = {"norm": lambda group: clip_grad_norm(group, 0.0), **steps}
+        if not bucket_mb:
+            steps = {"gradients": average_gradients, **steps}
         for _ in range(2):  # The first step makes the optimizer's state.
             give_grads(parameters, run)
             made = [
@@ -113,7 +111,7 @@ def update_of(
             if bucket_mb:
                 run.begin("gradients")
                 average_gradients(parameters, None, bucket_mb)
-            for name, do in (("gradients", average), ("norm", clip), ("optimizer", optimize)):
+            for name, do in steps.items():
                 for part, group in ((name, others), (f"block {name}", mine)):
                     run.begin(part)
                     do(group)

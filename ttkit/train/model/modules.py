@@ -173,6 +173,10 @@ class Parameter(Tensor):
         """Replace the gradient by what each chip's optimizer takes: with ZeRO a shard of it."""
         self._grad, self.has_sharded_grad = grad, self.zero_dim is not None
 
+    def place_grad(self, array: np.ndarray) -> None:
+        """Replace the gradient by what each chip's optimizer takes of a global array."""
+        self.set_shard_grad(self.distribute(array, self.dtype, shard=True))
+
     def add_grad(self, grad: Value) -> None:
         """Add to the gradient accumulated so far: with ZeRO 2 and 3 the mean of the data-parallel
         replicas, of which each chip gets its shard.

@@ -148,7 +148,7 @@ def average_over_ranks(parameters: Mapping[str, Parameter], comm, owner: Mapping
     for request, parameter, mean, is_mine in sent:
         wait(request)
         if is_mine:
-            parameter.set_shard_grad(parameter.distribute(mean, parameter.dtype, shard=True))
+            parameter.place_grad(mean)
         else:
             parameter.set_grad(None)
 

@@ -289,7 +289,7 @@ class HierarchicalTrainer(Trainer):
         self._send_weights(True)
         loss, means = exchange.average()
         for parameter, array in zip(exchange.parameters, means):
-            parameter.set_shard_grad(parameter.distribute(array, parameter.dtype, shard=True))
+            parameter.place_grad(array)
         exchange.transport.flush()
         return loss
 

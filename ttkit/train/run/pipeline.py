@@ -257,8 +257,7 @@ class PipelineTrainer(Trainer):
         for name, here, there in mine:
             each, grad = self.parameters[name], grads[name]
             message = Message("weight gradients", 0, there, here)
-            total = grad + self.transport.fetch(message, grad.shape)
-            each.set_shard_grad(each.distribute(total, each.dtype, shard=True))
+            each.place_grad(grad + self.transport.fetch(message, grad.shape))
         self.transport.flush()
 
     def _play(self, schedule: Schedule, data: Data) -> float:
