@@ -108,7 +108,7 @@ def guess_and_reveal(lab, area, where):
     reveal = next(b for b in area.find_elements(CSS, f"{CARD} button") if b.text == "Reveal")
     reveal.click()
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")
-    for box in area.find_elements(CSS, f"{CARD} input, {CARD} select"):
+    for box in area.find_elements(CSS, ".ttkit-guess input, .ttkit-guess select"):
         box.send_keys("7" if box.tag_name == "input" else KEYS.DOWN)
     lab.settle()  # the last guess must reach the kernel
     press_enter(lab, reveal)
