@@ -92,7 +92,7 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 clean:
-	rm -rf .venv site .jupyter .ipython .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	rm -rf .venv site .cache .jupyter .ipython .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -prune -exec rm -rf {} +
 
