@@ -45,7 +45,7 @@ def gathered() -> str:
 def alone(drawing: Drawing) -> str:
     """Return a drawing as a file, which carries its own style and a background."""
     page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
-    svg = Drawing.svg(drawing, f' class="{CLASS}"')
+    svg = drawing.svg(f' class="{CLASS}"')
     return svg.replace("</title>", f"</title>{page}", 1) + "\n"
 
 

@@ -109,6 +109,8 @@ class Drawing:
         title: the text alternative, and the caption where a figure has several drawings.
     """
 
+    controls = ""  # A figure has this HTML right before the SVG.
+
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
@@ -221,11 +223,17 @@ class Frames(Drawing):
     """Drawings that play one after the other, in a loop, also on a page without a kernel.
 
     Where motion is not wanted, on paper, and where a page drops styles, the last one stands.
+    `controls`, right before the SVG, have a box that pauses it.
 
     Args:
         frames: all of one size.
         seconds: how long each one stands; what glides in it takes the first half.
     """
+
+    controls = (
+        '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
+        '<span class="ttkit-note">pause</span>'
+    )
 
     def __init__(self, frames: Sequence[Drawing], seconds: float = 1.6):
         first, whole = frames[0], seconds * len(frames)
@@ -250,11 +258,6 @@ class Frames(Drawing):
             hidden = "" if frame is frames[-1] else ' visibility="hidden"'
             at = f'style="--at:{number * seconds:g}s"'
             self._parts.append(f'<g class="{name}" {at}{hidden}>{"".join(frame._parts)}</g>')
-
-    def svg(self, look: str = "") -> str:
-        """Return the drawing as SVG, below a box that pauses it."""
-        box = '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
-        return f'{box}<span class="ttkit-note">pause</span>{super().svg(look)}'
 
 
 def _slanted(area: Rectangle, gap: float) -> str:
@@ -292,7 +295,7 @@ class Figure:
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
             svg = drawing.svg(drawing.least)
-            panels.append(_div("panel", caption + svg))
+            panels.append(_div("panel", caption + drawing.controls + svg))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
         return on_page("".join([_div("title", escape(self.title)), *panels, *alarms, *notes]))

@@ -317,9 +317,8 @@ class Trainer:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
-        if (
-            self.owner and self.replicas
-        ):  # The first rank of the replicas gets what the others have.
+        if self.owner and self.replicas:
+            # The first rank of the replicas gets what the others have.
             parts = self.replicas.gather(state) or []
             state = {key: array for part in parts for key, array in part.items()}
         return found | {f"optimizer/{key}": array for key, array in state.items()}
