@@ -23,21 +23,10 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TransformerConfig
+from ttkit.train.config.settings import Settings
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
-
-# What makes a run smaller, one after the other: in words, and the section and keys of its settings.
-SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("runner_type: memory_efficient", "transformer_config", {"runner_type": "memory_efficient"}),
-    ("precision: bfloat16", "training_config", {"precision": "bfloat16"}),
-    (
-        "optimizer: {type: AdamW, master_weights: false}",
-        "training_config",
-        {"optimizer": {"type": "AdamW", "master_weights": False}},
-    ),
-)
 
 
 def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> None:
@@ -104,16 +93,6 @@ class TrainingPlan(Tables):
     model: Transformer
 
     # ------------------------------------------------------------ sizes
-    @property
-    def dtype(self) -> str:
-        """The type of weights, gradients and activations: `precision`."""
-        return self.settings.training_config.precision
-
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return self.settings.transformer_config
-
     @functools.cached_property
     def parts(self) -> list[Part]:
         """The parameters by part of the model, blocks together, in the order of the model."""
@@ -126,7 +105,7 @@ class TrainingPlan(Tables):
             elif key == "vocabulary":
                 key = " ".join(words[:2])
             local = parameter.local_shape
-            nbytes = tiled(local) * ELEMENT_BYTES[self.dtype]
+            nbytes = tiled(local) * ELEMENT_BYTES[self.layout.precision]
             numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
@@ -151,7 +130,7 @@ class TrainingPlan(Tables):
         from ttkit.layouts.places import Machine, Place, room_for
         from ttkit.layouts.search import evaluate
 
-        training, model = self.settings.training_config, self.config
+        training, model = self.settings.training_config, self.settings.transformer_config
         layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
@@ -177,11 +156,6 @@ class TrainingPlan(Tables):
     def fits(self) -> bool:
         """Whether a chip's DRAM holds all that."""
         return sum(self.memory.values()) <= self.system.chip.dram_bytes
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of the matmuls of a step on each chip."""
-        return self.cost.flops  # type: ignore[no-any-return]
 
     @property
     def traffic(self) -> list:
@@ -221,30 +195,12 @@ class TrainingPlan(Tables):
         if turned and 1 not in shape:
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            dram = f"{self.system.chip.dram_bytes / 1e9:.2f} GB"
-            yield f"it does not fit: {self._size()} of {dram} on each chip"
-            for what, other in self._smaller():
-                fits = "fits" if other.fits else "does not fit either"
-                yield f"with {what} it would take {other._size()}, which {fits}"
-
-    def _size(self) -> str:
-        return f"{sum(self.memory.values()) / 1e9:.2f} GB"
-
-    def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
-        """Yield the same run with less memory, first with what changes its results least."""
-        settings, before = self.settings, ""
-        for stage in range(self.layout.zero + 1, 4) if self.model.layout.zero_shards > 1 else ():
-            shared = replace(settings.layout, zero=stage)  # type: ignore[arg-type]
+            size, dram = sum(self.memory.values()) / 1e9, self.system.chip.dram_bytes / 1e9
+            yield f"it does not fit: {size:.2f} of {dram:.2f} GB on each chip"
             yield (
-                f"layout: {{zero: {stage}}}",
-                replace(self, settings=replace(settings, layout=shared)),
+                "with precision: bfloat16 and optimizer: {type: AdamW, master_weights: false} it "
+                "takes less; `ttkit plan --model FILE` lists the layouts that fit"
             )
-        for what, section, changes in SMALLER:
-            lean = replace(getattr(settings, section), **changes)
-            if lean != getattr(settings, section):
-                settings = replace(settings, **{section: lean})
-                yield before + what, replace(self, settings=settings)
-                before = "that and "
 
     def reports(self) -> list:
         """Return the tables: parameters, memory, communication, times."""
