@@ -184,9 +184,8 @@ class InferencePlan:
 
     @property
     def warning(self) -> str:
-        """What to know of the mesh before it is opened, or ""; a line may go around the rim."""
-        turned = self.layout.dp > 1 < self.layout.tp
-        return opens_transposed(self.system.shape, self.topology.shape) if turned else ""
+        """What to know of the mesh before it is opened, or ""."""
+        return opens_transposed(self.system.shape, self.topology.shape)
 
 
 # ---------------------------------------------------------------- every split of a machine

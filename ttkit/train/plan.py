@@ -17,7 +17,7 @@ import psutil
 
 from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
-from ttkit.hardware import System, current_machine, current_system
+from ttkit.hardware import System, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
@@ -30,8 +30,8 @@ from ttkit.words import Tables, short
 
 
 def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> None:
-    """Compare weights, gradients and optimizer state with a chip's DRAM and with the host's memory;
-    on cards ttnn refuses what does not fit.
+    """Compare weights, gradients and optimizer state with the host's free memory. A chip's DRAM is
+    counted by the simulator, which refuses what does not fit, as ttnn does on cards.
 
     Args:
         layout: on an open mesh.
@@ -47,26 +47,18 @@ def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> No
     model, training = settings.transformer_config, settings.training_config
     layout = replace(layout, device=None)
     job = Job(model, training.batch_size, model.max_sequence_length, training)
-    held = [update(job, layout, stage).of_all for stage in stages(model, layout)]
-    most = max(held, key=sum)
+    held = [sum(update(job, layout, stage).of_all) for stage in stages(model, layout)]
     # The simulator keeps data-parallel replicas in one array.
-    host = sum(map(sum, held)) * layout.tp if on_one_process else sum(most)
-    names = ("weights", "gradients", "optimizer")
-    asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
-    parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in zip(names, most))
-    for holder, where, needed, room in (
-        ("a chip has", "of DRAM", sum(most), current_machine().chip.dram_bytes),
-        ("this host has", "free", host, psutil.virtual_memory().available),
-    ):
-        if needed > room:
-            fail(
-                asked,
-                f"{holder} {short(room, 'B')} {where} and must hold {short(needed, 'B')} "
-                f"(on a chip {parts})",
-                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                "ttkit train --plan shows the parts",
-                OutOfMemoryError,
-            )
+    needed = sum(held) * layout.tp if on_one_process else max(held)
+    room = psutil.virtual_memory().available
+    if needed > room:
+        fail(
+            f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}",
+            f"this host has {short(room, 'B')} free and must hold {short(needed, 'B')} of weights, "
+            "gradients and optimizer state",
+            "a smaller model or precision: bfloat16; ttkit train --plan shows the parts",
+            OutOfMemoryError,
+        )
 
 
 class Part(NamedTuple):
@@ -191,8 +183,7 @@ class TrainingPlan(Tables):
     def notes(self) -> Iterator[str]:
         """Yield what to know before the run is started."""
         shape = tuple(self.settings.device_config.mesh_shape)
-        turned = opens_transposed(self.system.shape, shape)
-        if turned and 1 not in shape:
+        if turned := opens_transposed(self.system.shape, shape):
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
             size, dram = sum(self.memory.values()) / 1e9, self.system.chip.dram_bytes / 1e9
