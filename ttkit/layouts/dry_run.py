@@ -9,16 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ttkit.layouts.passes import (
-    Ends,
-    Pass,
-    Sends,
-    bytes_of_all,
-    dry_run,
-    give_grads,
-    model_of,
-    pass_of,
-)
+from ttkit.layouts.passes import Ends, Pass, Sends, dry_run, give_grads, model_of, pass_of
+from ttkit.sim.tape import stored_bytes
 from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -115,9 +107,9 @@ def update_of(
         give_grads(parameters, run)
         of = [
             (
-                bytes_of_all(parameter.get_value() for parameter in group.values()),
-                bytes_of_all(parameter.get_grad() for parameter in group.values()),
-                bytes_of_all(value for key, value in state if key.split("/", 1)[1] in group),
+                stored_bytes([parameter.get_value() for parameter in group.values()]),
+                stored_bytes([parameter.get_grad() for parameter in group.values()]),
+                stored_bytes([value for key, value in state if key.split("/", 1)[1] in group]),
             )
             for group in (parameters, mine)
         ]

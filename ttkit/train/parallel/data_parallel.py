@@ -115,11 +115,8 @@ def _average_bucket(bucket: list[Parameter]) -> None:
     rows = [math.prod(grad.shape) // TILE for grad in grads]
     flat = [ttnn.reshape(grad, (1, 1, n, TILE)) for grad, n in zip(grads, rows)]
     mean = averaged(ttnn.concat(flat, dim=2), *bucket[0].layout.replica_axes)
-    start = 0
-    for parameter, grad, n in zip(bucket, grads, rows):
-        slice_ = ttnn.slice(mean, [0, 0, start, 0], [1, 1, start + n, TILE])
-        parameter.set_shard_grad(ttnn.reshape(slice_, tuple(grad.shape)))
-        start += n
+    for parameter, grad, own in zip(bucket, grads, ttnn.split(mean, rows, dim=2)):
+        parameter.set_shard_grad(ttnn.reshape(own, tuple(grad.shape)))
 
 
 def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
