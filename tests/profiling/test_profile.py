@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import mapper_over
 
 import ttkit
 from ttkit import backend, ttnn
@@ -44,17 +45,12 @@ def mesh(request):
 
 def put(mesh, shape, kinds="R R", dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
     """A tensor whose shard has `shape` on every chip, cut over the mesh as the letters say."""
-    whole, placements = list(shape), []
-    for kind, length in zip(kinds.split(), tuple(mesh.shape)):
-        placements.append(
-            ttnn.PlacementReplicate() if kind == "R" else ttnn.PlacementShard(int(kind[1:]))
-        )
-        if kind != "R":
-            whole[int(kind[1:])] *= length
-    mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-    return ttkit.from_numpy(
-        np.zeros(whole, np.float32), dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper
-    )
+    whole, dims = list(shape), [None if kind == "R" else int(kind[1:]) for kind in kinds.split()]
+    for dim, length in zip(dims, tuple(mesh.shape)):
+        if dim is not None:
+            whole[dim] *= length
+    how = {"device": mesh, "mesh_mapper": mapper_over(mesh, dims)}
+    return ttkit.from_numpy(np.zeros(whole, np.float32), dtype=dtype, layout=layout, **how)
 
 
 def only(prof):
