@@ -280,14 +280,8 @@ with Cluster(2) as cluster:
     assert done.returncode == 0 and done.stdout.splitlines() == [said, said], done.stderr
 
 
-# Pattern 4 in the guide's own words for mpirun, with this host in the place of both.
-RANKFILE = "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp"
-
-
-@pytest.mark.parametrize("options", [(), RANKFILE], ids=["pattern 1", "pattern 4"])
-def test_one_big_mesh_and_a_cluster_with_a_rankfile(tmp_path, options):
-    (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
-    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW, *options)
+def test_pattern_1_one_big_mesh(tmp_path):
+    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW)
     assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
 
 
@@ -327,6 +321,15 @@ def test_pattern_3_several_hosts_on_one(tmp_path):
     for name, text in (("1.yaml", cases.PATTERN_1), ("3.yaml", cases.PATTERN_3)):
         (tmp_path / name).write_text(text)
     assert read_bindings(tmp_path / "1.yaml") == read_bindings(tmp_path / "3.yaml")
+
+
+def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
+    """The guide's own words for mpirun, with this host in the place of both."""
+    (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
+    lines = launch_two(
+        tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp"
+    )
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
 
 
 def test_plain_ranks_and_values_with_blanks(tmp_path):
