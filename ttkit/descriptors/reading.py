@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import Finding, read_text
+from ttkit.files import AnyPath, Finding, read_text
 
 KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
@@ -69,7 +69,7 @@ def load_text(text: str, path: str) -> Loaded:
     return Loaded(_from_message(message, name), tuple(findings))
 
 
-def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
+def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
     """Return the descriptor in a file: MGD 2.0 (.textproto), or MGD 1.0 (.yaml), converted.
 
     Raises:
@@ -95,7 +95,7 @@ def refuse(asked: str, loaded: Loaded) -> NoReturn:
     fail(asked, rule, "\n       ".join(cures))
 
 
-def check_descriptor(path: str | os.PathLike[str]) -> list[Finding]:
+def check_descriptor(path: AnyPath) -> list[Finding]:
     """Return what is wrong or doubtful in a descriptor file, in the order of its lines.
 
     Errors are what the real library refuses. Warnings are unknown fields, which it skips.

@@ -5,7 +5,6 @@ reader of a single file has.
 """
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,14 @@ from ttkit.cluster.files.bindings import Bindings, RankBinding, check_bindings
 from ttkit.cluster.files.hosts import host_of_each_slot
 from ttkit.descriptors import MeshGraphDescriptor, check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
-from ttkit.files import Finding, Where, did_you_mean, read_yaml
+from ttkit.files import AnyPath, Finding, Where, did_you_mean, read_yaml
 from ttkit.words import counted, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
 RANKS: Where = ("rank_bindings",)
 
 
-def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> list[Finding]:
+def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
     """Return what is wrong or doubtful in a configuration folder or in one of its files.
 
     Args:

@@ -26,7 +26,7 @@ from pathlib import Path
 from ttkit.cluster.files.bindings import Bindings, RankBinding
 from ttkit.cluster.files.hosts import read_rankfile
 from ttkit.errors import fail
-from ttkit.files import find_file
+from ttkit.files import AnyPath, find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
@@ -182,7 +182,7 @@ def mpirun_command(
     mpi_args: Sequence[str] = (),
     bare: bool = False,
     tcp_interface: str | None = None,
-    hook: str | os.PathLike[str] = "",
+    hook: AnyPath = "",
 ) -> list[str]:
     """Return the words of the command: one part for each rank, joined by ':'.
 
