@@ -205,7 +205,7 @@ threading.Thread(target=tell, daemon=True).start()""")
 
     threading.Thread(target=press, daemon=True).start()
     stdout, _, _, error = notebook.run(TRAINS)
-    figures = r"rank 0: busy, .*step \d+/\d+: loss \d\.\d{4}, [\d,]+ tokens/s, \d+ s left"
+    figures = r"rank 0, busy: .*step \d+/\d+: loss \d\.\d{4}, [\d,]+ tokens/s, \d+ s left"
     assert any(re.search(figures, text) for text in notebook.live), notebook.live
     lines = stdout.splitlines()
     assert error == ""
