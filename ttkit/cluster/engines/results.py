@@ -303,7 +303,6 @@ def _show(label: str, text: str | None, stream) -> None:
 
 
 # ---------------------------------------------------------------- %%px
-LOCAL = "--local"
 _started: list[Cluster] = []  # The clusters of this notebook; the last one was started last.
 
 
@@ -325,11 +324,9 @@ def activate(cluster: Cluster) -> None:
     _started[:] = [*running, cluster]
 
     def px(line: str, cell: str | None = None) -> None:
-        """Run a line or a cell on every rank; with --local in the notebook too, before them."""
-        if cell is not None and line.split() not in ([], [LOCAL]):
-            fail(f"%%px {line}", f"the only option is {LOCAL}", f"%%px, or %%px {LOCAL}")
-        if cell is not None and line:
-            shell.run_cell(cell)
+        """Run a line or a cell on every rank."""
+        if cell is not None and line.strip():
+            fail(f"%%px {line}", "it takes no options", "%%px alone in the first line")
         last = [each for each in _started if each.state != "stopped"] or _started
         run_cell(last[-1], line if cell is None else cell)
 
