@@ -51,7 +51,7 @@ class TTKitError(Plain, RuntimeError):
           try: open 2x4
     """
 
-    rule = cure = ""  # `fail` sets both.
+    asked = rule = cure = ""  # `fail` sets them.
 
 
 class OutOfMemoryError(TTKitError):

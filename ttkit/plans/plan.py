@@ -19,6 +19,7 @@ import numpy as np
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
 from ttkit.plans.topology import Topology
+from ttkit.words import numbered
 
 Array = np.ndarray
 # The keys are chips and then chunks; the values are what the chip holds of the chunk.
@@ -49,7 +50,7 @@ class Transfer:
 
 
 # Transfers that happen at the same time; each reads what its source held before the step.
-Step = tuple[Transfer, ...]
+Step = Sequence[Transfer]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Plan:
 
     collective: str
     topology: Topology
-    steps: tuple[Step, ...]
+    steps: Sequence[Step]
     shard_bytes: int
     axis: int | None = None
     links: int = 1
@@ -251,7 +252,7 @@ class Plan:
             rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
             fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
-        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
+        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
         held = self.before(lambda chip, c: parts[chip][number[c] if self.adds else 0])
         for _ in self._play(held, operator.add):
             pass
@@ -313,7 +314,7 @@ class Plan:
         first, *later = self.states()
         parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of shards.
         peak = 0
-        for step, state in zip(self.steps, later, strict=True):
+        for step, state in zip(self.steps, later):
             landing: Counter[int] = Counter()
             for t in step:
                 if self.collective == "all_to_all":
@@ -429,7 +430,7 @@ def _sends(t: Transfer, chunk: object) -> str:
 
 def _chips(plan: Plan, mask: int) -> str:
     chips = [chip for i, chip in enumerate(plan.topology.chips) if mask >> i & 1]
-    return ("chip " if len(chips) == 1 else "chips ") + ", ".join(map(str, chips))
+    return numbered("chip", chips)
 
 
 def _wrong(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:

@@ -329,7 +329,7 @@ def timetable(
     backward = each(schedule, "backward_s", backward_s)
     weight = [time / 2 for time in backward] if weight_s is None else weight_s
     weight = each(schedule, "weight_s", weight)
-    times = zip(forward, backward, weight, strict=True)
+    times = zip(forward, backward, weight)
     kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in times]
     if schedule.chunks > 1:
         kinds = [{k: time / schedule.chunks for k, time in times.items()} for times in kinds]
@@ -425,8 +425,8 @@ def _check_waiting(schedule: Schedule) -> None:
 def check_memory(schedule: Schedule, limit: Each) -> None:
     """Raise at the first action after which a stage holds more than its limit."""
     limits = each(schedule, "memory_limit", limit)
-    for stage, (held, most) in enumerate(zip(schedule.held(), limits, strict=True)):
-        for number, (action, now) in enumerate(zip(schedule.actions[stage], held, strict=True), 1):
+    for stage, (held, most) in enumerate(zip(schedule.held(), limits)):
+        for number, (action, now) in enumerate(zip(schedule.actions[stage], held), 1):
             if now > most * (1 + 1e-9):  # Sums of fractions are rounded.
                 has = f"the activations of {counted(now, 'micro-batch')}"
                 rule = f"after action {number}, {action}, it holds {has}; the memory is for"

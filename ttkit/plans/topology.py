@@ -72,7 +72,7 @@ class Topology:
             fail(f"axis {axis!r} of {self!r}", rule, "axis=0 or axis=1")
         columns = self.shape[1]
         rows = [self.chips[i : i + columns] for i in range(0, len(self.chips), columns)]
-        return [self.chips] if axis is None else rows if axis else list(zip(*rows, strict=True))
+        return [self.chips] if axis is None else rows if axis else list(zip(*rows))
 
     def kind(self, axis: int) -> str:
         """Return RING where a cable joins the last chip of each line along `axis` to its first,

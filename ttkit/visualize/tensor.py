@@ -135,7 +135,7 @@ def _unequal(tensor, groups: list[int]) -> frozenset[int]:
 
     first: dict[int, Any] = {}
     different, local = set(), set(tensor.grid.coords)
-    here = (g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local)
+    here = (g for g, c in zip(groups, tensor.grid.covers) if c in local)
     for group, shard in zip(here, tensor.shards()):
         other = first.setdefault(group, shard)
         at = other.__array_interface__["data"]

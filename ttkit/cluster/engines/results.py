@@ -275,9 +275,9 @@ def show_outputs(answers: Answers, complete: bool, together: bool = False) -> No
         complete: wait for output that has not arrived yet.
         together: show text once that all ranks printed alike.
     """
-    for rank, answer in answers.items():
-        if answer.done() and complete and not answer.wait_for_output(OUTPUT_S):
-            print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+    for answer in answers.values():
+        if answer.done() and complete:
+            answer.wait_for_output(OUTPUT_S)
     shown = {f"rank {rank}": answer for rank, answer in answers.items()}
     texts = {(answer.stdout, answer.stderr) for answer in shown.values()}
     displays = any(answer.outputs for answer in shown.values())

@@ -3,14 +3,13 @@
 A hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile has them.
 """
 
-import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ttkit.errors import fail
-from ttkit.files import AnyPath, read_text
+from ttkit.files import AnyPath, read_text, read_yaml
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
@@ -63,11 +62,7 @@ def read_hosts(path: AnyPath) -> Counter[str]:
 
 
 def _names_in_json(path: AnyPath) -> Iterator[str]:
-    try:
-        listed = json.loads(read_text(path, "hosts file"))
-    except json.JSONDecodeError as error:
-        cure = "look at that line and the one above it: commas, quotes, brackets"
-        fail(f"read {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
+    listed = read_yaml(path, "hosts file").value  # JSON is YAML.
     for number, entry in enumerate(listed if isinstance(listed, list) else [listed], 1):
         name = entry.get("ssh") if isinstance(entry, dict) else entry
         if not (isinstance(name, str) and re.fullmatch(NAME, name)):

@@ -57,9 +57,9 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
 
 def _as_finding(path: Path, error: TTKitError) -> Finding:
     """Return a reader's error as a finding; its line is in the error's text where there is one."""
-    text, _, cure = str(error).partition("\n  try: ")
+    text = f"{error.asked}: {error.rule}"
     found = re.search(re.escape(str(path)) + r":(\d+)", text)
-    return Finding("error", str(path), int(found[1]) if found else 1, text, cure)
+    return Finding("error", str(path), int(found[1]) if found else 1, text, error.cure)
 
 
 def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
