@@ -1,9 +1,9 @@
 """The commands `ttkit lab` and `ttkit lessons`."""
 
-import argparse
 import os
 import re
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,17 +14,12 @@ SETTINGS = Path(__file__).with_name("jupyter")
 PREDICT, CHECK = (re.compile(rf'lessons\.{call}\(\s*"([^"]+)"') for call in ("predict", "check"))
 
 
-def lab(words: Sequence[str]) -> int:
-    """Copy the course to a folder and open JupyterLab there; it does not return.
+def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Copy lessons, configurations and examples to a folder and open JupyterLab there.
 
-    Arguments that are not ours go to JupyterLab.
+    A file that you have changed is never written over; lessons come without outputs. Other options
+    go to JupyterLab, such as --no-browser or --port 8899.
     """
-    parser = argparse.ArgumentParser(
-        prog="ttkit lab",
-        description="Copy lessons, configurations and examples to a folder (a file that you have "
-        "changed is never written over; lessons come without outputs) and open JupyterLab there.",
-        epilog="Other options go to JupyterLab, such as --no-browser or --port 8899.",
-    )
     parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
     named = list(words[:1]) if words and not words[0].startswith("-") else []
@@ -63,11 +58,8 @@ def options(folder: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------- progress
-def lessons(words: Sequence[str]) -> int:
-    """Print what the learner has predicted, tried and passed, by lesson."""
-    parser = argparse.ArgumentParser(
-        prog="ttkit lessons", description="Show what you have predicted, tried and passed."
-    )
+def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Show what you have predicted, tried and passed, by lesson."""
     parser.parse_args(words)
     kept = progress.kept()
     guessed = {question.rpartition(".")[0] for question in kept["predictions"]}

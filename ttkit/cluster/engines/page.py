@@ -1,19 +1,14 @@
 """What a notebook shows of engines: a card for each rank, at one moment or during a long wait."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ttkit.cluster.engines.engine import Report
 from ttkit.hardware import current_machine
 from ttkit.words import counted, in_notebook, short, shows_progress
-
-if TYPE_CHECKING:
-    from ttkit.visualize.drawing import Figure
 
 Cluster = Any  # The class in engines.cluster, which imports this module.
 SHOW_AFTER_S = 2.0  # A shorter wait is not shown.
@@ -24,8 +19,8 @@ SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", 
 LETTERS = 28  # A line of a card has at most this many.
 
 
-def status_of(cluster: Cluster, title: str = "") -> Figure:
-    """Return the state of a cluster, running or not, at this moment; no rank is asked.
+def status_of(cluster: Cluster, title: str = ""):
+    """Return a figure of a cluster, running or not, at this moment; no rank is asked.
 
     Args:
         title: of a wait; by default the cluster's name and state.
