@@ -20,7 +20,7 @@ FOUNDATION = {"errors", "files", "lazy", "words"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "lazy": set(),
+    "lazy": {"errors"},
     "words": set(),
     "hardware": set(),
     "descriptors": {"hardware"},

@@ -161,7 +161,7 @@ def convert(parser: ArgumentParser, words: Sequence[str]) -> int:
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")
     asked = parser.parse_args(words)
     if asked.to == "textproto":
-        from ttkit.descriptors import descriptor_text, read_descriptor
+        from ttkit.descriptors.reading import descriptor_text, read_descriptor
 
         text = descriptor_text(read_descriptor(asked.file))
     else:

@@ -139,7 +139,8 @@ def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
 def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str:
     """Return a mesh graph descriptor of equal meshes, each joined to the next."""
     # This import loads protobuf, which a search does not need.
-    from ttkit.descriptors import Connection, MeshGraphDescriptor, MeshInstance, descriptor_text
+    from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
+    from ttkit.descriptors.reading import descriptor_text
 
     links = max(1, system.links_per_pair), "RELAXED"
     lines = "LINE", "LINE"

@@ -161,7 +161,7 @@ def broadcast(
         algorithm, links: as for `all_gather`.
 
     Raises:
-        TTKitError: as `all_gather`; no such root.
+        TTKitError: as `all_gather`.
 
     Example:
         >>> from ttkit.plans import topology
@@ -180,9 +180,6 @@ def point_to_point(
 
     Args:
         source, destination: device ids.
-
-    Raises:
-        TTKitError: no route.
 
     Example:
         >>> from ttkit.plans import topology

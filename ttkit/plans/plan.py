@@ -102,9 +102,6 @@ class Plan:
         if self.links > max(1, links):
             rule = f"a message over {self.links} links; two chips are joined by {links}"
             fail(asked, rule, f"links=1 to {links}")
-        if self.collective == "broadcast" and self.root not in range(self.group_size):
-            rule = f"root={self.root!r} must be the sender's number in its group"
-            fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
     def _sized(self, step: Iterable[Transfer]) -> Step:

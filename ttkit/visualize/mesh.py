@@ -151,7 +151,9 @@ def described(descriptor) -> str:
 
 def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the host rank and the device id of the chip at each coordinate."""
-    from ttkit.descriptors import chips_of  # This import loads protobuf, which few pictures need.
+    from ttkit.descriptors.placing import (
+        chips_of,  # This import loads protobuf, which few pictures need.
+    )
 
     return chips_of(mesh)
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ttkit.cluster.files import files_in, find_config
 from ttkit.cluster.files.bindings import Bindings, RankBinding, check_bindings
 from ttkit.cluster.files.hosts import host_of_each_slot
-from ttkit.descriptors import MeshGraphDescriptor, check_descriptor, read_descriptor
+from ttkit.descriptors.descriptor import MeshGraphDescriptor
+from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
 from ttkit.files import AnyPath, Finding, Where, did_you_mean, read_yaml
 from ttkit.words import counted, numbered
