@@ -349,20 +349,17 @@ def _at_sender(plan: Plan, number: int) -> Iterable[int]:
     return [number] if number == plan.sender else []
 
 
-def _at_receiver(plan: Plan, number: int) -> Iterable[int]:
-    return [plan.sender] if plan.topology.chips[number] == plan.destination else []
-
-
-def _neighbour(plan: Plan, number: int) -> Iterable[int]:
-    return [(number + (1 if plan.backwards else -1)) % plan.group_size]
-
-
 COLLECTIVES = {
     "all_gather": Collective(_own, _all),
     "all_to_all": Collective(_own, _all),
     "broadcast": Collective(_at_sender, lambda plan, number: [plan.sender]),
-    "point_to_point": Collective(_at_sender, _at_receiver),
-    "shift": Collective(_own, _neighbour),
+    "point_to_point": Collective(
+        _at_sender,
+        lambda plan, n: [plan.sender] if plan.topology.chips[n] == plan.destination else [],
+    ),
+    "shift": Collective(
+        _own, lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size]
+    ),
     "reduce_scatter": Collective(_all, _own, adds=True),
     "all_reduce": Collective(_all, _all, adds=True),
 }
