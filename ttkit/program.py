@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend, errors
-from ttkit.errors import fail
+from ttkit.errors import fail, levels_to_the_user
 from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
 from ttkit.sim import ttnn
@@ -117,9 +117,7 @@ def report(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 def note_line(event: Event) -> None:
     """Write down the line of the program that made a call."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(OURS):
-        frame = frame.f_back
+    frame = sys._getframe(levels_to_the_user() - 1)
     path = os.path.relpath(frame.f_code.co_filename)
     if path.startswith(".."):
         path = frame.f_code.co_filename

@@ -20,18 +20,15 @@ def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
     A file that you have changed is never written over; lessons come without outputs. Other options
     go to JupyterLab, such as --no-browser or --port 8899.
     """
-    parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
+    parser.usage = "ttkit lab [folder (ttkit-lessons)] [--copy-only] [options of JupyterLab]"
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
-    named = list(words[:1]) if words and not words[0].startswith("-") else []
     # Words after the first option are JupyterLab's: "8899" of "--port 8899" is no folder.
-    others = list(words[len(named) :])
-    ours = [word for word in others if word in ("--copy-only", "-h", "--help")]
-    known = parser.parse_args([*named, *ours])
-    others = [word for word in others if word not in ours]
-    folder = Path(known.folder).expanduser()
+    named = words[:1] if words and not words[0].startswith("-") else []
+    asked, others = parser.parse_known_args(words[len(named) :])
+    folder = Path(*named or ["ttkit-lessons"]).expanduser()
     for line in copy_course(folder):
         print(line)
-    if known.copy_only:
+    if asked.copy_only:
         return 0
     command = [sys.executable, "-m", "jupyterlab", *options(folder.resolve()), *others]
     paths = [str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH", "")]
