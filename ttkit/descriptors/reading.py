@@ -27,7 +27,7 @@ class Loaded(NamedTuple):
     """A file that was read: the descriptor, unless there are errors among the findings."""
 
     descriptor: MeshGraphDescriptor | None
-    findings: tuple[Finding, ...]
+    findings: list[Finding]
     report: bool = False  # The real library prints these errors as a report.
 
 
@@ -39,7 +39,7 @@ def load_text(text: str, path: str) -> Loaded:
 
         old, findings = old_descriptor(text, path)
         if old is None:
-            return Loaded(None, tuple(findings))
+            return Loaded(None, findings)
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
         # Lines of the converted text do not exist in this file, so findings get line 0.
         findings = [replace(finding, path=path, line=0) for finding in new.findings]
@@ -47,13 +47,13 @@ def load_text(text: str, path: str) -> Loaded:
         cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
         findings.append(Finding("warning", path, 1, refused, cure))
-        return new._replace(findings=tuple(findings))
+        return new._replace(findings=findings)
     try:
         message = textproto.parse(text)
     except textproto.Unreadable as error:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
-        return Loaded(None, (Finding("error", path, line, what, cure),))
+        return Loaded(None, [Finding("error", path, line, what, cure)])
     marks = textproto.marks_of(text)
     findings = []
     for line, name, near in marks.unknown:
@@ -64,9 +64,9 @@ def load_text(text: str, path: str) -> Loaded:
     for what, where, cure in broken:
         findings.append(Finding("error", path, marks.line(where), what, cure))
     if broken:
-        return Loaded(None, tuple(findings), report)
+        return Loaded(None, findings, report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
-    return Loaded(_from_message(message, name), tuple(findings))
+    return Loaded(_from_message(message, name), findings)
 
 
 def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
