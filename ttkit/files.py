@@ -183,9 +183,14 @@ def find_file(path: AnyPath, what: str, near: Path | None = None, asked: str = "
     )
 
 
+def errors_in(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are errors."""
+    return [finding for finding in findings if finding.severity == "error"]
+
+
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
     """Raise one error with all findings that are errors, below a head made of their number."""
-    errors = [finding for finding in findings if finding.severity == "error"]
+    errors = errors_in(findings)
     lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))
 

@@ -14,7 +14,7 @@ from ttkit.cluster.files.bindings import plain_ranks
 from ttkit.cluster.files.hosts import hosts_text, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
-from ttkit.files import find_file
+from ttkit.files import errors_in, find_file
 
 # An option, the name of its value ("" for a switch), and its help.
 Options = tuple[tuple[str, str, str], ...]
@@ -151,7 +151,7 @@ def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print("\n".join(map(str, findings)) or "no findings")
-    return int(any(finding.severity == "error" for finding in findings))
+    return int(bool(errors_in(findings)))
 
 
 def convert(parser: ArgumentParser, words: Sequence[str]) -> int:

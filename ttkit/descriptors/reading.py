@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import AnyPath, Finding, read_text
+from ttkit.files import AnyPath, Finding, errors_in, read_text
 
 KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
@@ -86,7 +86,7 @@ def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
 
 def refuse(asked: str, loaded: Loaded) -> NoReturn:
     """Fail with the errors of a file: the real library's messages, then place and cure of each."""
-    errors = [finding for finding in loaded.findings if finding.severity == "error"]
+    errors = errors_in(loaded.findings)
     if loaded.report:
         rule = rules.REPORT + "".join(f"\n  - {finding.message}" for finding in errors)
     else:

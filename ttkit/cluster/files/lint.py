@@ -16,7 +16,7 @@ from ttkit.cluster.files.hosts import host_of_each_slot
 from ttkit.descriptors.descriptor import MeshGraphDescriptor
 from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
-from ttkit.files import AnyPath, Finding, Where, did_you_mean, read_yaml
+from ttkit.files import AnyPath, Finding, Where, did_you_mean, errors_in, read_yaml
 from ttkit.words import counted, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
@@ -100,7 +100,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         ranks_of.setdefault(bindings.descriptor_of(binding), []).append(binding)
     for descriptor, ranks in ranks_of.items():
         found = lint_path(descriptor)
-        if not any(finding.severity == "error" for finding in found):
+        if not errors_in(found):
             broken += _against(launch, read_descriptor(descriptor), descriptor.name, ranks)
         findings += found
     return findings + [document.finding(*fault) for fault in broken]

@@ -11,6 +11,7 @@ from ttkit.files import (
     Finding,
     Where,
     did_you_mean,
+    errors_in,
     fail_with,
     find_file,
     read_yaml,
@@ -33,7 +34,7 @@ def read_settings(path: AnyPath) -> Settings:
     """
     reading = _Reading(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     settings = reading.settings()
-    if any(finding.severity == "error" for finding in reading.findings):
+    if errors_in(reading.findings):
         fail_with(f"read {path}", lambda n: counted(n, "error"), reading.findings)
     return settings
 
