@@ -258,7 +258,7 @@ def test_an_error_names_rank_and_line_and_a_hung_collective_is_interrupted(four,
 
 
 def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path):
-    pids = list(four.pids.values())
+    pids = [four.pid(rank) for rank in range(4)]
 
     done = threading.Event()
 
@@ -278,11 +278,11 @@ def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path)
             done.set()
     assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
     assert four.run(late_first) == [0, 1, 2, 3]
-    assert list(four.pids.values()) == pids
+    assert [four.pid(rank) for rank in range(4)] == pids
 
 
 def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
-    engines = [psutil.Process(four.pids[rank]) for rank in range(4)]
+    engines = [psutil.Process(four.pid(rank)) for rank in range(4)]
 
     def used():
         return sum(sum(engine.cpu_times()[:2]) for engine in engines)
@@ -342,7 +342,7 @@ def test_prints_are_shown_in_rank_order(four, capsys):
 def test_engines_that_are_killed_are_reported_without_being_asked(four):
     before = tree(four)
     answer = four.client[:].apply_async(wait_for, 3)
-    later(0.7, four.pids[3])
+    later(0.7, four.pid(3))
     killed = r"rank 3 of 4 was killed by signal 9 \(Killed\); the others were stopped"
     with takes(10), pytest.raises(Exception, match=killed):  # of ipyparallel's own view
         answer.get(timeout=BUSY * 10)

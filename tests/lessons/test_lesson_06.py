@@ -137,13 +137,13 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 
 
 def test_an_error_names_the_rank_and_a_deadlock_leaves_the_engines(cluster):
-    pid = cluster.pids[0]
+    pid = cluster.pid(0)
     with pytest.raises(TTKitError, match="rank 0 of 4 raised ZeroDivisionError"):
         lessons.check("06.shift", lambda comm, x: x / (1 // comm.rank), cluster)
     with pytest.raises(lessons.CheckFailed):
         lessons.check("06.shift", send_first, cluster)
     lessons.check("06.shift", shift, cluster)
-    assert cluster.pids[0] == pid
+    assert cluster.pid(0) == pid
 
 
 def test_a_stub_stays_to_do(cluster, capsys):

@@ -57,12 +57,12 @@ def test_the_ring_is_recorded(cluster):
 
 
 def test_a_deadlock_ends_names_the_line_and_leaves_the_engines(cluster):
-    pid = cluster.pids[1]
+    pid = cluster.pid(1)
     run = watch(cluster, send_first, limit_s=1)
     assert run.cycle == (0, 1, 2, 3) and run.messages == ()
     line = r"of send_first: comm.Send(np.ones(1), dest=(comm.rank + 1) % comm.size)"
     assert all(wait.line.endswith(line) for wait in run.waits)
-    assert watch(cluster, ring, [1.0] * 4).results == (4.0,) * 4 and cluster.pids[1] == pid
+    assert watch(cluster, ring, [1.0] * 4).results == (4.0,) * 4 and cluster.pid(1) == pid
 
 
 def test_messages_from_any_rank_have_their_sender(cluster):

@@ -130,7 +130,7 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(two, tmp_path):
     saved = replace(whole, training_config=replace(how, checkpoint_dir=str(tmp_path)))
     wanted = two.run(history, whole)[0]
 
-    threading.Thread(target=kill, args=(two.pids[1], tmp_path), daemon=True).start()
+    threading.Thread(target=kill, args=(two.pid(1), tmp_path), daemon=True).start()
     with pytest.raises(TTKitError, match="rank 1 of 2 was killed by signal 9"):
         two.run(history, saved)
     assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 4

@@ -87,6 +87,10 @@ class System:
             for (r, c), (r2, c2), _ in grid_links(self.shape, self.wraps)
         )
 
+    def linked(self, a: int, b: int) -> bool:
+        """Return True where a cable joins devices `a` and `b`."""
+        return b in self.neighbours[a]
+
     @functools.cached_property
     def neighbours(self) -> dict[int, set[int]]:
         """The chips that each chip is cabled to."""

@@ -210,6 +210,12 @@ class Cluster:
         client = self._client
         return client.busy() if client is not None and self.state == "running" else []
 
+    def pid(self, rank: int) -> int:
+        """Return the process id of a rank on its host."""
+        if self._renew:
+            self.start()
+        return self.pids[rank]
+
     def signal(self, rank: int, number: int) -> None:
         """Send the process of a rank a signal; nothing happens where it is gone."""
         with contextlib.suppress(ProcessLookupError, KeyError):
