@@ -5,7 +5,8 @@ drawings beside one another are HTML: the browser breaks lines and rows as its p
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -91,6 +92,18 @@ ROLES = {
     "exposed": "#f2948b",
 }
 
+STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
+MOTION = (
+    "@media screen and (prefers-reduced-motion:no-preference){"
+    ".ttkit-pause:checked~svg *{animation-play-state:paused}"
+)
+# While a part is shown, and while it is not.
+HIDDEN, GHOST = ("visibility:inherit", "visibility:hidden"), ("opacity:1", "opacity:.25")
+PAUSE = (
+    '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
+    '<span class="ttkit-note">pause</span>'
+)
+
 
 def on_page(content: str) -> str:
     """Return HTML for a notebook, with the style that follows its theme."""
@@ -109,11 +122,13 @@ class Drawing:
         title: the text alternative, and the caption where a figure has several drawings.
     """
 
-    controls = ""  # A figure has this HTML right before the SVG.
+    seconds = STEP_S  # The clock of a drawing that moves takes so long for a turn.
+    loops = False  # Else it makes one turn.
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
+        self.moves: set[tuple[float, float, bool]] = set()  # `moving` adds its stay, glide, ghost.
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -207,11 +222,72 @@ class Drawing:
         self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)
         self.words(x, y + 4, text, size=11, fill=INK, font_weight=BOLD)
 
+    @contextmanager
+    def moving(
+        self,
+        at: float = 0,
+        stay: float = 0,
+        way: Point = (0, 0),
+        glide: float = GLIDE_S,
+        *,
+        rest: bool = False,
+        ghost: bool = False,
+    ) -> Iterator[None]:
+        """Draw parts that move on the clock, whose turn takes `seconds`.
+
+        At rest (on paper, where motion is not wanted, and after the last turn) they are where they
+        are drawn.
+
+        Args:
+            at: from this second on they are shown.
+            stay: for so many seconds, and not at rest; 0 is without end.
+            way: (dx, dy), from how far away they come.
+            glide: the seconds which that takes.
+            rest: at rest they are shown in spite of `stay`.
+            ghost: where they are not shown they are pale; also at rest they are shown.
+        """
+        move = stay, glide if any(way) else 0, ghost
+        self.moves.add(move)
+        how = f"--at:{at:g}s;--dx:{way[0]:g}px;--dy:{way[1]:g}px"
+        hidden = ' visibility="hidden"' if stay and not (rest or ghost) else ""
+        self._parts.append(f'<g class="{_name(*move)}" style="{how}"{hidden}>')
+        yield
+        self._parts.append("</g>")
+
+    @property
+    def controls(self) -> str:
+        """The HTML that a figure has right before the SVG: a box to pause what moves for ever."""
+        return PAUSE if self.loops else ""
+
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""
+        inner = "".join(self._parts)
+        if self.moves:
+            clock = f"ttkit-{self.seconds * 1000:.0f}"
+            rules = "".join(self._rule(clock, *move) for move in sorted(self.moves))
+            inner = f'<style>{MOTION}{rules}}}</style><g class="{clock}">{inner}</g>'
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
-        return f"{head}<title>{escape(self.title)}</title>{''.join(self._parts)}</svg>"
+        return f"{head}<title>{escape(self.title)}</title>{inner}</svg>"
+
+    def _rule(self, clock: str, stay: float, glide: float, ghost: bool) -> str:
+        """Return how parts move that stay and glide so long.
+
+        They have keyframes of their own: browsers would compute general ones anew for each part,
+        many times a second."""
+        turn, name = self.seconds, _name(stay, glide, ghost)
+        begun, turns = (turn, "infinite") if self.loops else (0, "1")
+        how = f"{turn:g}s linear calc(var(--at) + var(--begin,0s) - {begun:g}s) {turns}"
+        frames, end = "", 100 * stay / turn
+        if glide:
+            frames = "0%{transform:translate(var(--dx),var(--dy))}"
+            frames += f"{100 * glide / turn:g}%{{transform:none}}"
+        if stay:
+            here, away = GHOST if ghost else HIDDEN
+            frames += f"0%,{end:g}%{{{here}}}{end + 0.01:g}%,to{{{away}}}"
+        return (
+            f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"
+        )
 
     @property
     def least(self) -> str:
@@ -220,44 +296,28 @@ class Drawing:
 
 
 class Frames(Drawing):
-    """Drawings that play one after the other, in a loop, also on a page without a kernel.
+    """Drawings of one size that play one after the other, in a loop; at rest the last one stands.
 
-    Where motion is not wanted, on paper, and where a page drops styles, the last one stands.
-    `controls`, right before the SVG, have a box that pauses it.
-
-    Args:
-        frames: all of one size.
-        seconds: how long each one stands; what glides in it takes the first half.
+    Each is shown for STEP_S seconds, and moves meanwhile.
     """
 
-    controls = (
-        '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
-        '<span class="ttkit-note">pause</span>'
-    )
+    loops = True
 
-    def __init__(self, frames: Sequence[Drawing], seconds: float = 1.6):
-        first, whole = frames[0], seconds * len(frames)
-        super().__init__(first.width, first.height, first.title)
+    def __init__(self, frames: Sequence[Drawing]):
+        super().__init__(frames[0].width, frames[0].height, frames[0].title)
         self.smallest = min(frame.smallest for frame in frames)
-        part, name = 100 / len(frames), f"ttkit-{len(frames)}"
-        loop = f"{whole:g}s linear var(--at) infinite"
-        start, there = "transform:translate(var(--dx),var(--dy))", "transform:none"
-        self.add(
-            "style",
-            "@media screen and (prefers-reduced-motion:no-preference){"
-            f".{name}{{visibility:hidden;animation:{name} {loop}}}"
-            f".{name} .ttkit-glide{{animation:{name}-glide {loop}}}"
-            f".{name} .ttkit-merge{{animation:{name}-merge {loop}}}"
-            ".ttkit-pause:checked~svg *{animation-play-state:paused!important}}"
-            f"@keyframes {name}{{0%{{visibility:visible}}{part:g}%{{visibility:hidden}}}}"
-            f"@keyframes {name}-glide{{0%{{{start}}}{part / 2:g}%{{{there}}}}}"
-            f"@keyframes {name}-merge{{0%{{{start};opacity:1}}{part / 2:g}%{{{there};opacity:1}}"
-            f"{part * 0.6:g}%{{opacity:0}}}}",
-        )
         for number, frame in enumerate(frames):
-            hidden = "" if frame is frames[-1] else ' visibility="hidden"'
-            at = f'style="--at:{number * seconds:g}s"'
-            self._parts.append(f'<g class="{name}" {at}{hidden}>{"".join(frame._parts)}</g>')
+            self._parts.append(f'<g style="--begin:{number * STEP_S:g}s">')
+            self.moves |= frame.moves
+            with self.moving(stay=STEP_S, rest=frame is frames[-1]):
+                self._parts += frame._parts
+            self._parts.append("</g>")
+        self.seconds = STEP_S * len(frames)
+
+
+def _name(stay: float, glide: float, ghost: bool) -> str:
+    """Return the class of parts that stay and glide so many seconds: it has milliseconds."""
+    return f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
 
 
 def _slanted(area: Rectangle, gap: float) -> str:
