@@ -275,7 +275,7 @@ def test_neighbours_are_apart_in_grey_and_without_green(apart):
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_words_can_be_read_in_both_themes(theme):
     colours = dict(re.findall(r"--(\w+):(#\w{6})", theme))
-    for ground in ("page", "chip", "empty"):
+    for ground in ("page", "chip", "empty", "alarm"):
         assert contrast(colours["ink"], colours[ground]) > 7
         assert contrast(colours["soft"], colours[ground]) > 4.5
     assert contrast(colours["link"], colours["chip"]) > 4.5

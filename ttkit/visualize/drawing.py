@@ -16,8 +16,8 @@ Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
-# Faults have the colour BAD, the box under words about them ALARM, in both themes.
-BAD, ALARM = "#d64545", "#fbd0cc"
+# Faults have the colour BAD in both themes, the box under words about them ALARM.
+BAD, ALARM = "#d64545", "var(--alarm)"
 BOLD = "600"
 # A shape has these attributes unless others are given.
 RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
@@ -31,11 +31,11 @@ READABLE = 10  # A drawing shrinks until its smallest words are this many px hig
 # the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
-    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--chart:none"
+    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--chart:none"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#4d5664;--empty:#323944;--page:#15181d;--chart:invert(1) hue-rotate(180deg)"
+    "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--chart:invert(1) hue-rotate(180deg)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
@@ -58,7 +58,7 @@ _RULES = (
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
     ".NAME table{border:0;color:var(--ink);font-size:12px}"
     ".NAME td,.NAME th{padding:2px 14px 2px 0}"
-    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
+    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
@@ -220,7 +220,8 @@ class Drawing:
         """Write a few bold letters in a box around a point; `look` is that of the box."""
         wide = max(13, width_of(text, 11, bold=True) + 4)
         self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)
-        self.words(x, y + 4, text, size=11, fill=INK, font_weight=BOLD)
+        ink = "var(--ink)" if look["fill"] == ALARM else INK
+        self.words(x, y + 4, text, size=11, fill=ink, font_weight=BOLD)
 
     @contextmanager
     def moving(
@@ -368,8 +369,9 @@ def _div(kind: str, content: str) -> str:
 # ---------------------------------------------------------------- words in pictures
 def width_of(text: str, size: float, bold: bool = False) -> float:
     """Return about how wide a line is in DejaVu Sans, the widest font that a page may take."""
-    widths = (0.37 if c in " ,.|[]():;·-ijl" else 0.76 if c.isupper() else 0.62 for c in text)
-    return size * sum(widths) * (1.1 if bold else 1)
+    widths = {"W": 0.99} | dict.fromkeys(" ,.|[]():;·-ijl", 0.37)
+    wide = sum(widths.get(c, 0.76 if c.isupper() else 0.62) for c in text)
+    return size * wide * (1.1 if bold else 1)
 
 
 def size_text(nbytes: float) -> str:

@@ -100,12 +100,12 @@ def _handle(name: str, given: Values, value):
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
-    how |= {"style": {"description_width": "14ch"}}
+    how["style"] = {"description_width": "14ch"}
+    how["layout"] = {"width": "360px", "max_width": "100%"}
     if isinstance(given, bool):
-        return widgets.Checkbox(indent=False, **how)
+        return widgets.Checkbox(**how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] = {"width": "max-content", "min_width": "360px", "max_width": "100%"}
+        how["layout"] |= {"width": "max-content", "min_width": "360px"}
         return widgets.Dropdown(options=options, **how)
-    how["layout"] = {"width": "360px", "max_width": "100%"}
     return widgets.SelectionSlider(options=options, **how)
