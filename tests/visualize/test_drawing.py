@@ -47,6 +47,6 @@ def test_only_what_moves_for_ever_can_be_paused():
     for drawing in (page(way=(9, 0)), page(way=(9, 0), loops=True)):
         html = Figure("a box", [drawing])._repr_html_()
         assert ('<input type="checkbox" class="ttkit-pause"' in html) == drawing.loops
-        assert ".ttkit-pause:checked~svg *{animation-play-state:paused}" in html
+        assert ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}" in html
         assert "infinite" in html or not drawing.loops
     assert "<style" not in Drawing(9, 9, "nothing moves").svg()

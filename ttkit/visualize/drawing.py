@@ -51,6 +51,7 @@ _RULES = (
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
+    ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
@@ -95,7 +96,7 @@ ROLES = {
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
 MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
-    ".ttkit-pause:checked~svg *{animation-play-state:paused}"
+    ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}"
 )
 # While a part is shown, and while it is not.
 HIDDEN, GHOST = ("visibility:inherit", "visibility:hidden"), ("opacity:1", "opacity:.25")
@@ -123,7 +124,7 @@ class Drawing:
     """
 
     seconds = STEP_S  # The clock of a drawing that moves takes so long for a turn.
-    loops = False  # Else it makes one turn.
+    loops = False  # Else it makes one turn. A figure has a box that pauses what loops.
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
@@ -255,11 +256,6 @@ class Drawing:
         yield
         self._parts.append("</g>")
 
-    @property
-    def controls(self) -> str:
-        """The HTML that a figure has right before the SVG: a box to pause what moves for ever."""
-        return PAUSE if self.loops else ""
-
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""
         inner = "".join(self._parts)
@@ -355,11 +351,12 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            svg = drawing.svg(drawing.least)
-            panels.append(_div("panel", caption + drawing.controls + svg))
+            panels.append(_div("panel", caption + drawing.svg(drawing.least)))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
-        return on_page("".join([_div("title", escape(self.title)), *panels, *alarms, *notes]))
+        title = f'<span class="ttkit-title">{escape(self.title)}</span>'
+        pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
+        return on_page("".join([title, pause, "<br>", *panels, *alarms, *notes]))
 
 
 def _div(kind: str, content: str) -> str:
