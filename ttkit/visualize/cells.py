@@ -267,11 +267,10 @@ class Cells(Drawing):
             for i, cell in enumerate(self.cells)
             for n, box in enumerate(cell.boxes if cell else ())
         ]
-        moving = [(area, box) for area, box in found if box.sources]
         empty = [area for area, box in found if not box.fill or (box.sources and not box.added)]
         self.blocks(empty, fill=EMPTY, stroke="var(--frame)", stroke_width=0.8)
         self._filled([(area, box) for area, box in found if not box.sources or box.added])
-        for area, box in moving:
+        for area, box in found:
             for source in box.sources:
                 dx, dy = (a - b for a, b in zip(self.spot(*source)[:2], area[:2]))
                 with self.moving(stay=MERGED_S if box.added else 0, way=(dx, dy)):
@@ -327,7 +326,7 @@ class Cells(Drawing):
             with self.moving(stay=MERGED_S, way=(way, way)) if box.added else nullcontext():
                 self.box((x + off, y + off, w, h), rx=0, fill=fill, stroke=INK)
                 if step >= 12:
-                    right, low = x + off + w - 3, y + off + h - 3
-                    self.words(right, low, name, SIZE, fill=INK, text_anchor="end")
+                    low = y + off + h - 3
+                    self.words(x + off + w - 3, low, name, SIZE, fill=INK, text_anchor="end")
         if not box.added:
             self._write((x, y, w, h - SHEET), box)

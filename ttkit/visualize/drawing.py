@@ -35,7 +35,8 @@ LIGHT = (
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;--chart:invert(1) hue-rotate(180deg)"
+    "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
+    "--chart:invert(1) hue-rotate(180deg)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
@@ -98,8 +99,6 @@ MOTION = (
     "@media screen and (prefers-reduced-motion:no-preference){"
     ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}"
 )
-# While a part is shown, and while it is not.
-HIDDEN, GHOST = ("visibility:inherit", "visibility:hidden"), ("opacity:1", "opacity:.25")
 PAUSE = (
     '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
     '<span class="ttkit-note">pause</span>'
@@ -129,7 +128,8 @@ class Drawing:
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
-        self.moves: set[tuple[float, float, bool]] = set()  # `moving` adds its stay, glide, ghost.
+        # For each class of parts that move: how long they stay and glide, and how they look then.
+        self.moves: dict[str, tuple[float, float, str]] = {}
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -248,11 +248,12 @@ class Drawing:
             rest: at rest they are shown in spite of `stay`.
             ghost: where they are not shown they are pale; also at rest they are shown.
         """
-        move = stay, glide if any(way) else 0, ghost
-        self.moves.add(move)
+        glide = glide if any(way) else 0
+        name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
+        self.moves[name] = stay, glide, "opacity:.25" if ghost else "visibility:hidden"
         how = f"--at:{at:g}s;--dx:{way[0]:g}px;--dy:{way[1]:g}px"
         hidden = ' visibility="hidden"' if stay and not (rest or ghost) else ""
-        self._parts.append(f'<g class="{_name(*move)}" style="{how}"{hidden}>')
+        self._parts.append(f'<g class="{name}" style="{how}"{hidden}>')
         yield
         self._parts.append("</g>")
 
@@ -261,27 +262,26 @@ class Drawing:
         inner = "".join(self._parts)
         if self.moves:
             clock = f"ttkit-{self.seconds * 1000:.0f}"
-            rules = "".join(self._rule(clock, *move) for move in sorted(self.moves))
+            rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
             inner = f'<style>{MOTION}{rules}}}</style><g class="{clock}">{inner}</g>'
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
         return f"{head}<title>{escape(self.title)}</title>{inner}</svg>"
 
-    def _rule(self, clock: str, stay: float, glide: float, ghost: bool) -> str:
-        """Return how parts move that stay and glide so long.
+    def _rule(self, clock: str, name: str, move: tuple[float, float, str]) -> str:
+        """Return how the parts of a class move.
 
         They have keyframes of their own: browsers would compute general ones anew for each part,
         many times a second."""
-        turn, name = self.seconds, _name(stay, glide, ghost)
+        (stay, glide, away), turn, frames = move, self.seconds, ""
         begun, turns = (turn, "infinite") if self.loops else (0, "1")
         how = f"{turn:g}s linear calc(var(--at) + var(--begin,0s) - {begun:g}s) {turns}"
-        frames, end = "", 100 * stay / turn
         if glide:
             frames = "0%{transform:translate(var(--dx),var(--dy))}"
             frames += f"{100 * glide / turn:g}%{{transform:none}}"
         if stay:
-            here, away = GHOST if ghost else HIDDEN
-            frames += f"0%,{end:g}%{{{here}}}{end + 0.01:g}%,to{{{away}}}"
+            end = 100 * stay / turn
+            frames += f"0%,{end:g}%{{visibility:inherit;opacity:1}}{end + 0.01:g}%,to{{{away}}}"
         return (
             f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"
         )
@@ -310,11 +310,6 @@ class Frames(Drawing):
                 self._parts += frame._parts
             self._parts.append("</g>")
         self.seconds = STEP_S * len(frames)
-
-
-def _name(stay: float, glide: float, ghost: bool) -> str:
-    """Return the class of parts that stay and glide so many seconds: it has milliseconds."""
-    return f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
 
 
 def _slanted(area: Rectangle, gap: float) -> str:

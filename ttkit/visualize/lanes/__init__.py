@@ -237,8 +237,9 @@ class Lanes(Drawing):
     def _text(self, area: Rectangle, text: str, colour: str) -> None:
         x, y, w, h = area
         # What would touch the text of the next bar is squeezed.
-        tight = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
-        look = tight if width_of(text, SIZE) > w else {}
+        look: dict[str, Any] = {}
+        if width_of(text, SIZE) > w:
+            look = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
         self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)
 
     def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:

@@ -77,13 +77,12 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     for handle in handles.values():
         handle.observe(update, "value")
     update()
-    buttons = []
+    row = list(handles.values())
     if moves:
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
         widgets.jslink((player, "value"), (handles[moves], "index"))
-        buttons.append(player)
-    row = widgets.HBox([*buttons, *handles.values()], layout={"flex_flow": "row wrap"})
-    return widgets.VBox([row, page])
+        row.insert(0, player)
+    return widgets.VBox([widgets.HBox(row, layout={"flex_flow": "row wrap"}), page])
 
 
 def page_of(draw: Callable) -> str:
