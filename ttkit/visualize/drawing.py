@@ -91,7 +91,7 @@ ROLES = {
     "input gradient": "#e39a5b",
     "weight gradient": "#b48be0",
     "communication": "#c3c9d2",
-    "exposed": "#f2948b",
+    "exposed communication": "#f2948b",
 }
 
 STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.

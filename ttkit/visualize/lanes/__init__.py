@@ -215,9 +215,11 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):
             times = " to ".join(self._time(time) for time in (bar.start, bar.end))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
+            # The edges of slivers would hide their colours.
+            thin, fill = area[2] < 2, bar.fill or look.fill
             with self._ghost(bar.start):
-                self._bar(area, bar, hover=hover, fill=bar.fill or look.fill, stroke=INK)
-                if not self._fits(bar):
+                self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
+                if not (thin or self._fits(bar)):
                     self.hatch([area], look.gap)
         for bar, area in zip(bars, areas):  # A bar may lie over another, never over a text.
             if self._fits(bar):
@@ -289,7 +291,7 @@ COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 KINDS = {
     COMPUTE: Look(COMPUTE, ROLES["compute"]),
     COMMUNICATION: Look("communication, hidden", ROLES["communication"], 12),
-    EXPOSED: Look("communication, exposed", ROLES["exposed"], 6),
+    EXPOSED: Look("communication, exposed", ROLES["exposed communication"], 6),
 }
 COLUMN = 18  # A line of a lane's name has at most this many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.
