@@ -53,6 +53,8 @@ _RULES = (
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
+    "@media print,(prefers-reduced-motion:reduce){"
+    ".NAME .ttkit-pause,.NAME .ttkit-pause+span{display:none}}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
