@@ -20,6 +20,7 @@ from ttkit.words import in_notebook
 __all__ = [
     "CheckFailed",
     "check",
+    "course_map",
     "device_difference",
     "difference",
     "hint",
@@ -30,6 +31,21 @@ __all__ = [
     "todo",
     "values_mean_something",
 ]
+
+
+def course_map() -> None:
+    """Show the lessons, with a tick at each of which you have passed all exercises."""
+    from ttkit.lessons.folder import course
+    from ttkit.lessons.progress import ticked
+
+    rows = ticked(course() / "notebooks" / "welcome.md").splitlines()
+    table = "\n".join(row for row in rows if row.startswith("|"))
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/markdown": table, "text/plain": table}, raw=True)
+    else:
+        print(table)
 
 
 def tidy() -> None:

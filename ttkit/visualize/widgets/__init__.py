@@ -19,6 +19,11 @@ NARROW = """
 }
 .ttkit-guess > select { flex: 0 1 auto; }
 .ttkit-guess > input { max-width: 240px; }
+[data-jp-theme-light="false"] .widget-dropdown > select {
+    background-image: url("data:image/svg+xml,\
+%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\
+%3Cpath d='M5 7l4 4 4-4' fill='none' stroke='%23e8ecf2' stroke-width='1.5'/%3E%3C/svg%3E");
+}
 .jupyter-widgets:has(> .widget-html-content .ttkit-picture),
 .widget-html-content:has(.ttkit-picture) { max-width: 100%; min-width: 0; overflow-x: auto; }
 """

@@ -27,6 +27,8 @@ function render({ model, el }) {
 
   const draw = () => {
     const used = el.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+    // the page below does not jump up when a smaller picture follows
+    el.style.minHeight = `${el.offsetHeight}px`;
     el.innerHTML = model.get("page");
     // the same part keeps the focus: the next key goes to it
     const parts = [...el.querySelectorAll("[data-act],[data-drag]")];

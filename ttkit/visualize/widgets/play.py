@@ -77,13 +77,12 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     for handle in handles.values():
         handle.observe(update, "value")
     update()
-    buttons = []
+    row = list(handles.values())
     if moves:
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
         widgets.jslink((player, "value"), (handles[moves], "index"))
-        buttons.append(player)
-    row = widgets.HBox([*buttons, *handles.values()], layout={"flex_flow": "row wrap"})
-    return widgets.VBox([row, page])
+        row.insert(0, player)
+    return widgets.VBox([widgets.HBox(row, layout={"flex_flow": "row wrap"}), page])
 
 
 def page_of(draw: Callable) -> str:
@@ -100,12 +99,12 @@ def _handle(name: str, given: Values, value):
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
-    how |= {"style": {"description_width": "14ch"}}
+    how["style"] = {"description_width": "14ch"}
+    how["layout"] = {"width": "360px", "max_width": "100%"}
     if isinstance(given, bool):
-        return widgets.Checkbox(indent=False, **how)
+        return widgets.Checkbox(**how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] = {"width": "max-content", "min_width": "360px", "max_width": "100%"}
+        how["layout"] |= {"width": "max-content", "min_width": "360px"}
         return widgets.Dropdown(options=options, **how)
-    how["layout"] = {"width": "360px", "max_width": "100%"}
     return widgets.SelectionSlider(options=options, **how)
