@@ -2,6 +2,8 @@
 picture by mouse and by keyboard, guesses are revealed, exercises take answers.
 """
 
+import re
+
 import pytest
 from lab import CSS, actions, faults, started, ui, webdriver
 
@@ -243,6 +245,56 @@ MOVES = {
     ACT: (click, press_enter),
     DRAG: (arrows, drag),
 }
+
+
+def test_a_run_is_stopped_and_goes_on(lab):
+    """The stop button ends the cell whatever follows in it; the run goes on where it was, in the
+    same kernel and in a new one.
+    """
+    lab.open("14_train_a_small_gpt.ipynb")
+    watched = next(c["index"] for c in lab.cells() if c["source"].startswith("trainer.fit(prompt"))
+    made = next(c["index"] for c in lab.cells() if "trainer = Trainer(settings)" in c["source"])
+    assert not wrong(lab.run_above(watched)[:watched])
+    first = trained_and_stopped(lab, watched, 'trainer.fit(prompt="The fox")\nprint("went on")')
+    assert first > 100
+    lab.run(watched + 1)  # the next cell
+    lab.until(lambda: "temperature 1.0" in output(lab, watched + 1), what="the next cell")
+    second = trained_and_stopped(lab, watched)
+    assert second > first
+    cells = lab.run_above(watched, restart=True)
+    assert f"Going on from step {second}:" in cells[made]["outputs"][0]["text"]
+    assert trained_and_stopped(lab, watched) > second
+
+
+def trained_and_stopped(lab, index, instead=""):
+    """Run a cell that trains, see its sample of text change, press stop; the step that it reached.
+
+    Args:
+        instead: what to write into the cell before.
+    """
+    if instead:
+        lab.node(index).find_element(CSS, ".jp-InputArea-editor .cm-line").click()
+        keys = actions(lab.driver).key_down(KEYS.CONTROL).send_keys("a").key_up(KEYS.CONTROL)
+        keys.send_keys(instead).perform()
+    lab.run(index)
+    samples = set()
+
+    def changed():
+        samples.update(re.findall(r"step \d+/400.*\n'(The fox.*)'", output(lab, index)))
+        return len(samples) > 1
+
+    lab.until(changed, what="the sample of text stays as it was")
+    lab.click("[data-command='notebook:interrupt-kernel']")
+    lab.until(lambda: lab.ask("return kernel?.status === 'idle'"), what="the cell does not end")
+    text = output(lab, index)
+    assert "went on" not in text
+    stopped = re.search(r"KeyboardInterrupt: Stopped after step (\d+)\. Saved checkpoints/", text)
+    return int(stopped[1])
+
+
+def output(lab, index):
+    """What is to be seen below a cell."""
+    return lab.node(index).find_element(CSS, ".jp-Cell-outputArea").text
 
 
 def test_the_window_is_ready_made(lab):

@@ -56,9 +56,9 @@ class Page(Lines):
     Where outputs are compared only the chart is shown, at the end.
     """
 
-    def __init__(self, trainer, end: int):
+    def __init__(self, trainer, end: int, prompt: str = ""):
         super().__init__(trainer, end)
-        self.drawn = time.monotonic()
+        self.drawn, self.prompt = time.monotonic(), prompt
         # IPython's display handle, through which the page is updated, is None until there is one.
         self.handle: Any = None
         if shows_progress():
@@ -69,14 +69,16 @@ class Page(Lines):
     def update(self, record) -> None:
         """Take a record."""
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
-            self.drawn = time.monotonic()
-            self.handle.update(self._data(self.figures(record)), raw=True)
+            sample = repr(self.trainer.sample(self.prompt, temperature=0)) if self.prompt else ""
+            self.handle.update(self._data(self.figures(record), sample), raw=True)
+            self.drawn = time.monotonic()  # A sample takes its time, and the run goes on first.
 
-    def _data(self, text: str) -> dict[str, str]:
+    def _data(self, text: str, sample: str = "") -> dict[str, str]:
         """Return what is displayed."""
         page = on_page(f'<div class="ttkit-title">{escape(text)}</div>')
+        page += on_page(f'<div class="ttkit-note">{escape(sample)}</div>') if sample else ""
         page += loss_curves(self.trainer)._repr_html_() if self.trainer.history else ""
-        return {"text/html": page, "text/plain": text}
+        return {"text/html": page, "text/plain": f"{text}\n{sample}".rstrip()}
 
     def stopped(self, text: str) -> None:
         """End the cell, which would go on with its next line."""
@@ -93,10 +95,10 @@ class Page(Lines):
             display(chart)
 
 
-def progress(trainer, end: int) -> Lines:
-    """Return what shows a run where this one runs."""
+def progress(trainer, end: int, prompt: str = "") -> Lines:
+    """Return what shows a run where this one runs; a page also shows how it continues a prompt."""
     # The notebook shows the output of an engine, so an engine must not draw a page.
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
-        return Page(trainer, end)
+        return Page(trainer, end, prompt)
     return Lines(trainer, end)
