@@ -99,8 +99,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "all 8 devices hold together": lambda shape, n, dim: bytes_of(shape, 1, dim),
                 "not elements": lambda *case: bytes_of(*case, first=int, last=int),
                 "only the last two dimensions": lambda *case: bytes_of(*case, front=up),
-                "the rows are rounded up": lambda *case: bytes_of(*case, first=int),
-                "the columns are rounded up": lambda *case: bytes_of(*case, last=int),
                 "bytes_per_chip((256, 512), 8, 1) should be 32,768, is 1": lambda *case: 1,
             },
         ),

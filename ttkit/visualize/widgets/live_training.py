@@ -69,16 +69,18 @@ class Page(Lines):
     def update(self, record) -> None:
         """Take a record."""
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
-            sample = repr(self.trainer.sample(self.prompt, temperature=0)) if self.prompt else ""
-            self.handle.update(self._data(self.figures(record), sample), raw=True)
+            text = self.figures(record)
+            if self.prompt:
+                text += f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
+            self.handle.update(self._data(text), raw=True)
             self.drawn = time.monotonic()  # A sample takes its time, and the run goes on first.
 
-    def _data(self, text: str, sample: str = "") -> dict[str, str]:
+    def _data(self, text: str) -> dict[str, str]:
         """Return what is displayed."""
-        page = on_page(f'<div class="ttkit-title">{escape(text)}</div>')
-        page += on_page(f'<div class="ttkit-note">{escape(sample)}</div>') if sample else ""
+        lines = escape(text).replace("\n", "<br>")
+        page = on_page(f'<div class="ttkit-title">{lines}</div>')
         page += loss_curves(self.trainer)._repr_html_() if self.trainer.history else ""
-        return {"text/html": page, "text/plain": f"{text}\n{sample}".rstrip()}
+        return {"text/html": page, "text/plain": text}
 
     def stopped(self, text: str) -> None:
         """End the cell, which would go on with its next line."""
