@@ -2,6 +2,7 @@
 picture by mouse and by keyboard, guesses are revealed, exercises take answers.
 """
 
+import os
 import re
 
 import pytest
@@ -21,6 +22,7 @@ HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
 CARD, TO_DO = ".ttkit-card", ".ttkit-to-do"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SMALLEST_PX = 10
+SLOWEST_S, JUMP_PX = 0.3, 8  # in which a control answers; by which the page then changes its height
 MOST = 6  # handles of a kind that are moved: a schedule has some sixty alike
 # exercise: an answer, and what the check says to it
 ANSWERS = {
@@ -33,6 +35,22 @@ SMALL = """return [...arguments[0].querySelectorAll('svg text')].filter(
     const scale = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
     return [text.textContent, size * Math.hypot(scale.a, scale.b)];
 }).filter(([words, size]) => words.trim() && size < arguments[1] - 0.05)"""
+SHOWN = "svg, img, .ttkit-alarm, .ttkit-title, .ttkit-note"
+# The seconds from the last thing that a hand did to the picture's next change, as the page has them.
+WATCH = """const area = arguments[0], abort = new AbortController();
+const seen = () => [...area.querySelectorAll(arguments[1])].map(found => found.outerHTML).join();
+const before = seen();
+let done = performance.now();
+window.answered?.stop();
+window.answered = {seconds: null, stop: () => {abort.abort(); watcher.disconnect()}};
+for (const kind of ['pointermove', 'mousemove', 'mousedown', 'mouseup', 'click', 'keydown', 'change'])
+    document.addEventListener(kind, () => done = performance.now(),
+        {capture: true, signal: abort.signal});
+const watcher = new MutationObserver(() => {
+    if (window.answered.seconds === null && seen() !== before)
+        window.answered.seconds = (performance.now() - done) / 1000;
+});
+watcher.observe(area, {subtree: true, childList: true, attributes: true, characterData: true});"""
 PARTS = ".cm-scroller, .jp-OutputArea-output"
 PICTURES = f"{PARTS}, .ttkit-picture"
 WIDE = """return [...arguments[0].querySelectorAll(arguments[1])].filter(
@@ -129,9 +147,11 @@ def move_all(lab, area, where):
         assert ready is not None, f"{where}: nothing of {waiting} can be used"
         kind, first = handles(area)[ready]
         chosen = ui.Select(first).first_selected_option.text if kind == LIST else ""
+        seconds = []
         for way in MOVES[kind]:
-            before = picture(lab, area)
+            before, height = picture(lab, area), area.size["height"]
             found = handles(area)[ready][1]
+            lab.ask(WATCH, area, SHOWN)
             lab.ask("arguments[0].scrollIntoView({block: 'center'})", found)
             way(lab, found)
             lab.until(
@@ -139,6 +159,12 @@ def move_all(lab, area, where):
                 what=f"{kind} of {where} was moved ({way.__name__}), the picture stays as it was",
             )
             lab.settle()
+            seconds.append(lab.ask("return window.answered.seconds"))
+            jump = area.size["height"] - height
+            assert abs(jump) <= JUMP_PX, f"{kind} of {where}: the page jumps by {jump} px"
+        # Other work on this computer delays an answer.
+        limit = SLOWEST_S * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert min(seconds) <= limit, f"{kind} of {where} answers in {seconds} s"
         if chosen:  # what is refused looks the same, whatever else is chosen
             ui.Select(handles(area)[ready][1]).select_by_visible_text(chosen)
             lab.settle()
@@ -162,9 +188,9 @@ def picture(lab, area):
     may put another in their place at any time.
     """
     return lab.ask(
-        "return [...arguments[0].querySelectorAll('svg, img, .ttkit-alarm, .ttkit-title, .ttkit-note')]"
-        ".map(found => found.outerHTML)",
+        "return [...arguments[0].querySelectorAll(arguments[1])].map(found => found.outerHTML)",
         area,
+        SHOWN,
     )
 
 
