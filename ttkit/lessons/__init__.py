@@ -1,4 +1,4 @@
-"""What the lessons share: comparisons, predictions, exercises, and cells that run again.
+"""What lessons share: comparisons, predictions, exercises, challenges, cells that run again.
 
 Feedback names the device, the index and the number.
 """
@@ -6,6 +6,7 @@ Feedback names the device, the index and the number.
 import sys
 
 from ttkit import backend
+from ttkit.lessons.challenges import challenge
 from ttkit.lessons.comparing import (
     CheckFailed,
     device_difference,
@@ -19,6 +20,7 @@ from ttkit.words import in_notebook
 
 __all__ = [
     "CheckFailed",
+    "challenge",
     "check",
     "course_map",
     "device_difference",

@@ -27,8 +27,10 @@ def place() -> Path | None:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word}}."""
-    found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}}
+    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word},
+    "challenges": {name: the best entries, [score, words] each}}.
+    """
+    found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}, "challenges": {}}
     if path := place():
         with contextlib.suppress(OSError, ValueError):  # The file is not there yet, or is damaged.
             found |= json.loads(path.read_text(encoding="utf-8"))

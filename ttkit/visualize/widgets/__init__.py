@@ -41,11 +41,12 @@ def _touchable() -> Any:
         _esm = Path(__file__).with_name("live.js")
         _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
+        tallest = traitlets.Unicode().tag(sync=True)
 
     return Touchable
 
 
-def touchable(page: str, act: Callable[[str], str]):
+def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
     """Return a widget that shows a page (HTML) whose parts can be used with mouse and keyboard.
 
     A part with `data-act="text"` is used by a click, Enter or Space. A part with `data-drag="a"` is
@@ -55,8 +56,10 @@ def touchable(page: str, act: Callable[[str], str]):
         page: what is shown first.
         act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
             the page that is shown then.
+        tallest: the widget is always as tall as this page, so that what follows it stays in place;
+            a taller page scrolls.
     """
-    widget = _touchable()(page=page)
+    widget = _touchable()(page=page, tallest=tallest)
 
     def receive(_, message: dict[str, str], __) -> None:
         widget.page = act(message["act"])

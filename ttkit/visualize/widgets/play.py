@@ -18,6 +18,7 @@ def play(
     still=None,
     purpose: str = "",
     moves: str = "",
+    tallest: Mapping[str, Any] | None = None,
     **controls: Values,
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
@@ -32,6 +33,8 @@ def play(
         still: the picture that stays, where it is another one than the first.
         purpose: what the controls are for, after "Run this cell to"; by default to move them.
         moves: the slider that has buttons to play and to pause, one value every 1.6 seconds.
+        tallest: the values of the tallest picture, where it is not the first. Room is kept for it,
+            so that the page does not jump; a taller one scrolls.
         controls: for each name its values: a sequence of numbers (a slider), of words or a
             mapping from words to values (a list), or a bool (a box to tick).
 
@@ -48,7 +51,7 @@ def play(
     if in_notebook():
         names = ", ".join(name.replace("_", " ") for name in controls)
         words = f"Run this cell to {purpose or f'move: {names}'}."
-        live(panel(draw, values, controls, moves), words, first)
+        live(panel(draw, values, controls, moves, tallest), words, first)
     else:
         for picture in listed(first):
             print(picture)
@@ -60,7 +63,13 @@ def _first(given: Values):
     return next(iter(given.values() if isinstance(given, Mapping) else given))
 
 
-def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values], moves: str = ""):
+def panel(
+    draw: Callable,
+    values: dict[str, Any],
+    controls: Mapping[str, Values],
+    moves: str = "",
+    tallest: Mapping[str, Any] | None = None,
+):
     """Return the widget: the controls in a row, below them the picture of their values."""
     import ipywidgets as widgets
 
@@ -69,14 +78,15 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     def now():
         return draw(**{name: handle.value for name, handle in handles.items()})
 
-    page = touchable("", lambda part: now().act(part))
+    first = page_of(now)
+    room = page_of(lambda: draw(**{**values, **tallest})) if tallest else first
+    page = touchable(first, lambda part: now().act(part), room)
 
-    def update(_=None) -> None:
+    def update(_) -> None:
         page.page = page_of(now)
 
     for handle in handles.values():
         handle.observe(update, "value")
-    update()
     row = list(handles.values())
     if moves:
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
