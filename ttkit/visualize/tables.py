@@ -12,6 +12,7 @@ from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
 WIDTH = 160  # Tables of text have this many columns of characters, if their words let them.
+FOLDED = 20  # Where they do not, a column of longer texts than this is folded.
 CELL = 30  # A cell of a mesh has this many columns of text.
 Table = list  # Its elements are what rich prints, in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
@@ -188,8 +189,9 @@ class Report:
         wide = sum(max(map(len, cells)) + 3 for cells in columns) >= WIDTH
         for heading, cells in zip(self.columns, columns, strict=True):
             left = heading.startswith("<")
-            # Text is folded in a wide table; no word breaks and no number loses its unit.
-            parts = " ".join(cells).split(" ") if left and wide else cells
+            # Long text is folded in a wide table; no word breaks and no number loses its unit.
+            folds = left and wide and max(map(len, cells)) > FOLDED
+            parts = " ".join(cells).split(" ") if folds else cells
             table.add_column(
                 cells[0],
                 Text(cells[-1] if self.last else ""),
