@@ -9,7 +9,7 @@ from ttkit.errors import fail
 from ttkit.profiling.records import last_name
 from ttkit.profiling.traffic import note_line
 from ttkit.sim.mesh.opening import get_fabric_config, open_mesh_device, set_fabric_config
-from ttkit.sim.tape import Event, tape, tensors_in
+from ttkit.sim.tape import Event, described, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
@@ -28,16 +28,21 @@ def run(
     set_fabric_config(fabric)  # Closing a mesh turns it off.
     with open_mesh_device(MeshShape(*shape)) as mesh, tape(before=note_line, after=note):
         mesh.is_reference = mesh.get_num_devices() == 1
-        program(mesh)
+        result = program(mesh)
+        end = described(result)
+        note(Event("result", (end,), {}, "", end, where="the end"), result)
     return calls
 
 
 def gathered(
-    array: np.ndarray, axes: int, shape: tuple[int, ...], how: str = ""
+    array: np.ndarray, axes: int, shape: tuple[int, ...], adds: bool, how: str = ""
 ) -> Iterator[tuple[np.ndarray, str]]:
     """Yield each array of a shape that shards may stand for, and how they lie for it.
 
     That is, along each mesh axis, R (replicated), S1 (sharded along dim 1) or P (parts of a sum).
+
+    Args:
+        adds: parts stand for their sum; else the first one is taken for it, as a program would.
     """
     if axes == 0:
         if array.shape == shape:
@@ -45,12 +50,13 @@ def gathered(
         return
     shards = np.moveaxis(array, axes - 1, 0)
     if (shards == shards[0]).all():
-        yield from gathered(shards[0], axes - 1, shape, f" R{how}")
+        yield from gathered(shards[0], axes - 1, shape, adds, f" R{how}")
     else:
-        yield from gathered(shards.sum(0), axes - 1, shape, f" P{how}")
+        first = shards.sum(0) if adds else shards[0]
+        yield from gathered(first, axes - 1, shape, adds, f" P{how}")
     for dim in range(array.ndim - axes) if len(shards) > 1 else ():
         joined = np.concatenate(shards, axis=axes - 1 + dim)
-        yield from gathered(joined, axes - 1, shape, f" S{dim}{how}")
+        yield from gathered(joined, axes - 1, shape, adds, f" S{dim}{how}")
 
 
 def off(wanted: np.ndarray, found: np.ndarray) -> float:
@@ -61,13 +67,13 @@ def off(wanted: np.ndarray, found: np.ndarray) -> float:
     return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / (most or 1))
 
 
-def nearest(right: Values | None, made: Values) -> tuple[float, str]:
+def nearest(right: Values | None, made: Values, adds: bool) -> tuple[float, str]:
     """Return how far shards are off, NaN if they cannot be compared, and how they then lie."""
     if right is None:
         return np.nan, ""
     array, axes = right
     wanted = widened(array.reshape(array.shape[axes:]))
-    ways = gathered(widened(made[0]), made[1], wanted.shape)
+    ways = gathered(widened(made[0]), made[1], wanted.shape, adds)
     return min(((off(wanted, found), how) for found, how in ways), default=(np.nan, ""))
 
 
@@ -77,11 +83,12 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     Calls are matched by name and line. The shards of a result must give one chip's result in one
     way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. Another
     result is right where a later one that is made from it is: the queries, keys and values of a
-    chip may lie side by side in one tensor. What cannot have one chip's shape is not compared.
+    chip may lie side by side in one tensor. What the program returns must not be parts of a sum.
+    What cannot have one chip's shape is not compared.
 
     Args:
         program: a function of a mesh that makes a model from weights that are the same each time,
-            and runs it.
+            runs it, and returns its result: a tensor, several in a list, or none.
         mesh_shape: rows and columns. The fabric is FABRIC_1D where none is set.
         tolerance: the largest difference, as a part of the largest value.
 
@@ -99,7 +106,7 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         ...     x = ttnn.from_torch(np.ones((2, 64), "f"), device=mesh, mesh_mapper=across)
         ...     return ttnn.exp(x)
         >>> check_on_one_chip(program, (1, 2))
-        '2 results are those of one chip'
+        '3 results are those of one chip'
     """
     fabric = get_fabric_config()
     fabric = FabricConfig.FABRIC_1D if fabric is FabricConfig.DISABLED else fabric
@@ -107,26 +114,27 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     calls = [[(event.name, event.where) for event, _ in each] for each in (one, other)]
     matched = difflib.SequenceMatcher(a=calls[0], b=calls[1], autojunk=False).get_matching_blocks()
     partners = {b + k: one[a + k][1] for a, b, size in matched for k in range(size)}
-    shown: dict[int, str] = {}
-    results = []
+    latest: dict[int, int] = {}  # The number of the result that made a tensor.
+    results: list[tuple[list[int], float, str]] = []
     for number, (event, made) in enumerate(other):
-        operands = [id(held.tensor) for held in event.operands]
-        given = "".join(shown.get(key, "") for key in operands)
+        keys = (id(held.tensor) for held in event.operands)
+        operands = [latest[key] for key in keys if key in latest]
         rights = partners.get(number, [None] * len(made))
         for held, found, right in zip(event.results, made, rights, strict=False):
-            far, how = nearest(right, found)
+            far, how = nearest(right, found, adds=event.name != "result")
             text = f"{last_name(event.name)} {list(held.shard_shape)}{how} at {event.where}"
-            shown[id(held.tensor)] = f"\n  given {text}"
-            results.append((id(held.tensor), operands, far, text + given))
+            latest[id(held.tensor)] = len(results)
+            results.append((operands, far, text))
     fine: set[int] = set()
-    for key, operands, far, _ in reversed(results):
-        if far <= tolerance or key in fine:
-            fine.update([key, *operands])
-    name = getattr(program, "__name__", "program")
-    for key, _, far, text in results:
-        if far > tolerance and key not in fine:
+    for number, (operands, far, _) in reversed([*enumerate(results)]):
+        if far <= tolerance or number in fine:
+            fine.update([number, *operands])
+    for number, (operands, far, text) in enumerate(results):
+        if far > tolerance and number not in fine:
+            name = getattr(program, "__name__", "program")
             asked = f"check_on_one_chip({name}, {'x'.join(map(str, mesh_shape))})"
+            given = "".join(f"\n  given {results[operand][2]}" for operand in operands)
             cure = "add up what is P; gather S where all of that dimension is needed"
-            fail(asked, f"{far:.0%} of one chip's largest value off is {text}", cure)
-    compared = sum(far <= tolerance for _, _, far, _ in results)
+            fail(asked, f"{far:.0%} of one chip's largest value off is {text}{given}", cure)
+    compared = sum(far <= tolerance for _, far, _ in results)
     return f"{compared} results are those of one chip"
