@@ -19,15 +19,15 @@ Values = tuple[np.ndarray, int]  # An array, and how many of its axes, the first
 def run(
     program: Callable, shape: Sequence[int], fabric: FabricConfig
 ) -> list[tuple[Event, list[Values]]]:
-    """Run a program on a mesh; return its calls and their results."""
+    """Run a program on a mesh with a fabric; return its calls and their results."""
     calls: list[tuple[Event, list[Values]]] = []
 
     def note(event: Event, result) -> None:
         calls.append((event, [(t._array, len(t.grid.shape)) for t in tensors_in(result)]))
 
-    set_fabric_config(fabric)  # Closing a mesh turns it off.
+    set_fabric_config(fabric)
     with open_mesh_device(MeshShape(*shape)) as mesh, tape(before=note_line, after=note):
-        mesh.is_reference = mesh.get_num_devices() == 1
+        mesh.is_reference = fabric is FabricConfig.DISABLED
         result = program(mesh)
         end = described(result)
         note(Event("result", (end,), {}, "", end, where="the end"), result)
@@ -59,12 +59,12 @@ def gathered(
         yield from gathered(joined, axes - 1, shape, adds, f" S{dim}{how}")
 
 
-def off(wanted: np.ndarray, found: np.ndarray) -> float:
+def apart(wanted: np.ndarray, found: np.ndarray) -> float:
     """Return the largest difference, as a part of the largest value that is wanted."""
     finite = np.isfinite(wanted)  # A mask has infinities.
     most = np.abs(wanted[finite]).max(initial=0)
-    apart = np.abs(np.subtract(found, wanted, where=finite, out=np.zeros(wanted.shape)))
-    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0) / (most or 1))
+    far = np.abs(np.subtract(found, wanted, where=finite, out=np.zeros(wanted.shape)))
+    return float(np.nan_to_num(far, nan=np.inf).max(initial=0) / (most or 1))
 
 
 def nearest(right: Values | None, made: Values, adds: bool) -> tuple[float, str]:
@@ -74,7 +74,7 @@ def nearest(right: Values | None, made: Values, adds: bool) -> tuple[float, str]
     array, axes = right
     wanted = widened(array.reshape(array.shape[axes:]))
     ways = gathered(widened(made[0]), made[1], wanted.shape, adds)
-    return min(((off(wanted, found), how) for found, how in ways), default=(np.nan, ""))
+    return min(((apart(wanted, found), how) for found, how in ways), default=(np.nan, ""))
 
 
 def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: float = 0.05) -> str:
@@ -108,9 +108,9 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         >>> check_on_one_chip(program, (1, 2))
         '3 results are those of one chip'
     """
-    fabric = get_fabric_config()
-    fabric = FabricConfig.FABRIC_1D if fabric is FabricConfig.DISABLED else fabric
-    one, other = (run(program, shape, fabric) for shape in ((1, 1), mesh_shape))
+    fabric, off = get_fabric_config(), FabricConfig.DISABLED
+    one = run(program, (1, 1), off)
+    other = run(program, mesh_shape, FabricConfig.FABRIC_1D if fabric is off else fabric)
     calls = [[(event.name, event.where) for event, _ in each] for each in (one, other)]
     matched = difflib.SequenceMatcher(a=calls[0], b=calls[1], autojunk=False).get_matching_blocks()
     partners = {b + k: one[a + k][1] for a, b, size in matched for k in range(size)}

@@ -174,12 +174,15 @@ def read(path: str | os.PathLike[str]) -> list[Line]:
 
 def compare(one: Sequence[Line], other: Sequence[Line]) -> str:
     """Return where two runs part: what only the first has after "-", only the second after "+"."""
-    places = {line.what: line.where for line in (*one, *other)}
-    rows = []
-    for row in difflib.ndiff([line.what for line in one], [line.what for line in other]):
-        if not row.startswith("?"):
-            rows.append(row if row.startswith(" ") else f"{row}    at {places[row[2:]]}")
-    same = all(row.startswith(" ") for row in rows)
+    rows, whats = [], [[line.what for line in lines] for lines in (one, other)]
+    matcher = difflib.SequenceMatcher(a=whats[0], b=whats[1], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            rows += [f"  {line.what}" for line in one[a:b]]
+            continue
+        rows += [f"- {line.what}    at {line.where}" for line in one[a:b]]
+        rows += [f"+ {line.what}    at {line.where}" for line in other[c:d]]
+    same = whats[0] == whats[1]
     return "\n".join([*rows, "Both send the same." if same else "They part at the marked lines."])
 
 

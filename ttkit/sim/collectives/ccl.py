@@ -103,7 +103,7 @@ def place(call: Call) -> None:
 
 def fabric_is_on(call: Call) -> None:
     """Links forward only with a fabric."""
-    if call.mesh.fabric is FabricConfig.DISABLED:
+    if call.mesh.fabric is FabricConfig.DISABLED and not call.mesh.is_reference:
         cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
             fail(call.name, "Trying to get un-initialized fabric context", cure)

@@ -53,7 +53,7 @@ class MeshDevice:
 
     # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
     has_values = True
-    # Only the one chip with which a mesh is compared gathers alone: see `ttkit.profiling.one_chip`.
+    # One chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
     is_reference = False
     used: Counter[Grid]
 
