@@ -18,6 +18,16 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
+# Keywords of earlier versions, and what ttnn 0.81.1 calls them; "" where it no longer has them, and
+# they change no value.
+OLDER = {
+    "distributed_program_config": "",
+    "fast_and_approximate_mode": "",
+    "mesh_device": "",  # The tensor has its mesh.
+    "round_mode": "rounding_mode",
+    "use_multicore": "",
+    "use_pack_untilize": "",
+}
 Classes = tuple[type, ...]
 # What each name of a type stands for; `ttkit.sim.ttnn` adds its classes. A type that is not here,
 # such as Sequence[int], takes anything, and the function itself looks at the value.
@@ -185,12 +195,16 @@ class Signature:
         if not fit:
             known_names = {name for overload in self.overloads for name in overload.parameters}
             unknown = [name for name in kwargs if name not in known_names]
-            spelling = f"ttnn.{asked.name} without mesh_device: the tensor has its mesh"
-            form = f"{asked.name}(..., mesh_device=)"
-            if unknown == ["mesh_device"] and older_form(form, spelling):
-                rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
-                way = self.way(describe(asked.name, args, rest))
-                return way or Way([], {name: name for name in rest}, {})
+            if unknown and OLDER.keys() >= {*unknown}:
+                named = {OLDER[name] if name in unknown else name: name for name in kwargs}
+                named.pop("", None)
+                new = OLDER[unknown[0]]
+                spelling = f"{new}=" if new else f"ttnn.{asked.name} without {unknown[0]}"
+                if older_form(f"{asked.name}(..., {unknown[0]}=)", spelling):
+                    rest = {new: kwargs[name] for new, name in named.items()}
+                    way = self.way(describe(asked.name, args, rest))
+                    way = way or Way([], dict(zip(rest, rest, strict=True)), {})
+                    return way._replace(own={named.get(k, k): own for k, own in way.own.items()})
             rule = f"incompatible function arguments: {tried[0][1]}"
             if unknown and (closest := nearest(unknown[0], known_names)):
                 rule += f"; the closest is {closest}"
