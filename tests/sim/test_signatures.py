@@ -186,6 +186,15 @@ def test_keywords_of_earlier_versions_are_taken_with_a_warning_but_not_by_strict
         call(x)
     ttkit.strict(False)
     errors._warned.clear()
-    with pytest.warns(ttkit.DialectWarning, match="an older form"):
+    with pytest.warns(ttkit.DialectWarning, match="an older form"), ttkit.profile() as profile:
         found = call(x)
+    assert len(profile.records) == 1  # A reader of the tape binds the same arguments.
     assert (found.full_array() == same(x).full_array()).all()
+
+
+def test_a_queue_is_taken_by_place_where_the_library_takes_it_so(mesh):
+    tensor = ttkit.from_numpy(np.float32([[0, 0]]), device=mesh)
+    ttnn.copy_host_to_device_tensor(ttnn.from_device(ttnn.add(tensor, 1)), tensor, 1)
+    assert (tensor.full_array() == 1).all()
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        ttnn.all_gather(*[tensor] * 30)
