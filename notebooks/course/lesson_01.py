@@ -13,9 +13,33 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import OnMeshes
+from ttkit.plans import topology
+from ttkit.plans.cost import hop_time_s
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import BAD, Figure, tone
 from ttkit.visualize.mesh import grid_of, system_grid
+
+
+# ---------------------------------------------------------------- who shares a link
+def path(system: System, source: int, destination: int) -> list[int]:
+    """Return the devices on the way of a message, both ends included: along the row, then along
+    the column of a machine without wrap-around.
+
+    Example:
+        >>> path(SYSTEMS["t3000"], 4, 3)
+        [4, 0, 2, 3]
+    """
+    (row, column), (to_row, to_column) = map(system.coordinate_of.get, (source, destination))
+    step = 1 if to_column > column else -1
+    along = [system.ids[row][c] for c in range(column, to_column, step)]
+    down = range(row, to_row, 1 if to_row > row else -1)
+    return [*along, *(system.ids[r][to_column] for r in down), destination]
+
+
+def exchange_ms(system: System, messages: int, nbytes: int = 64 << 20) -> float:
+    """Return the milliseconds of so many messages over one pair of chips, all its links in use."""
+    found = topology(system)
+    return 1e3 * hop_time_s(found.link, messages * nbytes / found.links, "line", found.links)
 
 
 # ---------------------------------------------------------------- what opens
@@ -51,7 +75,7 @@ def explore(
         _outline(drawing, shape, corner)
         text, note = (
             f"{title}\n  refused: {error}",
-            "The dashed red outline is the mesh that was asked for.",
+            "The dashed red outline is the mesh that you requested.",
         )
         return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
@@ -105,7 +129,7 @@ def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
 def _chips(mesh, *_) -> dict[str, Any]:
     """Return the shape and the devices of a mesh that an answer gave."""
     if not hasattr(mesh, "get_device_ids"):
-        raise CheckFailed(f"a mesh is asked for, this is a {type(mesh).__name__}")
+        raise CheckFailed(f"expected a mesh, got a {type(mesh).__name__}")
     return _part(np.reshape(mesh.get_device_ids(), tuple(mesh.shape)))
 
 
@@ -146,7 +170,7 @@ Exercise(
     rules=_opened,
     praise="the second row, in order",
     hints=[
-        "A line that you open walks around the rim of the machine. Which call cuts a row out of an "
+        "A line that you open follows the rim of the machine. Which call cuts a row out of an "
         "open mesh instead?",
         "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does "
         "the second row begin?",
@@ -220,13 +244,13 @@ Exercise(
         "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
             _cabled(system, device, (True, True))
         ),
-        "these are coordinates; device ids are asked for": lambda system, device: {
+        "these are coordinates; give device ids": lambda system, device: {
             system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
         },
     },
     praise="every linked device is found, and no other, with wrap-around and without",
     hints=[
-        "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
+        "A machine is a grid; only a line that you open follows its rim. Where is the device? "
         "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
         "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
         "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",

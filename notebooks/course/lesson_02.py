@@ -17,9 +17,9 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 def _as_asked(tensor, mesh, x: np.ndarray) -> str:
     ttnn = backend.load()
     if tensor.dtype != ttnn.float32:
-        return f"float32 is asked for, your tensor is {tensor.dtype}"
+        return f"expected float32, got {tensor.dtype}"
     if tensor.layout != ttnn.TILE_LAYOUT:
-        return f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+        return f"expected TILE layout, got {tensor.layout}: layout=ttnn.TILE_LAYOUT"
     return ""
 
 
@@ -162,7 +162,7 @@ Exercise(
         "divide first: the shard is rounded up to tiles, not the whole tensor": (
             lambda shape, devices, dim: 2 * _in_tiles(shape) // devices
         ),
-        "rows and columns are rounded up one by one: a tile holds no values of the next rows": (
+        "round rows and columns up separately: a tile never spills into the next rows": (
             lambda shape, devices, dim: (
                 2048 * math.ceil(math.prod(_shard(shape, devices, dim)) / 1024)
             )

@@ -38,7 +38,7 @@ def _shards(row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
 def _ends(plan, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
     """Return what each chip of the row holds in the end."""
     if not isinstance(plan, plans.Plan):
-        raise CheckFailed(f"a Plan is asked for, this is a {type(plan).__name__}")
+        raise CheckFailed(f"expected a Plan, got a {type(plan).__name__}")
     if plan.topology != row or plan.shard_bytes != shard_bytes:
         asked = f"chips {list(row.chips)} and {shard_bytes} bytes"
         given = f"chips {list(plan.topology.chips)} and {plan.shard_bytes} bytes"
@@ -61,7 +61,7 @@ def _cheap(best_of: Planner) -> Callable[..., str]:
         for used, most, what in (
             (len(plan.steps), len(best.steps), f"takes {counted(len(plan.steps), 'step')}"),
             (busiest, max(best.bytes_per_link.values()), sends),
-            (extra, best.peak_extra_bytes, f"a chip holds {extra:,} bytes beside its shard"),
+            (extra, best.peak_extra_bytes, f"a chip holds {extra:,} bytes more than at the start"),
         ):
             if used > most:
                 return f"it is right, but {what}; the budget is {most:,}"
@@ -111,10 +111,10 @@ Exercise(
     cases=[*zip(ROWS, SIZES)],
     reads=_ends,
     mistakes={
-        "each chip has the whole sum, as after an all_reduce; a quarter is asked for": (
+        "each chip has the whole sum, as after an all_reduce; expected one quarter": (
             lambda row, size: [_sums(row, size)] * 4
         ),
-        "each chip has all shards, as after an all_gather; sums are asked for": (
+        "each chip has all shards, as after an all_gather; expected sums": (
             lambda row, size: [np.concatenate(_shards(row, size))] * 4
         ),
     },

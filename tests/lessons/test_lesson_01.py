@@ -138,7 +138,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
                 "is {'shape': (1, 2), 'devices': [6, 7]}": lambda mesh: row_of(mesh, -1),
                 "cut it out of the mesh": opened_row,
-                "a mesh is asked for, this is a list": lambda mesh: mesh.get_device_ids()[4:],
+                "expected a mesh, got a list": lambda mesh: mesh.get_device_ids()[4:],
                 "does it end in `return`": lambda mesh: None,
             },
         ),
@@ -159,7 +159,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "one axis for the other": lambda s, d: neighbours(s, d, s.wraps[::-1]),
                 "you closed rows and columns": lambda s, d: neighbours(s, d, (True, True)),
                 "is no neighbour of itself": lambda s, d: neighbours(s, d) | {d},
-                "device ids are asked for": lambda s, d: [
+                "give device ids": lambda s, d: [
                     s.coordinate_of[other] for other in neighbours(s, d)
                 ],
             },

@@ -58,7 +58,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "each chip should get x as [128, 192]; yours got [64, 192]": lambda mesh, x: (
                     by_axes(mesh, x, S(0), S(1))
                 ),
-                "tiles are asked for": lambda mesh, x: ttnn.to_layout(
+                "expected TILE layout, got": lambda mesh, x: ttnn.to_layout(
                     by_axes(mesh, x, R, S(1)), ttnn.ROW_MAJOR_LAYOUT
                 ),
                 "should give a ttnn tensor": lambda mesh, x: np.split(x, mesh.shape[1], 1),

@@ -51,7 +51,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [mean_gradient, in_two_halves, without_an_axis],
             {
                 "nothing was averaged": own,
-                "4 times too large: the sum over 4 devices": but(scale=lambda n: 1),
+                "4 times too large: you summed over 4 devices": but(scale=lambda n: 1),
                 "4 times too small": but(scale=lambda n: 1 / n**2),
                 "wrong sign": but(scale=lambda n: -1 / n),
                 "y is missing": lambda mesh, x, w, y: mean_gradient(mesh, x, w, 0 * y),
