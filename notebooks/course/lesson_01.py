@@ -13,33 +13,9 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import OnMeshes
-from ttkit.plans import topology
-from ttkit.plans.cost import hop_time_s
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import BAD, Figure, tone
 from ttkit.visualize.mesh import grid_of, system_grid
-
-
-# ---------------------------------------------------------------- who shares a link
-def path(system: System, source: int, destination: int) -> list[int]:
-    """Return the devices on the way of a message, both ends included: along the row, then along
-    the column of a machine without wrap-around.
-
-    Example:
-        >>> path(SYSTEMS["t3000"], 4, 3)
-        [4, 0, 2, 3]
-    """
-    (row, column), (to_row, to_column) = map(system.coordinate_of.get, (source, destination))
-    step = 1 if to_column > column else -1
-    along = [system.ids[row][c] for c in range(column, to_column, step)]
-    down = range(row, to_row, 1 if to_row > row else -1)
-    return [*along, *(system.ids[r][to_column] for r in down), destination]
-
-
-def exchange_ms(system: System, messages: int, nbytes: int = 64 << 20) -> float:
-    """Return the milliseconds of so many messages over one pair of chips, all its links in use."""
-    found = topology(system)
-    return 1e3 * hop_time_s(found.link, messages * nbytes / found.links, "line", found.links)
 
 
 # ---------------------------------------------------------------- what opens
