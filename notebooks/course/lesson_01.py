@@ -117,14 +117,6 @@ def _ids(mesh) -> np.ndarray:
     return np.reshape(mesh.get_device_ids(), tuple(mesh.shape))
 
 
-def _pairs(mesh, rows: int, columns: int) -> list[dict[str, Any]]:
-    """Return the parts of this shape that divide a mesh, row by row."""
-    ids = _ids(mesh)
-    places = np.ndindex(ids.shape[0] // rows, ids.shape[1] // columns)
-    corners = [(rows * r, columns * c) for r, c in places]
-    return [_part(ids[r : r + rows, c : c + columns]) for r, c in corners]
-
-
 def _opened(row, mesh) -> str:
     """Return what is wrong with a mesh that was opened; a card does not tell."""
     opened = getattr(row, "parent", mesh) is None
@@ -152,26 +144,6 @@ Exercise(
         "the second row begin?",
         "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
         "rows, columns = mesh.shape",
-    ],
-)
-
-Exercise(
-    "01.pairs",
-    asks="pairs(mesh)",
-    reference=lambda mesh: _pairs(mesh, 2, 1),
-    cases=SHAPES,
-    reads=lambda parts, mesh: [_chips(part) for part in parts],
-    mistakes={
-        "these chips are side by side, not one below the other": lambda mesh: _pairs(mesh, 1, 2),
-        "this is one pair; the whole mesh must be divided into pairs": lambda mesh: _pairs(
-            mesh, 2, 1
-        )[:1],
-    },
-    praise="each chip with the one below it",
-    hints=[
-        "What is the shape of a mesh of two chips, one below the other?",
-        "Such pairs divide the mesh. Which call of this lesson cuts a whole mesh into equal ones?",
-        "mesh.create_submeshes(ttnn.MeshShape(rows, columns)), with the shape of one pair",
     ],
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,30 @@ Exercise(
         "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
     ],
 )
+
+
+# ---------------------------------------------------------------- torch on ranks
+def join_ranks() -> tuple[int, int]:
+    """Join this rank to torch's process group, anew; return its number and how many there are."""
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    torch.set_num_threads(1)
+    if dist.is_initialized():  # by an earlier run of the cell
+        dist.destroy_process_group()
+    folder = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    store = dist.FileStore(f"{folder}/store", comm.size)  # The ranks meet in this file.
+    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+    return comm.rank, comm.size
+
+
+def counted(mode) -> str:
+    """Return which collectives a CommDebugMode saw, and how often."""
+    calls = mode.get_comm_counts().items()
+    names = [f"{n} x {str(call).split('.')[-1].strip('_')}" for call, n in calls]
+    return ", ".join(names) or "nothing"
 
 
 # ---------------------------------------------------------------- %%torch
