@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnlyForDevices, OnMeshes, numbers, replicas, split
 
 Exercise(
     "00.double",
@@ -12,7 +12,7 @@ Exercise(
     cases=OnMeshes(
         [(2, 4), (1, 3)],
         lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))],
-        on_devices=True,
+        kind=OnlyForDevices,
     ),
     mistakes={
         "the columns are there, but nothing doubled them": lambda mesh, x: split(mesh, x, 1),
@@ -37,12 +37,9 @@ Exercise(
     reference=lambda: 384,
     mistakes={
         "that is the whole tensor; eight devices share it": lambda: 48 * 64,
-        "that is how many rows the whole tensor has": lambda: 48,
         "that is how many rows a chip holds; each row has 64 elements": lambda: 48 // 8,
         "that is the shape of a shard; multiply": lambda: (6, 64),
-        "that is one row; a chip holds several": lambda: 64,
         "that cuts columns; cut rows, so that each row stays whole": lambda: 64 // 8,
-        "that would be right for four devices; there are eight": lambda: 48 * 64 // 4,
         "that is the size in bytes; give the number of elements": lambda: 4 * 384,
     },
     praise="384 elements on each device",

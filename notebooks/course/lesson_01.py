@@ -123,13 +123,11 @@ def _opened(row, mesh) -> str:
     return "your row is a mesh of its own: cut it out of the mesh" if opened else ""
 
 
-SHAPES = OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: [])
-
 Exercise(
     "01.second_row",
     asks="second_row(mesh)",
     reference=lambda mesh: _part(_ids(mesh)[1:2]),
-    cases=SHAPES,
+    cases=OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: []),
     reads=_chips,
     mistakes={
         "that is the first row: rows are counted from 0": lambda mesh: _part(_ids(mesh)[:1]),

@@ -201,11 +201,8 @@ def run_torch_cell(shell, line: str, cell: str) -> None:
     """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
 
     Raises:
-        TTKitError: another option than --ranks; without torch, no record of this text.
+        TTKitError: without torch, no record of this text.
     """
-    if line.strip() not in ("", "--ranks"):
-        cure = "%%torch in the notebook, %%torch --ranks on the engines"
-        fail(f"%%torch {line}", "the only option is --ranks", cure)
     if installed() and line.strip():
         shell.run_cell_magic("px", "", cell)
     elif installed():

@@ -72,7 +72,7 @@ class OnMeshes:
         more: further arguments; each tuple is tried on each mesh.
         call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
             and then these.
-        on_devices: NumPy computes nothing with the arrays.
+        kind: the class of the arrays; those `OnlyForDevices` refuse NumPy's arithmetic.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -80,7 +80,7 @@ class OnMeshes:
     fabric: bool = False
     more: Sequence[tuple] = ((),)
     call: Callable | None = None
-    on_devices: bool = False
+    kind: type[np.ndarray] = np.ndarray
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Yield each call."""
@@ -95,10 +95,9 @@ class OnMeshes:
     def _run(self, answer, asks: str, mesh, more: tuple) -> MeshRun:
         given = self.given(*mesh.shape)
         arrays = [array for array, _ in given]
-        kind = OnlyForDevices if self.on_devices else np.ndarray
         call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
-            result = call(mesh, *(array.copy().view(kind) for array in arrays), *more)
+            result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
         records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
