@@ -68,9 +68,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the rows of x are cut over axis 1": lambda mesh, x, w: (
                     by_axes(mesh, x, R, S(0)) @ by_axes(mesh, w, S(1), R)
                 ),
-                "every device computed everything": lambda mesh, x, w: (
-                    whole(mesh, x) @ whole(mesh, w)
-                ),
                 "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x, w: grid(
                     mesh, x + 1, w
                 ),
@@ -79,8 +76,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "03.column_parallel": (
             [column_parallel, transposed],
             {
-                "the bias b was not added": lambda mesh, x, w, b: whole(mesh, x) @ columns(mesh, w),
-                "added twice": lambda mesh, x, w, b: column_parallel(mesh, x, w, 2 * b),
                 "every device has all columns": lambda mesh, x, w, b: (
                     whole(mesh, x) @ whole(mesh, w) + whole(mesh, b)
                 ),
@@ -102,19 +97,10 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the bias is in it 4 times": lambda mesh, x, w, b: ttnn.all_reduce(
                     product(mesh, x, w) + whole(mesh, b)
                 ),
-                "the bias b was not added": lambda mesh, x, w, b: ttnn.all_reduce(
-                    product(mesh, x, w)
-                ),
-                "it is 4 times the result": with_bias(summed_twice),
                 "you called all_reduce, all_reduce: 1 collective would do": with_bias(
                     mean_of_two_sums
                 ),
                 "or the host added up": with_bias(added_by_numpy),
-                "it is 4 times too small": with_bias(
-                    lambda mesh, x, w: (
-                        ttnn.all_reduce(product(mesh, x, w)) * (1 / mesh.get_num_devices())
-                    )
-                ),
                 "nothing was sent": with_bias(lambda mesh, x, w: whole(mesh, x) @ whole(mesh, w)),
             },
         ),
