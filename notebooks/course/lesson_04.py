@@ -40,11 +40,11 @@ def _shards(row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
 def _valid(plan, topologies: Sequence[plans.Topology], shard_bytes: int) -> plans.Plan:
     """Return a plan that is complete, for one of these topologies."""
     if not isinstance(plan, plans.Plan):
-        raise CheckFailed(f"a Plan is asked for, this is a {type(plan).__name__}")
+        raise CheckFailed(f"expected a Plan, got a {type(plan).__name__}")
     if plan.topology not in topologies or plan.shard_bytes != shard_bytes:
         asked = f"chips {list(topologies[0].chips)} and {shard_bytes} bytes"
         given = f"chips {list(plan.topology.chips)} and {plan.shard_bytes} bytes"
-        raise CheckFailed(f"the plan is for {given}; asked are {asked}")
+        raise CheckFailed(f"the plan is for {given}; expected {asked}")
     try:
         return plan.validate()
     except TTKitError as wrong:
@@ -125,10 +125,10 @@ Exercise(
     cases=[*zip(ROWS, SIZES)],
     reads=_ends,
     mistakes={
-        "each chip has the whole sum, as after an all_reduce; a quarter is asked for": (
+        "each chip has the whole sum, as after an all_reduce; expected one quarter": (
             lambda row, size: [_sums(row, size)] * 4
         ),
-        "each chip has all shards, as after an all_gather; sums are asked for": (
+        "each chip has all shards, as after an all_gather; expected sums": (
             lambda row, size: [np.concatenate(_shards(row, size))] * 4
         ),
     },

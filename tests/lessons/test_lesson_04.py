@@ -53,8 +53,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     "ba1", "bc1", "cd1"
                 ),
                 "no cable": spreading("ba1 bd1", "bc1"),
-                "; asked are chips [": lambda row, size: spreading("ba1 bc1", "cd1")(ROW, size),
-                "a Plan is asked for, this is a list": lambda row, size: [],
+                "; expected chips [": lambda row, size: spreading("ba1 bc1", "cd1")(ROW, size),
+                "expected a Plan, got a list": lambda row, size: [],
                 "chip 7": spreading("ba1 bc1"),
             },
         ),

@@ -111,7 +111,7 @@ def test_an_exercise_that_waits_is_a_card_with_hints(notebook, capsys):
     lessons.check("00.double", ...)
     row, _ = outputs.pop().children
     label, button = row.children
-    assert label.value == "exercise 00.double: to do" and not file.exists()
+    assert label.value == "exercise 00.double: not done yet" and not file.exists()
     button.click()
     assert "hint 1 of" in capsys.readouterr().out
 

@@ -71,12 +71,12 @@ def test_what_is_wrong_is_told_in_the_plans_words_and_nothing_is_added():
     a, b, _, d = SQUARE.chips
     for call, words in (
         (lambda: builder.add(a, d), "but no cable joins them"),
-        (lambda: builder.add(b, a, chunk=3), "sends chunk 3 to chip 4, but does not hold it yet"),
+        (lambda: builder.add(b, a, chunk=3), "sends chunk 3 to chip a, but does not hold it yet"),
         (lambda: builder.add(b, d, chunk=0), "but does not hold it yet"),  # it came in this step
         (lambda: builder.add(a, 99), "there is no chip 99"),
         (
             lambda: builder.add(a, b, chunk=7),
-            "chip 4 sends chunk 7 to chip 0, but does not hold it",
+            "chip a sends chunk 7 to chip b, but does not hold it",
         ),
     ):
         with pytest.raises(TTKitError, match=words):

@@ -139,8 +139,8 @@ class Exercise:
         if "(" not in self.asks:
             return self._value(answer)
         if not callable(answer):
-            rule = f"the function {self.asks} is asked for, without brackets after its name"
-            raise CheckFailed(f"{rule}; what you gave is a {type(answer).__name__}")
+            rule = f"expected the function {self.asks}, without brackets after its name"
+            raise CheckFailed(f"{rule}; got a {type(answer).__name__}")
         if hasattr(self.cases, "runs"):
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
@@ -263,7 +263,7 @@ def check(name: str, answer, mesh=None) -> None:
 
 def _to_do(name: str) -> None:
     """Show that an exercise waits for the learner, with a button that gives hints."""
-    words = f'exercise {name}: to do. A hint: lessons.hint("{name}")'
+    words = f'exercise {name}: not done yet. For a hint: lessons.hint("{name}")'
     if not in_notebook():
         print(words)
         return
@@ -276,7 +276,7 @@ def _to_do(name: str) -> None:
             hint(name)
 
     button.on_click(press)
-    row = widgets.HBox([widgets.Label(f"exercise {name}: to do"), button])
+    row = widgets.HBox([widgets.Label(f"exercise {name}: not done yet"), button])
     card = widgets.VBox([row, hints])
     card.add_class("ttkit-to-do")
     show_widget(card, words)
