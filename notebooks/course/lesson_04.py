@@ -155,7 +155,7 @@ def _least(name: str, asks: str, unit: str, figure: Callable, steps: Any) -> Non
     def score(plan) -> Figure:
         whole = _valid(plan, [GRID, RING], ARRAY)
         if whole.collective != "all_reduce" or whole.group_size < 8:
-            raise CheckFailed(f"an all_reduce of all eight chips is asked for, this is {plan!r}")
+            raise CheckFailed(f"expected an all_reduce of all eight chips, got {plan!r}")
         return figure(whole)[0], repr(whole)
 
     best = functools.partial(plans.Plan, "all_reduce", GRID, steps, ARRAY)

@@ -37,10 +37,10 @@ UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])
 # challenge: answers that get no score, with the reason
 WRONG = [
     ("04.steps", UNFINISHED, "after the last step chunk"),
-    ("04.link", plans.all_reduce(GRID, 1 << 10), "1024 bytes; asked are chips"),
+    ("04.link", plans.all_reduce(GRID, 1 << 10), "1024 bytes; expected chips"),
     ("04.link", plans.all_reduce(GRID, 1 << 20, 1), "of all eight chips is asked for"),
     ("04.memory", plans.all_gather(GRID, 1 << 20), "an all_reduce of all eight chips"),
-    ("04.memory", [], "a Plan is asked for, this is a list"),
+    ("04.memory", [], "expected a Plan, got a list"),
     ("12.room", one_f_one_b(4, 6), "stage 0"),
     ("12.room", zb_h1(4, 8), "4 stages and 6 micro-batches are asked for"),
     ("12.room", ["F0 F1"] * 4, "micro-batch 0 has F0; a stage does"),
