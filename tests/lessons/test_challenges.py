@@ -38,7 +38,7 @@ UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])
 WRONG = [
     ("04.steps", UNFINISHED, "after the last step chunk"),
     ("04.link", plans.all_reduce(GRID, 1 << 10), "1024 bytes; expected chips"),
-    ("04.link", plans.all_reduce(GRID, 1 << 20, 1), "of all eight chips is asked for"),
+    ("04.link", plans.all_reduce(GRID, 1 << 20, 1), "expected an all_reduce of all eight chips"),
     ("04.memory", plans.all_gather(GRID, 1 << 20), "an all_reduce of all eight chips"),
     ("04.memory", [], "expected a Plan, got a list"),
     ("12.room", one_f_one_b(4, 6), "stage 0"),
