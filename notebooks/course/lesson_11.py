@@ -172,7 +172,7 @@ Exercise(
     rules=_unfit,
     praise=f"each fits with headroom, and none that does is more than {ERROR:.0%} faster",
     hints=[
-        "Which shapes may you not even ask for? Which of the others fit, with headroom?",
+        "Which shapes does training_plan refuse? Which of the others fit, with headroom?",
         "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "
         "Where it raises ttkit.TTKitError, go on with the next one.",
         "Keep plan.tokens_per_s of each shape for which fits(plan); return the shape with the "
