@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.train.model import models, modules
 from ttkit.visualize.charts import GREY, Chart, entitle
 from ttkit.words import counted
 
@@ -65,10 +68,18 @@ class Passes(Chart):
         entitle(ax, self.title)
 
 
+@contextmanager
+def without_f(everywhere: bool) -> Iterator[None]:
+    """Leave f, which is `enter` in `ttkit.train`, out of the MLPs, or out of all layers."""
+    with patch.object(modules, "enter", lambda x, layout: x):
+        with patch.object(models, "enter", modules.enter if everywhere else models.enter):
+            yield
+
+
 # ---------------------------------------------------------------- 10.swiglu
 Hidden = Callable[[np.ndarray, np.ndarray], np.ndarray]
-TOO_LARGE = "it is {n} times too large: the sum was made twice, or of whole values"
-TOO_SMALL = "it is {n} times too small: a sum is asked for, not a mean"
+TOO_LARGE = "{n} times too large: you summed twice, or summed complete values"
+TOO_SMALL = "{n} times too small: expected a sum, not a mean"
 
 
 def _silu(a: np.ndarray) -> np.ndarray:
@@ -152,6 +163,6 @@ Exercise(
         "A chip has some columns of dy and of w. Which numbers of dy @ wᵀ can it compute from "
         "them?",
         "dy @ wᵀ is a sum over the columns. A chip has the part of that sum for its columns.",
-        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does on the way back.",
+        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does in the backward pass.",
     ],
 )

@@ -204,7 +204,7 @@ Exercise(
         "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
     },
     rtol=1e-3,
-    praise="four replicas, one model, that of one device after each of 3 steps",
+    praise="after each of 3 steps the four replicas equal the one-device model",
     hints=[
         "What happens to the gradients of step 1 when step 2 calls backward()?",
         "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "
