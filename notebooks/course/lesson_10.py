@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.train.model import models, modules
 from ttkit.visualize.charts import GREY, Chart, entitle
 from ttkit.words import counted
 
@@ -68,12 +66,9 @@ class Passes(Chart):
         entitle(ax, self.title)
 
 
-@contextmanager
-def without_f(everywhere: bool) -> Iterator[None]:
-    """Leave f, which is `enter` in `ttkit.train`, out of the MLPs, or out of all layers."""
-    with patch.object(modules, "enter", lambda x, layout: x):
-        with patch.object(models, "enter", modules.enter if everywhere else models.enter):
-            yield
+def without_f(module: str):
+    """Return a context in which the layers of this module of `ttkit.train.model` have no f."""
+    return patch(f"ttkit.train.model.{module}.enter", lambda x, layout: x)
 
 
 # ---------------------------------------------------------------- 10.swiglu

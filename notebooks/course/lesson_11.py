@@ -98,7 +98,7 @@ SHAPES = {  # A machine can be opened in these shapes.
     "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
-RUNS: tuple[tuple[int, int, int, Any, str, Any], ...] = (
+RUNS: Any = (
     # Each row has embedding, blocks, heads, precision, machine, and how blocks run.
     (768, 40, 48, "bfloat16", "t3000", "default"),  # In float32 no shape would fit.
     # The fastest shape leaves too little free.

@@ -135,18 +135,14 @@ def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
         changes = OPTIMIZERS[optimizer](parameters)
         for x, y in TOKENS:
             step(model, changes, layout.tokens(x), layout.tokens(y))
-            tensors = [each.get_value() for each in parameters.values()]
-            after.append(np.hstack([np.vstack(list(map(_flat, _shards(t)))) for t in tensors]))
+            after.append(np.hstack([_flat(each.get_value()) for each in parameters.values()]))
     weights = np.array(after)
     return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
 
 
-def _shards(tensor) -> list:
-    return list(backend.load().get_device_tensors(tensor))
-
-
-def _flat(shard) -> np.ndarray:
-    return to_numpy(shard).ravel()
+def _flat(tensor) -> np.ndarray:
+    """Return the numbers of each shard, in a row for each."""
+    return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
 
 
 class _Loops:
