@@ -179,7 +179,7 @@ class MeshRun(Run):
         if most is not None and used > most:
             return f"{right}: {used:,} bytes on links; the budget is {most:,}"
         if (sends or most) and not sent:
-            return ", nothing was sent: each device did all of the work, or the host did it"
+            return ", nothing was sent: the sum over the devices was made on the host"
         return ""
 
     def over(self, budget: Budget | None) -> str:
