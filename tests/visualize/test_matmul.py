@@ -1,13 +1,16 @@
 """The picture of x @ w over chips."""
 
+import re
+
 import numpy as np
 import pytest
+from machine import mapper_over
+from motion import parts
 
 import ttkit
 from ttkit import ttnn
+from ttkit.visualize.drawing import GLIDE_S, STEP_S
 from ttkit.visualize.matmul import draw_matmul
-
-R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
 
 
 @pytest.fixture
@@ -15,8 +18,8 @@ def place():
     ttkit.use_system("t3000")
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
 
-    def put(shape, *placements):
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+    def put(shape, *dims):
+        mapper = mapper_over(mesh, dims)
         array = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
         layout = ttnn.TILE_LAYOUT
         return ttkit.from_numpy(array, device=mesh, layout=layout, mesh_mapper=mapper)
@@ -53,8 +56,25 @@ def test_partial_sums_are_sheets_until_they_are_added():
     sheets, one = (draw_matmul(cut="rows", reduced=added) for added in (False, True))
     (box,) = sheets.drawings[0].cells[3].boxes
     assert [name for name, _ in box.sheets] == [f"chip {i}" for i in range(4)]
-    assert not one.drawings[0].cells[3].boxes[0].sheets
     assert "4 sheets have become one" in repr(one)
+    assert not parts(sheets.drawings[0].svg())
+
+
+@pytest.mark.parametrize("chips", [2, 8])
+def test_partial_sums_fall_into_one(chips):
+    still = draw_matmul(cut="rows", chips=chips).drawings[0].svg()
+    svg = draw_matmul(cut="rows", chips=chips, reduced=True).drawings[0].svg()
+    before, after, *sheets = parts(svg)
+    assert len(sheets) == chips and after.rests and not before.rests
+    corners = [[float(s.node[0].get(k)) for k in "xy"] for s in sheets]
+    for second in (STEP_S, STEP_S + 0.3):  # at first each sheet is where it was before
+        spots = [(x + s.off(second)[0], y + s.off(second)[1]) for s, (x, y) in zip(sheets, corners)]
+        assert len(set(spots)) == chips
+        for x, y in spots if second == STEP_S else ():
+            assert re.search(rf'<rect x="{x:g}" y="{y:g}"', still)
+    assert len(set(map(tuple, corners))) == 1 and not any(s.rests for s in sheets)
+    assert all(s.shown(STEP_S + GLIDE_S) and not s.shown(2 * STEP_S - 0.1) for s in sheets)
+    assert f">all {chips} chips</text>" in svg
 
 
 def test_adding_blocks_that_are_no_partial_sums_is_refused():
@@ -76,7 +96,7 @@ def test_what_cannot_be_cut_is_refused(options, names):
 
 
 def test_tensors_are_drawn_as_they_are_placed(place):
-    picture = draw_matmul(place((8, 12), S(0), S(1)), place((12, 16), R, S(0)))
+    picture = draw_matmul(place((8, 12), 0, 1), place((12, 16), None, 0))
     assert lines(picture)[2] == (
         "  device 0: x[0:4, 3:6] @ w[3:6, :] -> a partial sum of result[0:4, :]"
     )
@@ -85,20 +105,19 @@ def test_tensors_are_drawn_as_they_are_placed(place):
 
 def test_the_values_of_a_result_tell_whether_it_was_added(place):
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    x, w = place((8, 12), R, S(1)), place((12, 16), R, S(0))
+    x, w = place((8, 12), None, 1), place((12, 16), None, 0)
     assert "all_reduce adds the 4 sheets" in repr(draw_matmul(x, w, ttnn.matmul(x, w)))
-    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), R, R)))
+    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), None, None)))
 
 
 def test_parts_that_do_not_belong_together_are_named():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 2)) as mesh:
         x, w = (
-            ttkit.from_numpy(
-                np.zeros(shape, np.float32),
-                device=mesh,
-                mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(cut))),
+            ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper_over(mesh, dims))
+            for array, dims in (
+                (np.zeros((8, 12), np.float32), (None, 1)),
+                (np.zeros((12, 16), np.float32), (0, None)),
             )
-            for shape, cut in (((8, 12), (R, S(1))), ((12, 16), (S(0), R)))
         )
         assert "columns 0:6 of x by rows 6:12 of w" in draw_matmul(x, w).alarm
 

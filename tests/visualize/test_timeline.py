@@ -16,14 +16,8 @@ from ttkit.visualize.lanes import (
     Timeline,
 )
 
-LANE = ChipLane(
-    (0,),
-    (
-        Bar(0, 2, COMPUTE, "linear"),
-        Bar(1, 6, COMMUNICATION, "all_gather"),
-        Bar(3, 4, COMPUTE, "exp"),
-    ),
-)
+SENDS = Bar(1, 6, COMMUNICATION, "all_gather")
+LANE = ChipLane((0,), (Bar(0, 2, COMPUTE, "linear"), SENDS, Bar(3, 4, COMPUTE, "exp")))
 
 
 def bars(page):
@@ -40,15 +34,8 @@ def bars(page):
 
 def test_exposed_is_what_no_computing_hides():
     assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spans(COMPUTE) == [(0, 2), (3, 4)]
-    nested = ChipLane(
-        (0,),
-        (
-            Bar(0, 9, COMPUTE, "long"),
-            Bar(1, 2, COMPUTE, "short"),
-            Bar(3, 10, COMMUNICATION, "send"),
-        ),
-    )
-    assert nested.exposed == [(9, 10)]
+    both = Bar(0, 9, COMPUTE, "long"), Bar(1, 2, COMPUTE, "short")
+    assert ChipLane((0,), (*both, Bar(3, 10, COMMUNICATION, "send"))).exposed == [(9, 10)]
 
 
 def test_bars_are_to_scale_and_not_told_by_colour_alone():
@@ -79,6 +66,15 @@ def test_two_rows_where_a_chip_does_both_at_once():
 def test_a_name_stands_in_its_bar_only_where_it_fits():
     two = ChipLane((0,), (Bar(0, 99, COMPUTE, "linear"), Bar(99, 100, COMPUTE, "linear")))
     assert Timeline("timeline", (two,))._repr_html_().count(">linear<") == 1
+
+
+def test_an_edge_does_not_hide_a_sliver():
+    """A bar of less than 2 px has no edge of another colour, and no lines over it."""
+    lane = ChipLane((0,), (Bar(0, 999, COMPUTE, "long"), Bar(999, 1000, COMMUNICATION, "short")))
+    page = Timeline("timeline", (lane,))._repr_html_()
+    wide, thin = KINDS[COMPUTE].fill, KINDS[COMMUNICATION].fill
+    edges = re.findall(r'width="([\d.]+)" height="30" rx="0" fill="(#\w+)" stroke="(#\w+)"', page)
+    assert ("539.46", wide, "#1c2430") in edges and ("0.54", thin, thin) in edges
 
 
 def test_thousands_of_short_bars_stay_a_small_picture():
