@@ -94,9 +94,9 @@ Exercise(
     },
     budget=Budget(link_bytes=_enough),
     rtol=1e-4,
-    praise="one device's weights, an all-reduce's bytes, 1/n of the moments",
+    praise="the weights of one device, no more bytes than an all-reduce, 1/n of the moments",
     hints=[
-        "Which part of the mean gradient can this chip own, if the all-reduce stops half way?",
+        "Which part of the mean gradient can this chip own, if the all-reduce stops halfway?",
         "reduce_scatter adds the gradients and gives each chip a part. Which part of w belongs to "
         "it?",
         "ttnn.mesh_partition cuts w in the same way and sends nothing. The mean is the sum divided "
@@ -141,7 +141,7 @@ Exercise(
     ],
     mistakes={
         "no stage fits, so the answer is None": lambda *case: None if _stages(*case) else 3,
-        "that one fits, but the smallest is asked for": lambda *case: max(
+        "that one fits, but a smaller stage fits, too": lambda *case: max(
             _stages(*case), default=None
         ),
         "tensor parallelism cuts the model, too, in {parts} parts": lambda p, g, t, *more: (

@@ -289,7 +289,7 @@ def test_a_run_is_stopped_and_goes_on(lab):
     second = trained_and_stopped(lab, watched)
     assert second > first
     cells = lab.run_above(watched, restart=True)
-    assert f"Going on from step {second}:" in cells[made]["outputs"][0]["text"]
+    assert f"Resuming from step {second}:" in cells[made]["outputs"][0]["text"]
     assert trained_and_stopped(lab, watched) > second
 
 

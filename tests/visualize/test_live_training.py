@@ -156,7 +156,7 @@ def test_an_interrupt_ends_the_cell(shown, monkeypatch, tmp_path, capsys):
             trainer.fit(5, on_step=stop)
             trainer.fit(9)
         saved = tmp_path / "step_00000002.safetensors"
-        stopped = f"Stopped after step 2. Saved {saved}; the same call goes on from there."
+        stopped = f"Stopped after step 2. Saved {saved}; the same call resumes from there."
         # a sentence in place of frames, and not printed besides
         assert ended.value._render_traceback_() == [f"KeyboardInterrupt: {stopped}"]
         assert trainer.steps == 2 and saved.exists() and not capsys.readouterr().out

@@ -273,7 +273,7 @@ class Trainer:
                     kept = "checkpoint_dir is empty, so nothing was saved."
                     if folder:
                         saved = self.save()
-                        kept = f"Saved {saved}; the same call goes on from there."
+                        kept = f"Saved {saved}; the same call resumes from there."
                     report = view.stopped if view else self.notify
                     report(f"Stopped after step {self.steps}. {kept}")
         finally:
@@ -330,7 +330,7 @@ class Trainer:
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)
-        self.notify(f"Going on from step {self.steps}: {saved.path}")
+        self.notify(f"Resuming from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use
     def sample(self, prompt: str, new_tokens: int | None = None, **how: Any) -> str:
