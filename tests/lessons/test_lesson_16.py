@@ -138,9 +138,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             {
                 "chip 1 computes 100 scores and chip 0 36; all wait for the slowest": plain,
                 "chip 1 computes 72 scores and chip 0 64": dealt,
-                "and the budget of a chip is 68": neighbours,
+                "and the limit per chip is 68": neighbours,
                 "position 8 is missing": lambda n, c: balanced(n, c) // 2,
-                "16 positions are asked for, there are 17": lambda n, c: [*balanced(n, c), 0],
+                "expected 16 positions, got 17": lambda n, c: [*balanced(n, c), 0],
             },
         ),
         "16.merge": (
