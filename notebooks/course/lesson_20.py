@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,14 +107,6 @@ def files_of(exercise: str, folder: str | os.PathLike[str]) -> Path:
         ['hosts.txt', 'mgd.textproto']
     """
     return Path(shutil.copytree(HOSTS / exercise, folder, dirs_exist_ok=True))
-
-
-def terminal(*words: str) -> None:
-    """Print what `ttkit WORDS` prints in a terminal, ranks in their order, this host as HOST."""
-    command = [sys.executable, "-m", "ttkit", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).replace(socket.gethostname(), "HOST").splitlines()
-    print("\n".join(sorted(said) if words[0] == "run" else said))
 
 
 def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:

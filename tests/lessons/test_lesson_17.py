@@ -92,7 +92,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "item 0 should be 0, is -1: the tokens take places in their order": backwards,
                 "item 1 should be 0, is 1: each expert has a queue of its own": one_queue,
                 "2 tokens, not one more": lambda t, c: positions(t, c + 1),
-                "has none, -1": lambda t, c: positions(t, len(t)),
+                "gets -1": lambda t, c: positions(t, len(t)),
                 "places count from 0": lambda t, c: [p + 1 for p in positions(t, c)],
                 "should have 7 items, has 6": lambda t, c: positions(t, c)[:-1],
                 "gave nothing back": lambda t, c: None,
