@@ -7,7 +7,7 @@ import pytest
 
 from ttkit import plans
 from ttkit.lessons.cli import notebooks
-from ttkit.plans.cost import hop_time_s
+from ttkit.plans.cost import HOP_S, busy_traffic, hop_time_s
 
 PAGE = pathlib.Path(notebooks()[0]).parent / "cheat_sheet.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -88,9 +88,10 @@ def test_the_times(name, n):
     topology, axis = LINES[n]
     plan = PLANNERS[name](topology, SIZE, axis=axis, algorithm="line")
     link, k = topology.link, topology.links
-    beta = SIZE / (hop_time_s(link, 2 * SIZE) - hop_time_s(link, SIZE))
-    alpha = hop_time_s(link, SIZE) - SIZE / beta
-    names = {"n": n, "s": SIZE, "k": k, "alpha": alpha, "beta": beta}
+    one, two = (hop_time_s(link, nbytes, busy_traffic(link), k) for nbytes in (SIZE, 2 * SIZE))
+    beta = SIZE / (two - one)
+    own = {"keep": HOP_S["all_gather"].value, "add": HOP_S["reduce_scatter"].value}
+    names = {"n": n, "s": SIZE, "k": k, "alpha": one - SIZE / beta, "beta": beta} | own
     assert value(ROWS[f"time of {name}"][0], **names) == pytest.approx(plans.cost(plan).time_s)
 
 

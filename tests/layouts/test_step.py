@@ -12,7 +12,7 @@ from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.costs import LARGE, Memory, flops, memory_of, plan_of, price, stages, traffic
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.plans import topology
-from ttkit.plans.cost import busy_s
+from ttkit.plans.cost import cost
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor.tensor import bytes_in_use
@@ -273,4 +273,4 @@ def test_the_price_of_a_large_collective_is_its_plans():
             plan = plan_of(name, there, axis, nbytes)
             sent, time_s = price(name, there, axis, nbytes)
             assert sent == max(plan.bytes_sent.values())
-            assert time_s == pytest.approx(busy_s(plan))
+            assert time_s == pytest.approx(cost(plan).time_s)

@@ -164,6 +164,13 @@ def test_a_check_without_an_open_mesh_leaves_the_fabric_as_it_was(fabric):
     assert ttnn.get_fabric_config() is config and not sim_mesh.opened_meshes
 
 
+def test_a_wrong_answer_leaves_no_mesh_open():
+    """The traceback is kept, as a notebook keeps the last one."""
+    with pytest.raises(lessons.CheckFailed) as _kept:
+        lessons.check("00.double", lambda mesh, x: columns(mesh, x) * 3)
+    assert not sim_mesh.opened_meshes
+
+
 def test_a_mesh_without_fabric_is_named():
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))

@@ -69,7 +69,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         ),
         "05.crossover": (
             [
-                8120,
+                85_000,
                 crossover(
                     lambda n: all_reduce(ROW, n, 1, algorithm="tree"),
                     lambda n: all_reduce(ROW, n, 1, algorithm="line"),
@@ -77,7 +77,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             ],
             {
                 "the cross-over is lower": 10**6,
-                "the cross-over is higher": 4096,
+                "the cross-over is higher": 8120,
                 "a number of bytes is asked for": "8 kB",
             },
         ),

@@ -50,6 +50,10 @@ def notebook(monkeypatch, tmp_path):
         (" Shard ", "shard", "right"),
         ("many", 8, "not it"),
         (8, (8, 4), "not it"),
+        ("2,200", 2272.0, "close enough"),
+        ("6", 5.8, "close enough"),
+        ("5,5", 5.8, "off by 0.3"),
+        (2200, 2272, "off by 72"),
     ],
 )
 def test_a_guess_and_the_fact(guess, fact, said):

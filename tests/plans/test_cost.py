@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS
 from ttkit.plans import (
@@ -20,7 +21,7 @@ from ttkit.plans import (
     shift,
     topology,
 )
-from ttkit.plans.cost import hop_time_s
+from ttkit.plans.cost import HOP_S, hop_time_s
 
 # GB/s of one link, with packets of 4096 bytes: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of
 # tenstorrent/tt-metal.
@@ -73,7 +74,7 @@ def test_more_bytes_never_take_less_time_and_more_links_never_more(name, power, 
 
 def test_a_card_names_its_inputs_and_says_modelled():
     text = str(cost(all_gather(topology("t3000"), 1 << 20, axis=1)))
-    for phrase in ("modelled", "11.78 GB/s", "801 ns", "published", "4096-byte packets", "line"):
+    for phrase in ("modelled", "5.75 GB/s", "805 ns", "published", "4096-byte packets", "15 us of"):
         assert phrase in text
     assert "busiest pair             3,145,728 bytes, chip 0 to chip 4, " in text
     assert ", 1,572,864 over each of 2 links\n" in text
@@ -90,7 +91,7 @@ def test_bandwidths_are_those_of_nccls_tests():
     assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9 * 7 / 8)
     card = cost(shift(there, size, axis=0))
     assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9)
-    one_hop = cost(point_to_point(there, size, 0, there.neighbours(0)[0]))
+    one_hop = cost(point_to_point(there, size, 0, there.neighbours(0)[0]), "ring multicast")
     assert card.time_s == one_hop.time_s  # all chips send at once, each over its own cable
 
 
@@ -115,6 +116,33 @@ def test_messages_that_share_a_link_share_its_rate():
     # two cables, a message each
     assert cost(both).time_s == pytest.approx(cost(one).time_s, rel=1e-3)
     assert cost(three).time_s == pytest.approx(1.5 * cost(one).time_s, rel=1e-2)
+
+
+def test_a_message_streams_through_the_hops_on_its_way():
+    row, size = topology("t3000", (1, 4)), 1 << 26
+    first, second, _, last = row.chips
+    near, far = (cost(point_to_point(row, size, first, end)).time_s for end in (second, last))
+    assert near < far < near + 3e-6  # two hops more: two more packets, not two more messages
+    ring, line = (
+        cost(shift(there, size, axis=1)).time_s for there in (topology("t3000", (1, 8)), row)
+    )
+    assert ring < line < ring + 5e-6
+
+
+@pytest.mark.parametrize("name", HOP_S)
+def test_a_collective_takes_the_chips_own_time_for_each_chip_after_the_first(name):
+    """A row of four is a line, a row of eight a ring."""
+    for chips in (4, 8):
+        plan = getattr(plans, name)(topology("t3000", (1, chips)), 4096, 1)
+        own = cost(plan).time_s - cost(plan, "ring multicast").time_s
+        assert own == pytest.approx((chips - 1) * HOP_S[name].value)
+        assert cost(plan).own_s == pytest.approx(own)
+
+
+def test_a_tree_takes_it_for_each_of_its_steps():
+    tree = all_reduce(topology("t3000"), 4096, algorithm="tree")
+    assert len(tree.steps) == 6
+    assert cost(tree).own_s == pytest.approx(3 * HOP_S["all_reduce"].value)
 
 
 def test_the_cross_over_is_where_the_times_cross():

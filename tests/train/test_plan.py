@@ -12,7 +12,7 @@ from train.runs import small
 import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
-from ttkit.plans.cost import busy_s
+from ttkit.plans.cost import cost
 from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig
@@ -97,7 +97,7 @@ def test_it_is_what_a_step_does(device, sizes):
     assert sum(r.bytes_on_links for r in talk) == sum(
         t.times * t.plan.total_bytes for t in plan.traffic
     )
-    assert all(t.time_s == pytest.approx(t.times * busy_s(t.plan)) for t in plan.traffic)
+    assert all(t.time_s == pytest.approx(t.times * cost(t.plan).time_s) for t in plan.traffic)
     products = [r for r in profile.records if r.name in ("matmul", "linear")]
     assert sum(r.flops for r in products) == plan.flops
     optimizer.step()

@@ -44,7 +44,7 @@ def plan(words: Sequence[str]) -> int:
     parser.add_argument("--headroom", type=float, default=0.1, metavar="PART", help=free)
     hang = "train on mesh shapes, too, on which collectives may hang"
     parser.add_argument("--may-hang", action="store_true", help=hang)
-    beside = "model communication beside compute where it can be"
+    beside = "rank steps that overlap communication with compute where they can"
     parser.add_argument("--overlap", action="store_true", help=beside)
     what = "prefill and decode with a KV cache, in place of training"
     parser.add_argument("--mode", choices=("training", "inference"), default="training", help=what)

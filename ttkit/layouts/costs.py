@@ -13,7 +13,7 @@ from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
 from ttkit.layouts.passes import REPEATED, Sends
 from ttkit.plans import Plan, Topology, collectives
-from ttkit.plans.cost import busy_s
+from ttkit.plans.cost import cost
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action
 from ttkit.train.config.layout import Layout
@@ -92,7 +92,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
-        return max(plan.bytes_sent.values()), busy_s(plan)
+        return max(plan.bytes_sent.values()), cost(plan).time_s
     sent, time_s = price(collective, topology, axis, LARGE // 2)
     _, time2_s = price(collective, topology, axis, LARGE)
     more = (nbytes - LARGE) / (LARGE // 2)
@@ -276,8 +276,8 @@ class Times(NamedTuple):
 
     Attributes:
         compute: the operations of all micro-batches on a chip.
-        communication: exposed, not overlapped with compute.
-        hidden: communication that is overlapped with compute; not in the total.
+        communication: exposed: all of it, or with overlap what cannot be hidden.
+        hidden: communication that overlap with compute hides, or would hide; not in the total.
         bubble: the stages of a pipeline wait.
         optimizer: weights and optimizer state are read and written.
     """
@@ -347,12 +347,12 @@ def times_of(
     compute = layout.micro_batches * (forward + backward)
     sent = sum(each.time_s for each in talk)
     hidden = 0.0
-    if overlap:
-        gathering = compute if layout.zero == 3 else forward
-        for name, room in (("gradients", backward), ("weights", gathering)):
-            for what in (f"DDP {name}", f"CP {name}"):
-                hidden += min(sum(each.time_s for each in talk if each.what == what), room)
-        hidden = min(hidden, compute)
+    gathering = compute if layout.zero == 3 else forward
+    for name, room in (("gradients", backward), ("weights", gathering)):
+        for what in (f"DDP {name}", f"CP {name}"):
+            hidden += min(sum(each.time_s for each in talk if each.what == what), room)
+    hidden = min(hidden, compute)
+    exposed = sent - hidden if overlap else sent
     waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE)
     named = layout.schedule, layout.pp, layout.micro_batches, layout.chunks
     fraction = bubble_fraction(*named)
@@ -360,4 +360,4 @@ def times_of(
     # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads
     # gradients.
     moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
-    return Times(compute, sent - hidden, hidden, bubble, float(moving_s(chip, moved)))
+    return Times(compute, exposed, hidden, bubble, float(moving_s(chip, moved)))

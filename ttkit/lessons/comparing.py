@@ -89,7 +89,7 @@ def unlike(expected, actual, rtol: float = 1e-5) -> str:
             return f"should be {brief(expected)}, is None: does it end in `return`?"
         return "gave nothing back: does it end in `return`?"
     if isinstance(expected, np.ndarray):
-        if not isinstance(actual, (np.ndarray, np.generic, list, tuple, float, int)):
+        if not (hasattr(actual, "__array__") or isinstance(actual, (list, tuple, float, int))):
             return f"should be an array, is a {type(actual).__name__}"
         return difference(expected, actual, rtol, rtol * float(np.abs(expected).max(initial=0)))
     if (number := as_number(expected)) is not None:

@@ -3,6 +3,7 @@
 The declarations are beside the notebooks, in `course.lesson_NN`. `check` imports the one it needs.
 """
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -144,16 +145,18 @@ class Exercise:
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
             runs = calls(answer, self.asks, self.cases)
-        for run in runs:
-            given = run.result
-            if self.reads and given is not None:
-                try:
-                    run.result = self.reads(given, *run.arguments)
-                except CheckFailed as why:
-                    raise CheckFailed(f"{run.where}: {why}") from None
-            wrong = self._wrong(run) or self._broken(given, run) or run.over(self.budget)
-            if wrong:
-                raise CheckFailed(f"{run.where}{wrong}")
+        # A traceback would keep the generator of a wrong answer, with its mesh open.
+        with contextlib.closing(runs):
+            for run in runs:
+                given = run.result
+                if self.reads and given is not None:
+                    try:
+                        run.result = self.reads(given, *run.arguments)
+                    except CheckFailed as why:
+                        raise CheckFailed(f"{run.where}: {why}") from None
+                wrong = self._wrong(run) or self._broken(given, run) or run.over(self.budget)
+                if wrong:
+                    raise CheckFailed(f"{run.where}{wrong}")
         if callable(self.praise):
             return self.praise(given, *run.arguments)
         figures = run.used(self.budget)

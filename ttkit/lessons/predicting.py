@@ -94,20 +94,23 @@ def shown(value) -> str:
 
 
 def verdict(guess: Guess, actual) -> str:
-    """Return how far a guess is from the fact, in words.
+    """Return how far a guess is from the fact, in words. A fact that is a float was computed or
+    modelled, and a guess within 5 % of it is close enough; an int was counted.
 
     Example:
-        >>> verdict(16, 8), verdict(3, 4), verdict("(2, 4)", "2x4")
-        ('2 times too large', 'off by 1', 'right')
+        >>> verdict(16, 8), verdict(3, 4), verdict("(2, 4)", "2x4"), verdict(6, 5.8)
+        ('2 times too large', 'off by 1', 'right', 'close enough')
     """
     fact = as_number(actual)
     if fact is None:
         return "right" if plain(guess) == plain(actual) else "not it"
     if isinstance(guess, str):
         number = read_guess(guess.replace(",", "."))  # Some learners write a decimal comma.
-        return verdict(number, fact) if isinstance(number, (int, float)) else "not it"
+        return verdict(number, actual) if isinstance(number, (int, float)) else "not it"
     if guess == fact:
         return "right"
+    if isinstance(actual, float) and math.isclose(guess, fact, rel_tol=0.05):
+        return "close enough"
     larger, smaller = max(guess, fact), min(guess, fact)
     if smaller > 0 and larger >= 2 * smaller:
         return f"{larger / smaller:.3g} times too {'large' if guess > fact else 'small'}"

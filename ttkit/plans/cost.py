@@ -2,10 +2,12 @@
 beside it.
 
 The model is alpha-beta, link by link. The first packet of a message needs a hop's latency, which
-grows with the packet as measured; the rest streams behind it at the link's measured rate. Messages
-that share a link share its rate. A step lasts as long as its slowest pair of chips, and the steps
-follow each other. `cost` leaves out the chips' own work (additions, copies), and that links were
-measured slower where every chip forwards for others at once; `busy_s` has both."""
+grows with the packet as measured; the rest streams behind it at the link's measured rate. Links
+were measured slower where every chip sends and forwards at once, as the chips of a collective do.
+Messages that share a link share its rate. A step lasts as long as its slowest pair of chips, and
+the steps follow each other. Beside the links a collective takes each chip's own time, to start its
+kernels and to add or copy what arrives. The planner, the profile and the lessons share this price.
+"""
 
 import bisect
 from collections.abc import Callable
@@ -16,7 +18,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware import Link
 from ttkit.hardware.chips import Fact, Latency
-from ttkit.plans.plan import Plan, Step
+from ttkit.plans.plan import Plan
 from ttkit.words import counted
 
 # The published figures are for packets of these two sizes, in bytes.
@@ -25,21 +27,27 @@ PACKET, SMALLEST = 4096, 16
 
 @dataclass(frozen=True)
 class Cost:
-    """The modelled time of a plan: `time_s` in all, `step_times_s` of each step.
+    """The modelled time of a plan: `time_s` in all, `step_times_s` of each step, and `own_s` of it
+    the chips' own.
 
     It prints as a table that names its inputs.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
         >>> price = cost(all_gather(topology("t3000"), 1 << 20, axis=1))
-        >>> round(price.time_s * 1e6), round(price.bus_bandwidth_gb_per_s, 1)
-        (137, 23.0)
+        >>> round(price.time_s * 1e6), round(price.own_s * 1e6)
+        (291, 15)
     """
 
     plan: Plan = field(repr=False)
     step_times_s: tuple[float, ...] = field(repr=False)
     inputs: tuple[str, ...] = field(repr=False)
-    time_s: float = 0.0
+    own_s: float = 0.0
+
+    @property
+    def time_s(self) -> float:
+        """The modelled seconds in all."""
+        return sum(self.step_times_s)
 
     @property
     def bus_bandwidth_gb_per_s(self) -> float:
@@ -110,7 +118,7 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # All chips send at once. The first of these patterns that was measured on the link gives its rate.
 BUSY = ("ring multicast", "line")
-# The chips' own time for each chip after the first, which the links' model leaves out.
+# The chips' own time for each chip after the first, on a line and on a ring.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
     "all_gather": Fact(5e-6, "s", _SMALL),
@@ -156,49 +164,57 @@ def hop_time_s(link: Link, nbytes: float, traffic: str = "line", links: int = 1)
     return float(first_ns * 1e-9 + rest_s)
 
 
-def cost(plan: Plan, traffic: str = "line") -> Cost:
+def cost(plan: Plan, traffic: str | None = None) -> Cost:
     """Return the modelled time of a plan on its topology's links.
 
     Args:
-        traffic: the pattern whose published rate the links get: "line" (a message along a line of
-            chips, no other chip sends), or one in which all chips send and forward at once:
-            "ring", "ring multicast", "mesh", ...
+        traffic: the pattern whose published rate the links get, and then the time is that of the
+            links alone: "line" (a message along a line of chips, no other chip sends), or one in
+            which all chips send and forward at once: "ring", "ring multicast", "mesh", ... By
+            default it is that of a collective, or "line" for `point_to_point`.
 
     Raises:
         TTKitError: as `rate_gb_per_s`.
-    """
-    link = plan.topology.link
-    times = tuple(_step_time(plan, step, traffic) for step in plan.steps)
-    rate, latency = rate_gb_per_s(link, traffic, plan.links), _latency(link, traffic)
-    inputs = (
-        f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
-        f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
-        f"{latency.packet_ns:g} ns for {PACKET}",
-        f"both published: {link.source}",  # A line of its own wraps on no page.
-    )
-    return Cost(plan, times, inputs, sum(times))
-
-
-def busy_s(plan: Plan) -> float:
-    """Return the modelled seconds of a collective while all chips send: the time of its links, and
-    the chips' own time for each hop. The planner and the profile use this time.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
         >>> plan = all_gather(topology("t3000"), 1 << 20, axis=1)
-        >>> round(cost(plan).time_s * 1e6), round(busy_s(plan) * 1e6)
-        (137, 291)
+        >>> [round(1e6 * each.time_s) for each in (cost(plan, "line"), cost(plan))]
+        [137, 291]
     """
-    links = cost(plan, busy_traffic(plan.topology.link)).time_s
-    hop = HOP_S.get(plan.collective)
-    return links + (plan.group_size - 1) * hop.value if hop else links
+    link, own_s = plan.topology.link, 0.0 if traffic else _own_s(plan)
+    if traffic is None:
+        traffic = "line" if plan.collective == "point_to_point" else busy_traffic(link)
+    own = own_s / max(1, len(plan.steps))
+    times = tuple(_step_time(plan, i, traffic) + own for i in range(len(plan.steps)))
+    rate, latency = rate_gb_per_s(link, traffic, plan.links), _latency(link, traffic)
+    inputs = [
+        f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
+        f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
+        f"{latency.packet_ns:g} ns for {PACKET}",
+        f"both published: {link.source}",  # A line of its own wraps on no page.
+    ]
+    if own_s:
+        inputs.append(f"{own_s * 1e6:.0f} us of the chips' own: {_SMALL}")
+    return Cost(plan, times, tuple(inputs), own_s)
 
 
-def _step_time(plan: Plan, step: Step, traffic: str) -> float:
+def _own_s(plan: Plan) -> float:
+    """Return the chips' own seconds: for each chip after the first, or for each step of a tree."""
+    if plan.collective not in HOP_S:
+        return 0.0  # None was published.
+    hops = len(plan.steps) / 2 if plan.algorithm == "tree" else plan.group_size - 1
+    return hops * HOP_S[plan.collective].value
+
+
+def _step_time(plan: Plan, number: int, traffic: str) -> float:
     """The slowest pair of chips: its bytes over as many cables as its messages may use."""
     messages: dict[tuple[int, int], list[int]] = {}
-    for t in step:
-        messages.setdefault((t.source, t.destination), []).append(t.bytes or 0)
+    # The fabric forwards packets as they arrive: the rest of a message comes in its first step.
+    forwards = number > 0 and plan.collective in ("point_to_point", "shift")
+    for t in plan.steps[number]:
+        size = min(t.bytes or 0, PACKET) if forwards else t.bytes or 0
+        messages.setdefault((t.source, t.destination), []).append(size)
     most = max(1, plan.topology.links)
     loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}
     times = [hop_time_s(plan.topology.link, size / n, traffic, n) for size, n in loads]

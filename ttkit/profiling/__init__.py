@@ -163,8 +163,8 @@ def profile() -> Iterator[Profile]:
     """Record every operation and collective of the block, with flops, bytes and a modelled time.
 
     An operation takes its launch and then the longer of computing whole tiles and moving bytes, see
-    `ttkit.hardware.roofline`; a collective, what its plan costs while all chips send, see
-    `ttkit.plans.cost.busy_s`. The planner counts in the same way. Transfers between host and chips
+    `ttkit.hardware.roofline`; a collective, what its plan costs, see
+    `ttkit.plans.cost.cost`. The planner counts in the same way. Transfers between host and chips
     are listed, but not timed. What a call does inside is part of it. Operations of a trace are
     recorded when it is captured, and again at each replay.
 

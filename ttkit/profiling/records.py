@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
 from ttkit.plans.collectives import plan_of
-from ttkit.plans.cost import busy_s
+from ttkit.plans.cost import cost
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
@@ -103,7 +103,7 @@ class Reader:
         if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
             plans = [plan_of(collective) for collective in event.sent]
             on_links = sum(plan.total_bytes for plan in plans)
-            time_s, bound = sum(map(busy_s, plans)), "links"
+            time_s, bound = sum(cost(plan).time_s for plan in plans), "links"
         elif work and kind == COMPUTE:
             spent = (chip, work.flops_of_tiles, work.moved, fidelity)
             time_s, bound = float(operation_s(*spent)), bound_by(*spent)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ttkit.errors import fail
 from ttkit.files import read_text, write_whole
 from ttkit.plans.collectives import Record, plan_of
-from ttkit.plans.cost import busy_s
+from ttkit.plans.cost import cost
 from ttkit.profiling.records import last_name
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import Event, Held
@@ -76,7 +76,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         # Equal collectives have one plan.
         sent = [(plan_of(record), times) for record, times in records[key].items()]
         nbytes = sum(times * plan.total_bytes for plan, times in sent)
-        time_s = sum(times * busy_s(plan) for plan, times in sent)
+        time_s = sum(times * cost(plan).time_s for plan, times in sent)
         found.append(Line(*key, number, nbytes, time_s))
     wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
     return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]

@@ -121,16 +121,18 @@ def layout_tables(layouts, most: int) -> list[Report]:
         sign = "~" if layouts.ties(each) else ""
         sent = sum(one.bytes_sent for one in each.traffic)
         times = each.times
+        serial = times.total + times.hidden * layouts.machine.overlap
         rows.append(
             [str(each.layout), _mesh(each), f"{each.memory.total / 1e9:.2f}", short(sent, "B")]
             + [f"{part / times.total:.0%}" for part in (times.communication, times.bubble)]
-            + [short(times.total, "s"), f"{sign}{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
+            + [short(serial, "s"), short(serial - times.hidden, "s")]
+            + [f"{sign}{each.tokens_per_s:,.0f}", f"{each.mfu:.1%}"]
         )
     count = f"{len(layouts.fitting)} layouts fit, {len(layouts.refused)} were refused"
     if len(layouts.fitting) > most:
         count += f"; the fastest {most}"
     columns = ["<layout", "<mesh", "GB a chip", "sent by a chip", "exposed", "bubble"]
-    columns += ["step, modelled", "tokens/s", "MFU"]
+    columns += ["step, modelled", "overlapped", "tokens/s", "MFU"]
     found = [Report(f"{layouts.title}: {count}", columns, rows)]
     if layouts.refused:
         why = [[reason, f"{n}"] for reason, n in layouts.reasons().most_common(most)]
