@@ -31,7 +31,7 @@ def _off(answer) -> str:
     """Return why a number of bytes is not the cross-over."""
     size = as_number(answer)
     if size is None or size < 1:
-        return f"a number of bytes is asked for, at least 1, not {answer!r}"
+        return f"expected a number of bytes, at least 1, got {answer!r}"
     # Each algorithm is faster at some size, so there is a cross-over.
     want = plans.crossover(lambda n: _all_reduce(n, "tree"), lambda n: _all_reduce(n, "line")) or 0
     if abs(size - want) <= BAND * want:
@@ -45,7 +45,7 @@ Exercise(
     rules=_off,
     praise=lambda size: f"{_times(size)}; the cross-over is within a tenth of this",
     hints=[
-        "Which way is faster for 64 bytes, which for a million?",
+        "Which is faster for 64 bytes, and which for a million?",
         "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
         "ttkit.plans.crossover(small, large) finds it: two functions that build a plan for n "
         "bytes.",

@@ -78,7 +78,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             {
                 "the cross-over is lower": 10**6,
                 "the cross-over is higher": 8120,
-                "a number of bytes is asked for": "8 kB",
+                "expected a number of bytes": "8 kB",
             },
         ),
         "05.price": (
