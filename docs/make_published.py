@@ -11,7 +11,6 @@ import statistics
 import sys
 import textwrap
 from dataclasses import replace
-from types import SimpleNamespace
 
 import yaml
 
@@ -22,7 +21,7 @@ from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, Fact, Rate  # noqa: 
 from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, operation_s  # noqa: E402
 from ttkit.hardware.systems import SYSTEMS, System, grid_ids  # noqa: E402
 from ttkit.layouts.dry_run import Job  # noqa: E402
-from ttkit.layouts.inference import LAYER_S, InferencePlan, plan_inference  # noqa: E402
+from ttkit.layouts.inference import LAYER_S, InferencePlan  # noqa: E402
 from ttkit.layouts.places import Machine, Place  # noqa: E402
 from ttkit.layouts.report import Candidate  # noqa: E402
 from ttkit.layouts.search import evaluate  # noqa: E402
@@ -77,10 +76,10 @@ def plan_of(row: list) -> InferencePlan:
 
 @functools.cache
 def _plan(model: str, system: str, dp: int, tp: int, batch: int) -> InferencePlan:
-    layout = SimpleNamespace(dp=dp, tp=tp, precision="bfloat16")
+    layout = Layout(dp, tp, precision="bfloat16")
     machine = P100 if system == "p100" else SYSTEMS[system]
     weights = DATA["weights"].get(model, "mixed")
-    return plan_inference(config_of(model), layout, machine, batch, 128, weights=weights)
+    return InferencePlan(config_of(model), layout, machine, batch, 128, weights=weights)
 
 
 def predicted(row: list) -> dict[str, float]:

@@ -54,9 +54,12 @@ def ways_out(
         network: network_gbit_per_s / 8 / chips,  # A byte has 8 bits.
     }
     times = {name: mib_a_chip * 2**20 / rate / 1e9 for name, rate in rates.items()}
-    bars = {f"{name}: {rates[name]:.3g} GB/s a chip": [time] for name, time in times.items()}
+    bars = {
+        f"{name}: {time:.3g} s at {rates[name]:.3g} GB/s a chip": [time]
+        for name, time in times.items()
+    }
     title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
-    return Stacks(f"{title}: seconds, without latency", bars, [""], unit="s")
+    return Stacks(f"{title}; latency is left out", bars, unit="s")
 
 
 def files_of(folder: str | os.PathLike[str]) -> Path:

@@ -69,15 +69,13 @@ def rb(name, text, words="", **files):
     return launch(name, "rb.yaml", words, rb_dot_yaml=text, **files)
 
 
+def config(name):
+    hosts = f"--mpi-args '--hostfile configs/{name}/hosts.txt'"
+    return launch(name, f"configs/{name}/rank_bindings.yaml", hosts)
+
+
 LAUNCHES = [
-    *[
-        launch(
-            name,
-            f"configs/{name}/rank_bindings.yaml",
-            f"--mpi-args '--hostfile configs/{name}/hosts.txt'",
-        )
-        for name in CONFIGS
-    ],
+    *map(config, CONFIGS),
     rb("pattern 1: one big mesh", PATTERN_1),
     rb("pattern 2: a mesh for each rank", PATTERN_2),
     rb("pattern 3: several hosts on one", PATTERN_3),
@@ -114,60 +112,60 @@ LAUNCHES = [
 RANK = "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n"
 END = "mesh_graph_desc_path: two.textproto\n"
 FIELD = "Configuration error: Invalid configuration: 1 validation error for TTRunConfig"
-# name: (files or arguments, what both must say)
-BAD_FILES = {
+# name: (the bindings, what both must say of the one thing that is wrong)
+ONE_ERROR = {
     "a rank twice": (
-        RANK + "  - {rank: 0, mesh_id: 1}\n" + END,
-        [FIELD, "Duplicate ranks found in bindings"],
+        f"{RANK}  - {{rank: 0, mesh_id: 1}}\n{END}",
+        "Duplicate ranks found in bindings",
     ),
     "a gap": (
-        RANK + "  - {rank: 2, mesh_id: 1}\n" + END,
-        [FIELD, "Ranks must be contiguous from 0. Got: [0, 2]"],
+        f"{RANK}  - {{rank: 2, mesh_id: 1}}\n{END}",
+        "Ranks must be contiguous from 0. Got: [0, 2]",
     ),
     "no mesh_id": (
-        "rank_bindings: [{rank: 0}]\n" + END,
-        [FIELD, "rank_bindings.0.mesh_id", "Field required"],
+        f"rank_bindings: [{{rank: 0}}]\n{END}",
+        "rank_bindings.0.mesh_id",
+        "Field required",
     ),
-    "no descriptor key": (RANK, [FIELD, "mesh_graph_desc_path", "Field required"]),
-    "two things": (
-        "rank_bindings: [{rank: 0}]\n",
-        ["Invalid configuration: 2 validation errors for TTRunConfig", "Field required"],
-    ),
+    "no descriptor key": (RANK, "mesh_graph_desc_path", "Field required"),
     "no ranks": (
-        "rank_bindings: []\n" + END,
-        [FIELD, "List should have at least 1 item after validation, not 0"],
+        f"rank_bindings: []\n{END}",
+        "List should have at least 1 item after validation, not 0",
     ),
     "binding no mapping": (
-        "rank_bindings: [3]\n" + END,
-        [FIELD, "Input should be a valid dictionary or instance of RankBinding"],
+        f"rank_bindings: [3]\n{END}",
+        "Input should be a valid dictionary or instance of RankBinding",
     ),
     "negative": (
-        "rank_bindings: [{rank: 0, mesh_id: -1}]\n" + END,
-        [FIELD, "Input should be greater than or equal to 0"],
+        f"rank_bindings: [{{rank: 0, mesh_id: -1}}]\n{END}",
+        "Input should be greater than or equal to 0",
     ),
     "text for a number": (
-        "rank_bindings: [{rank: a, mesh_id: 0}]\n" + END,
-        [FIELD, "Input should be a valid integer, unable to parse string as an integer"],
+        f"rank_bindings: [{{rank: a, mesh_id: 0}}]\n{END}",
+        "Input should be a valid integer, unable to parse string as an integer",
     ),
     "unquoted value": (
-        RANK + END + "global_env: {TT_VISIBLE_DEVICES: 0}\n",
-        [FIELD, "global_env.TT_VISIBLE_DEVICES", "Input should be a valid string"],
+        f"{RANK}{END}global_env: {{TT_VISIBLE_DEVICES: 0}}\n",
+        "global_env.TT_VISIBLE_DEVICES",
+        "Input should be a valid string",
     ),
-    "empty": ("", [FIELD, "Input should be a valid dictionary or instance of TTRunConfig"]),
+    "empty": ("", "Input should be a valid dictionary or instance of TTRunConfig"),
     "descriptor not there": (
-        RANK + "mesh_graph_desc_path: nope.textproto\n",
-        [
-            FIELD,
-            "Mesh graph descriptor not found: nope.textproto",
-            "Searched in: [",
-            "Tip: Use an absolute path or ensure the file exists relative to the launch directory.",
-        ],
+        f"{RANK}mesh_graph_desc_path: nope.textproto\n",
+        "Mesh graph descriptor not found: nope.textproto",
+        "Searched in: [",
+        "Tip: Use an absolute path or ensure the file exists relative to the launch directory.",
     ),
     "rank's descriptor not there": (
-        "rank_bindings: [{rank: 0, mesh_id: 0, mesh_graph_desc_path: nope}]\n" + END,
-        [FIELD, "Per-rank mesh graph descriptor not found: nope"],
+        f"rank_bindings: [{{rank: 0, mesh_id: 0, mesh_graph_desc_path: nope}}]\n{END}",
+        "Per-rank mesh graph descriptor not found: nope",
     ),
 }
+BAD_FILES = {name: (text, [FIELD, *said]) for name, (text, *said) in ONE_ERROR.items()}
+BAD_FILES["two things"] = (
+    "rank_bindings: [{rank: 0}]\n",
+    ["Invalid configuration: 2 validation errors for TTRunConfig", "Field required"],
+)
 # name: (arguments, files, exit code, what both must say)
 BAD_LAUNCHES = {
     "no file": (

@@ -74,14 +74,23 @@ def test_a_wrong_cut_is_seen(monkeypatch):
     assert max(prompt, new) < 0.9
 
 
-def test_llamas_reference_is_torchs():
-    torch = pytest.importorskip("torch")
-    chips, model = load("llama")
+def drawn(torch, model, angles):
+    """A model's size, and of a layer the inputs, weights, cosines and sines as torch's."""
     size = model.Size(layers=1)
     (w,) = model.random_weights(size)
     x = np.random.default_rng(3).standard_normal((2, 9, size.width), np.float32)
-    cos, sin = (torch.from_numpy(t[:9]) for t in chips.angles(size))
-    functional, w = torch.nn.functional, {name: torch.from_numpy(t) for name, t in w.items()}
+    turns = (torch.from_numpy(t[:9]) for t in angles(size))
+    return size, torch.from_numpy(x), {name: torch.from_numpy(t) for name, t in w.items()}, *turns
+
+
+def is_reference(model, size, given, wanted):
+    found = model.reference(given.numpy(), model.random_weights(size), size)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_llamas_reference_is_torchs(torch):
+    chips, model = load("llama")
+    functional, (size, x, w, cos, sin) = torch.nn.functional, drawn(torch, model, chips.angles)
 
     def heads(y, count):
         return y.view(2, 9, count, size.head).transpose(1, 2)
@@ -91,37 +100,27 @@ def test_llamas_reference_is_torchs():
         turn = torch.complex(cos[:, ::2], sin[:, ::2])
         return torch.view_as_real(pairs * turn).flatten(-2)
 
-    given = torch.from_numpy(x)
-    y = functional.rms_norm(given, (size.width,), w["norm1"], size.epsilon)
+    y = functional.rms_norm(x, (size.width,), w["norm1"], size.epsilon)
     q, k = rotary(heads(y @ w["q"], size.heads)), rotary(heads(y @ w["k"], size.kv_heads))
     v = heads(y @ w["v"], size.kv_heads)
     seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    given = given + seen.transpose(1, 2).reshape(given.shape) @ w["out"]
+    given = x + seen.transpose(1, 2).reshape(x.shape) @ w["out"]
     y = functional.rms_norm(given, (size.width,), w["norm2"], size.epsilon)
-    wanted = given + (functional.silu(y @ w["gate"]) * (y @ w["up"])) @ w["down"]
-    found = model.reference(x, model.random_weights(size), size)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
+    hidden = functional.silu(y @ w["gate"]) * (y @ w["up"])
+    is_reference(model, size, x, given + hidden @ w["down"])
 
 
-def test_falcons_reference_is_torchs():
-    torch = pytest.importorskip("torch")
+def test_falcons_reference_is_torchs(torch):
     _, model = load("falcon")
-    size = model.Size(layers=1)
-    (w,) = model.random_weights(size)
-    x = np.random.default_rng(3).standard_normal((2, 9, size.width), np.float32)
-    cos, sin = (torch.from_numpy(t[:9]) for t in model.halves(size))
-    functional, w = torch.nn.functional, {name: torch.from_numpy(t) for name, t in w.items()}
+    functional, (size, x, w, cos, sin) = torch.nn.functional, drawn(torch, model, model.halves)
 
     def rotary(y):
         left, right = y.chunk(2, -1)
         return y * cos + torch.cat([-right, left], -1) * sin
 
-    given = torch.from_numpy(x)
-    y = functional.layer_norm(given, (size.width,), w["scale"], w["shift"], size.epsilon)
+    y = functional.layer_norm(x, (size.width,), w["scale"], w["shift"], size.epsilon)
     qkv = (y @ w["qkv"]).view(2, 9, size.heads + 2, size.head).transpose(1, 2)
     q, k, v = rotary(qkv[:, :-2]), rotary(qkv[:, -2:-1]), qkv[:, -1:]
     seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     mlp = functional.gelu(y @ w["up"], approximate="tanh") @ w["down"]
-    wanted = given + seen.transpose(1, 2).reshape(given.shape) @ w["out"] + mlp
-    found = model.reference(x, model.random_weights(size), size)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
+    is_reference(model, size, x, x + seen.transpose(1, 2).reshape(x.shape) @ w["out"] + mlp)

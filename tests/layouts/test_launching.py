@@ -83,7 +83,7 @@ def test_ten_plans_are_planned_alike_from_their_folders(searches, tmp_path):
         assert ("ttkit run" in commands) == (each.layout.pp * hosts > 1)
         plan = training_plan(read_settings(folder / "train.yaml"), "t3000")
         assert replace(plan.layout, axes=None) == each.layout
-        assert (plan.memory, plan.flops) == (each.memory._asdict(), each.flops)
+        assert (plan.memory, plan.cost.flops) == (each.memory._asdict(), each.flops)
         assert [(t.what, t.bytes_sent) for t in plan.traffic] == [
             (t.what, t.bytes_sent) for t in each.traffic
         ]

@@ -400,7 +400,7 @@ def test_where_nothing_fits_the_reason_stands_under_the_table(model, system, ask
 def test_the_published_layout_is_listed_with_its_warning():
     llama70b = str(ROOT / "configs/models/llama70b.yaml")
     found = plan_layouts(llama70b, "galaxy", mode="inference")
-    assert [(plan.dp, plan.tp) for plan in found.fitting] == [(4, 8)]
+    assert [(plan.layout.dp, plan.layout.tp) for plan in found.fitting] == [(4, 8)]
     assert "DP4 TP8, may hang" in repr(found)
     assert "note: 4x8 is opened as the transpose of the 8x4" in repr(found)
 

@@ -6,8 +6,8 @@ import ttkit
 from ttkit import ttnn
 
 
-def mlp(mesh, x, w1, w2, first=rows):
-    return ttnn.matmul(ttnn.relu(ttnn.matmul(first(mesh, x), whole(mesh, w1))), whole(mesh, w2))
+def mlp(mesh, x, w1, w2):
+    return ttnn.matmul(ttnn.relu(ttnn.matmul(rows(mesh, x), whole(mesh, w1))), whole(mesh, w2))
 
 
 def mlp_in_linear(mesh, x, w1, w2):
@@ -60,13 +60,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the relu is missing": lambda mesh, x, w1, w2: (
                     rows(mesh, x) @ whole(mesh, w1) @ whole(mesh, w2)
                 ),
-                "relu came after the second product": lambda mesh, x, w1, w2: ttnn.relu(
-                    rows(mesh, x) @ whole(mesh, w1) @ whole(mesh, w2)
-                ),
-                "relu and the product with w2 are missing": lambda mesh, x, w1, w2: (
-                    rows(mesh, x) @ whole(mesh, w1)
-                ),
-                "every device computed all samples": lambda *given: mlp(*given, first=whole),
                 "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x, *weights: mlp(
                     mesh, x + 1, *weights
                 ),
@@ -75,8 +68,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "03.column_parallel": (
             [column_parallel, transposed],
             {
-                "the bias b was not added": lambda mesh, x, w, b: whole(mesh, x) @ columns(mesh, w),
-                "added twice": lambda mesh, x, w, b: column_parallel(mesh, x, w, 2 * b),
                 "every device has all columns": lambda mesh, x, w, b: (
                     whole(mesh, x) @ whole(mesh, w) + whole(mesh, b)
                 ),
@@ -91,12 +82,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [lambda *given: ttnn.all_reduce(product(*given)), by_steps, gathered_and_added],
             {
                 "the sum over the devices is missing": product,
-                "it is 4 times the result": summed_twice,
                 "you called all_reduce, all_reduce: 1 collective would do": mean_of_two_sums,
                 "the sum over the devices was made on the host": added_by_numpy,
-                "it is 4 times too small": lambda mesh, x, w: (
-                    ttnn.all_reduce(product(mesh, x, w)) * (1 / mesh.get_num_devices())
-                ),
                 "nothing was sent": lambda mesh, x, w: whole(mesh, x) @ whole(mesh, w),
             },
         ),

@@ -88,4 +88,6 @@ def test_the_rates_are_those_of_the_hardware_and_are_shared():
     found = [1 / seconds for (seconds,) in chart.rows.values()]
     assert found == pytest.approx([2 * rate, 3 * rate / 8, 100 / 8 / 8])
     text = repr(ways_out(network_gbit_per_s=1))
-    assert "3 chip links" in repr(chart) and "1 Gbit/s (assumed): 0.0156 GB/s a chip" in text
+    assert (
+        "3 chip links" in repr(chart) and "1 Gbit/s (assumed): 4.29 s at 0.0156 GB/s a chip" in text
+    )

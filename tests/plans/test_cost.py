@@ -97,21 +97,9 @@ def test_bandwidths_are_those_of_nccls_tests():
 
 def test_messages_that_share_a_link_share_its_rate():
     n300, size = topology("n300"), 1 << 26
-    one = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True)]], size)
-    both = Plan(
-        "all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]], size
-    )
-    three = Plan(
-        "all_reduce",
-        n300,
-        [
-            [
-                Transfer(0, 1, 0, reduce=True),
-                Transfer(0, 1, 1, reduce=True),
-                Transfer(0, 1, 1, reduce=True),
-            ]
-        ],
-        size,
+    one, both, three = (
+        Plan("all_reduce", n300, [[Transfer(0, 1, chunk, reduce=True) for chunk in chunks]], size)
+        for chunks in ([0], [0, 1], [0, 1, 1])
     )
     # two cables, a message each
     assert cost(both).time_s == pytest.approx(cost(one).time_s, rel=1e-3)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -28,14 +29,8 @@ def shards_of(tensor):
 
 
 def placed(mesh, whole, dtype, layout):
-    config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-    return ttkit.from_numpy(
-        whole,
-        dtype=getattr(ttnn, dtype),
-        layout=layout,
-        device=mesh,
-        mesh_mapper=ttnn.create_mesh_mapper(mesh, config),
-    )
+    how = {"device": mesh, "mesh_mapper": mapper_over(mesh, (0, 1))}
+    return ttkit.from_numpy(whole, dtype=getattr(ttnn, dtype), layout=layout, **how)
 
 
 @st.composite
@@ -60,21 +55,15 @@ def collectives(draw):
 
 def collective(name, x, dim, axis, links, here, there):
     """The call, and its result as one array a chip."""
+    here, there = ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there)
     if name == "point_to_point":
-        return shards_of(
-            ttnn.point_to_point(x, ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there))
-        )
-    if name == "broadcast":
-        return shards_of(
-            ttnn.broadcast(x, ttnn.MeshCoordinate(*here), cluster_axis=axis, num_links=links)
-        )
+        return shards_of(ttnn.point_to_point(x, here, there))
+    how = {"cluster_axis": axis, "num_links": links}
     if name == "all_broadcast":
-        pieces = [
-            shards_of(piece) for piece in ttnn.all_broadcast(x, cluster_axis=axis, num_links=links)
-        ]
+        pieces = map(shards_of, ttnn.all_broadcast(x, **how))
         return [np.concatenate(of_chip, dim) for of_chip in zip(*pieces, strict=True)]
-    where = [] if name == "all_reduce" else [dim]
-    return shards_of(getattr(ttnn, name)(x, *where, cluster_axis=axis, num_links=links))
+    where = {"all_reduce": [], "broadcast": [here]}.get(name, [dim])
+    return shards_of(getattr(ttnn, name)(x, *where, **how))
 
 
 @settings(max_examples=30, deadline=None)
@@ -86,12 +75,8 @@ def test_a_plan_gives_what_ttnn_gives(case):
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         rows, columns = shape
         n = rows * columns if axis is None else shape[axis]
-        whole = (
-            np.random.default_rng(n)
-            .integers(0, 9, (rows * n * 2, columns * n))
-            .astype(DTYPES[dtype])
-        )
-        x = placed(mesh, whole, dtype, layout)
+        whole = np.random.default_rng(n).integers(0, 9, (rows * n * 2, columns * n))
+        x = placed(mesh, whole.astype(DTYPES[dtype]), dtype, layout)
         before = shards_of(x)
         here, there = list(places[:2]), list(places[:2])
         if axis is not None:
@@ -102,13 +87,11 @@ def test_a_plan_gives_what_ttnn_gives(case):
         for one, other in zip(moved, after, strict=True):
             np.testing.assert_allclose(one, other, rtol=2**-7 if dtype == "bfloat16" else 0)
         if axis is not None and name not in ("broadcast", "point_to_point"):
-            closes = topology(mesh).kind(axis) == RING
-            # whose default is Linear
-            assert plan.algorithm == (
-                "ring"
-                if closes and fabric == "FABRIC_1D_RING" and name != "all_broadcast"
-                else "line"
-            )
+            asked = (
+                fabric == "FABRIC_1D_RING" and name != "all_broadcast"
+            )  # whose default is Linear
+            ring = asked and topology(mesh).kind(axis) == RING
+            assert plan.algorithm == ("ring" if ring else "line")
 
 
 @pytest.mark.parametrize(("fabric", "shape", "asked", "usable", "steps"), [
@@ -125,10 +108,8 @@ def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(
         x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
         ttnn.all_gather(x, 1, cluster_axis=1, topology=topology)
         plan = ttkit.last_plan()
-        assert (plan.algorithm, len(plan.steps)) == (
-            {"Linear": "line", "Ring": "ring"}[usable],
-            steps,
-        )
+        algorithm = {"Linear": "line", "Ring": "ring"}[usable]
+        assert (plan.algorithm, len(plan.steps)) == (algorithm, steps)
 
 
 def test_a_refused_collective_leaves_the_last_plan():

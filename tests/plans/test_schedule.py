@@ -38,114 +38,69 @@ ONE = one_f_one_b(4, 8)
 ZERO = zb_h1(4, 8)
 CHUNKED = interleaved(2, 4, 2)
 RIGHT = "F0 B0 F1 B1"
+CROSSED = by_hand("F0 B0 F1 B1", "F0 F1 B0 B1")
+NEXT_ROUND = by_hand("F0 1F0 F1 1F1 1B0 B0 1B1 B1", "F1 F0 1F0 1F1 1B0 B0 1B1 B1", chunks=2)
+ACTIVATIONS, GRADIENTS = (
+    f"waits for the {what} of micro-batch" for what in ("activations", "gradients")
+)
+# name: the schedule, the stage that is named, and what is said
 WRONG = {
-    "a forward left out": (
-        lambda: without(ONE, 2, "F5"),
-        ["stage 2", "micro-batch 5 has B5; a stage does F5 and B5"],
-    ),
-    "a micro-batch left out": (
-        lambda: without(ONE, 3, "F2", "B2"),
-        ["stage 3", "micro-batch 2 has no action"],
-    ),
-    "a weight gradient left out": (
-        lambda: without(ZERO, 1, "W3"),
-        ["stage 1", "micro-batch 3 has F3 and I3;", "I3 and W3"],
-    ),
-    "a forward twice": (
-        lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"),
-        ["stage 1", "micro-batch 0 has F0 and F0 and B0"],
-    ),
-    "a whole backward and its part": (
-        lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"),
-        ["stage 1", "micro-batch 0 has F0 and B0 and W0"],
-    ),
-    "a backward before its forward": (
-        lambda: swapped(ONE, 3, "F0", "B0"),
-        ["stage 3", "B0 (backward of micro-batch 0) needs F0"],
-    ),
+    "a forward left out": (without(ONE, 2, "F5"), 2, "micro-batch 5 has B5; a stage does F5 and B5"),
+    "a micro-batch left out": (without(ONE, 3, "F2", "B2"), 3, "micro-batch 2 has no action"),
+    "a weight gradient left out": (without(ZERO, 1, "W3"), 1, "micro-batch 3 has F3 and I3;", "I3 and W3"),
+    "a forward twice": (by_hand(RIGHT, "F0 F0 B0 F1 B1"), 1, "micro-batch 0 has F0 and F0 and B0"),
+    "a backward and its part": (by_hand(RIGHT, "F0 B0 W0 F1 B1"), 1, "micro-batch 0 has F0 and B0 and W0"),
+    "a backward before its forward": (swapped(ONE, 3, "F0", "B0"), 3, "B0 (backward of micro-batch 0) needs F0"),
     "a weight gradient before the input's": (
-        lambda: swapped(ZERO, 0, "I2", "W2"),
-        ["stage 0", "W2", "needs I2 (input gradient of micro-batch 2), which comes after it"],
+        swapped(ZERO, 0, "I2", "W2"), 0, "W2", "needs I2 (input gradient of micro-batch 2), which comes after it",
     ),
-    "forward through the chunks the wrong way": (
-        lambda: swapped(CHUNKED, 0, "F1", "1F1"),
-        ["a deadlock", "stage 0 at 1F1 waits for the activations of micro-batch 1 from stage 1"],
-    ),
+    "chunks the wrong way": (swapped(CHUNKED, 0, "F1", "1F1"), 0, "a deadlock", f"at 1F1 {ACTIVATIONS} 1 from stage 1"),
     "a micro-batch that is not there": (
-        lambda: by_hand(RIGHT, RIGHT + " F2 B2"),
-        ["stage 1", "F2 (forward of micro-batch 2)", "2 micro-batches and 1 chunk, counted from 0"],
+        by_hand(RIGHT, RIGHT + " F2 B2"), 1, "F2 (forward of micro-batch 2)", "2 micro-batches and 1 chunk, counted from 0",
     ),
     "the lists of the stages the wrong way round": (
-        lambda: Schedule("mine", 4, 8, ONE.actions[::-1]),
-        [
-            "a deadlock",
-            "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1",
-            "waits for the activations of micro-batch 1 from stage 0",
-        ],
+        Schedule("mine", 4, 8, ONE.actions[::-1]), 0,
+        "a deadlock", f"stage 0 at B0 {GRADIENTS} 0 from stage 1", f"{ACTIVATIONS} 1 from stage 0",
     ),
     "two stages that wait for each other": (
-        lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1"),
-        [
-            "stage 0",
-            "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1; "
-            "stage 1 at F1 waits for the activations of micro-batch 1",
-            "try: put B0 of stage 1 before its F1, or F1 of stage 0 before its B0",
-        ],
+        CROSSED, 0, f"stage 0 at B0 {GRADIENTS} 0 from stage 1; stage 1 at F1 {ACTIVATIONS} 1",
+        "try: put B0 of stage 1 before its F1, or F1 of stage 0 before its B0",
     ),
     "chunks that wait for the next round": (
-        lambda: by_hand("F0 1F0 F1 1F1 1B0 B0 1B1 B1", "F1 F0 1F0 1F1 1B0 B0 1B1 B1", chunks=2),
-        [
-            "a deadlock",
-            "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1",
-            "try: put F0 of stage 1 before its F1, or F1 of stage 0 before its 1F0",
-            "stage 1 at F1 waits",
-        ],
+        NEXT_ROUND, 0, "a deadlock", f"stage 0 at 1F0 {ACTIVATIONS} 0 from stage 1", "stage 1 at F1 waits",
+        "try: put F0 of stage 1 before its F1, or F1 of stage 0 before its 1F0",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_schedule_is_refused_with_stage_and_action(name):
-    build, phrases = WRONG[name]
-    schedule = build()
+    schedule, stage, *phrases = WRONG[name]
     for ask in (schedule.validate, schedule.timeline):
         with pytest.raises(TTKitError) as refused:
             ask()
-        for phrase in phrases:
+        for phrase in (f"stage {stage}", *phrases):
             assert phrase in str(refused.value)
 
 
+HOLDS = "it holds the activations of"
+
+
 @pytest.mark.parametrize(
-    ("ask", "phrases"),
+    ("schedule", "limit", "enough", "said"),
     [
-        (
-            lambda: gpipe(4, 8).validate(memory_limit=4),
-            ["stage 0", "after action 5, F4, it holds the activations of 5 micro-batches", "for 4"],
-        ),
-        (
-            lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)),
-            ["stage 3", "action 1, F0"],
-        ),
-        (lambda: zb_h1(4, 8).validate(memory_limit=3), ["stage 0", "F3", "4 micro-batches"]),
-        (
-            lambda: interleaved(4, 8, 2).validate(memory_limit=5),
-            ["stage 0", "holds the activations of 5.5 micro-batches"],
-        ),
+        (gpipe(4, 8), 4, 8, f"stage 0.* after action 5, F4, {HOLDS} 5 micro-batches.* for 4"),
+        (ONE, (4, 3, 2, 0), (4, 3, 2, 1), f"stage 3.* action 1, F0, {HOLDS} 1"),
+        (ZERO, 3, 4, f"stage 0.* F3, {HOLDS} 4 micro-batches"),
+        (interleaved(4, 8, 2), 5, 5.5, f"stage 0.* {HOLDS} 5.5 micro-batches"),
+        (interleaved(4, 8, 3), 4, 5, "stage 0"),
     ],
+    ids=repr,
 )
-def test_more_memory_than_there_is(ask, phrases):
-    with pytest.raises(TTKitError) as refused:
-        ask()
-    for phrase in phrases:
-        assert phrase in str(refused.value)
-
-
-def test_memory_that_is_enough():
-    assert (
-        one_f_one_b(4, 8).validate(memory_limit=4).validate(memory_limit=(4, 3, 2, 1)) is not None
-    )
-    zb_h1(4, 8).validate(memory_limit=4)
-    interleaved(4, 8, 3).validate(memory_limit=5)
+def test_more_memory_than_there_is(schedule, limit, enough, said):
+    with pytest.raises(TTKitError, match=said):
+        schedule.validate(memory_limit=limit)
+    assert schedule.validate(memory_limit=enough) is schedule
 
 
 @pytest.mark.parametrize(
@@ -155,16 +110,10 @@ def test_memory_that_is_enough():
         (lambda: Schedule("mine", 1, 1, ["F0 B0"], chunks=0), "chunks=0"),
         (lambda: Schedule("mine", 2, 2, [RIGHT]), r"2 lists, one for each stage, this is \['F0 B0"),
         (lambda: Schedule("mine", 2, 2, RIGHT), "2 lists, one for each stage, this is 'F0 B0"),
-        (
-            lambda: by_hand("F0 X0"),
-            "'X0'.*an action is one of F, B, I, W and a micro-batch's number",
-        ),
+        (lambda: by_hand("F0 X0"), "'X0'.*an action is one of F, B, I, W and a micro-batch's num"),
         (lambda: by_hand("f0"), "the action 'f0'"),
         (lambda: ONE.timeline(forward_s=-1), "forward_s=-1"),
-        (
-            lambda: ONE.timeline(forward_s=(1, 2)),
-            r"forward_s=\(1, 2\) .* or 4 of them, one for each stage",
-        ),
+        (lambda: ONE.timeline(forward_s=(1, 2)), r"forward_s=\(1, 2\) .* or 4 of them, one for"),
         (lambda: ONE.validate(memory_limit=[1]), "memory_limit"),
     ],
 )
@@ -177,11 +126,7 @@ def test_what_is_no_schedule(ask, phrase):
 @st.composite
 def right_schedules(draw):
     """What comes out when stages do, again and again, something that can be done."""
-    stages, micro_batches, chunks = (
-        draw(st.integers(1, 4)),
-        draw(st.integers(1, 5)),
-        draw(st.integers(1, 3)),
-    )
+    stages, micro_batches, chunks = (draw(st.integers(1, most)) for most in (4, 5, 3))
     pick = random.Random(draw(st.integers(0, 2**32)))
     split = pick.choice((0, 0.5, 1))
     parts = stages * chunks
@@ -192,9 +137,8 @@ def right_schedules(draw):
             kind = "I"
         rows[part % stages].append(Action(kind, micro_batch, part // stages))
         if kind == "F":
-            ready.append(
-                ("F", micro_batch, part + 1) if part + 1 < parts else ("B", micro_batch, part)
-            )
+            last = part + 1 == parts
+            ready.append(("B", micro_batch, part) if last else ("F", micro_batch, part + 1))
         elif kind in "BI" and part:
             ready.append(("B", micro_batch, part - 1))
         if kind == "I":

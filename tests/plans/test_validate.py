@@ -36,11 +36,13 @@ def swap(plan, step, index, **what):
 
 
 def find(plan, step, source, destination):
-    return next(
-        i
-        for i, t in enumerate(plan.steps[step - 1])
-        if (t.source, t.destination) == (source, destination)
-    )
+    ends = [(t.source, t.destination) for t in plan.steps[step - 1]]
+    return ends.index((source, destination))
+
+
+def without(plan, left_out):
+    """The plan without the transfers of which `left_out` is true."""
+    return changed(plan, steps=[[t for t in step if not left_out(t)] for step in plan.steps])
 
 
 GATHER = all_gather(T3000, 1024, axis=1, links=1)
@@ -70,12 +72,7 @@ WRONG = {
         ["step 2 of 2", "after the last step", "chip 4", "chunk 3"],
     ),
     "one transfer left out": (
-        lambda: changed(
-            GATHER,
-            steps=[
-                [t for t in step if (t.source, t.destination) != (3, 7)] for step in GATHER.steps
-            ],
-        ),
+        lambda: without(GATHER, lambda t: (t.source, t.destination) == (3, 7)),
         ["chip 7 does not hold chunk 4"],
     ),
     "a ring on a line": (
@@ -91,13 +88,7 @@ WRONG = {
         ["step 1", "chip 4 sends chunk 8", "does not hold it"],
     ),
     "two messages on one link": (
-        lambda: Plan(
-            "all_gather",
-            topology("galaxy"),
-            [[Transfer(0, 1, 0), Transfer(0, 1, 0)] * 3],
-            64,
-            axis=1,
-        ),
+        lambda: Plan("all_gather", topology("galaxy"), [[Transfer(0, 1, 0)] * 6], 64, axis=1),
         ["step 1", "chip 0 sends 6 messages", "chip 1", "4 links"],
     ),
     "two writers of one chunk": (
@@ -109,18 +100,11 @@ WRONG = {
         ["step 1", "overwrite the part of chip", "reduce=True"],
     ),
     "a part added twice": (
-        lambda: Plan(
-            "reduce_scatter",
-            N300,
-            [[Transfer(0, 1, 1, reduce=True)], [Transfer(0, 1, 1, reduce=True)]],
-            64,
-        ),
+        lambda: Plan("reduce_scatter", N300, [[Transfer(0, 1, 1, reduce=True)]] * 2, 64),
         ["step 2", "chip 0 sends chunk 1 to chip 1", "part of chip 0 a second time"],
     ),
     "a sum that lacks a part": (
-        lambda: changed(
-            SCATTER, steps=[[t for t in step if t.source != 6] for step in SCATTER.steps]
-        ),
+        lambda: without(SCATTER, lambda t: t.source == 6),
         ["chunk 0 on chip 4 lacks the part of chip 6"],
     ),
     "an addition in a gather": (
@@ -149,10 +133,7 @@ def test_a_wrong_plan_is_refused_with_chip_chunk_and_step(name):
     [
         (lambda: Plan("gather", N300, [], 10), "the collectives are all_gather"),
         (lambda: Plan("all_gather", N300, [], 10, links=3), "joined by 2"),
-        (
-            lambda: Plan("broadcast", N300, [], 10, root=2),
-            "root=2 must be the sender's number in its group, 0 to 1",
-        ),
+        (lambda: Plan("broadcast", N300, [], 10, root=2), "root=2 must be the sender's number in"),
         (lambda: Plan("all_gather", N300, [], 0), "shard_bytes=0 must be a whole number"),
     ],
 )

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pytest
 from formulas import tolerance
-from machine import strict_with_fabric
+from machine import mapper_over, strict_with_fabric
 from started import start
 
 import ttkit
@@ -73,11 +73,8 @@ def put():
         else:
             values = random.standard_normal(whole, np.float32)
             values = values if low is None else np.abs(values) + np.float32(low)
-        placements = [
-            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims
-        ]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-        return ttkit.from_numpy(values, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+        how = {"device": mesh, "mesh_mapper": mapper_over(mesh, dims)}
+        return ttkit.from_numpy(values, dtype=dtype, layout=layout, **how)
 
     return make
 
@@ -146,17 +143,11 @@ def cut():
     """
 
     def make(mesh, array, dims=(None, None), dtype=ttnn.bfloat16, layout=None):
-        placements = [
-            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims
-        ]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
         if array.dtype.kind in "iu":
-            dtype = {"int32": ttnn.int32, "uint32": ttnn.uint32, "uint16": ttnn.uint16}[
-                array.dtype.name
-            ]
+            dtype = getattr(ttnn, array.dtype.name)
             layout = layout or ttnn.ROW_MAJOR_LAYOUT
-        layout = layout or ttnn.TILE_LAYOUT
-        return ttkit.from_numpy(array, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+        how = {"device": mesh, "mesh_mapper": mapper_over(mesh, dims)}
+        return ttkit.from_numpy(array, dtype=dtype, layout=layout or ttnn.TILE_LAYOUT, **how)
 
     return make
 

@@ -25,9 +25,8 @@ SDPA = ttnn.transformer.scaled_dot_product_attention
 def test_causal(mesh, put, check, kinds, length, groups):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, groups, length, 32), kinds[1], B16) for _ in range(2))
-    check(
-        SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(length)), q, k, v, additions=length
-    )
+    mask = causal(length)
+    check(SDPA(q, k, v), lambda *qkv: attention(*qkv, mask), q, k, v, additions=length)
 
 
 def test_causal_in_float32(wide, put, check):
@@ -40,14 +39,8 @@ def test_causal_in_float32(wide, put, check):
 def test_not_causal(mesh, put, check, kinds, queries, keys):
     q = put(mesh, (1, 4, queries, 64), kinds[0], B16)
     k, v = (put(mesh, (1, 2, keys, 64), kinds[1], B16) for _ in range(2))
-    check(
-        SDPA(q, k, v, is_causal=False, scale=0.3),
-        lambda q, k, v: attention(q, k, v, scale=0.3),
-        q,
-        k,
-        v,
-        additions=keys,
-    )
+    made = SDPA(q, k, v, is_causal=False, scale=0.3)
+    check(made, lambda *qkv: attention(*qkv, scale=0.3), q, k, v, additions=keys)
 
 
 @PAIRS
@@ -58,9 +51,8 @@ def test_mask(mesh, put, check, kinds, front, length):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, 2, length, 32), "RR", B16) for _ in range(2))
     mask = put(mesh, (*front, length, length), kinds[1], B16)
-    check(
-        SDPA(q, k, v, attn_mask=mask, is_causal=False), attention, q, k, v, mask, additions=length
-    )
+    made = SDPA(q, k, v, attn_mask=mask, is_causal=False)
+    check(made, attention, q, k, v, mask, additions=length)
 
 
 @pytest.mark.parametrize("past", [True, False])
@@ -68,17 +60,12 @@ def test_mask(mesh, put, check, kinds, front, length):
 def test_window(wide, put, check, past, length, window):
     q, k, v = (put(wide, (1, 2, length, 32), "S0R", B16) for _ in range(3))
     behind = np.arange(length)[:, None] - np.arange(length)
-    mask = np.where(
-        (behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2, 0, -np.inf
-    )
-    check(
+    seen = (behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2
+    mask, made = (
+        np.where(seen, 0, -np.inf),
         SDPA(q, k, v, is_causal=past, sliding_window_size=window),
-        lambda *qkv: attention(*qkv, mask),
-        q,
-        k,
-        v,
-        additions=length,
     )
+    check(made, lambda *qkv: attention(*qkv, mask), q, k, v, additions=length)
 
 
 def cut(x, heads, groups, transpose):
@@ -128,13 +115,19 @@ def test_joining_heads(mesh, put, check, kind):
 
 
 @FLOATS
-@PAIRS
-def test_attention_softmax(mesh, put, check, dtype, kinds):
-    x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, 1, 64), kinds[1], dtype)
-    if kinds in (("RR", "RR"), ("S0R", "RR")):
-        same = ttnn.clone(x)
-        assert ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=mask) is x
-        check(x, lambda x, m: softmax(x / 8 + m), same, mask, additions=64)
+@pytest.mark.parametrize("kind", ["RR", "S0R"])
+def test_softmax_in_place(mesh, put, check, dtype, kind):
+    given = put(mesh, (2, 3, 32, 64), kind, dtype)
+    of_rows, of_all = put(mesh, (2, 1, 1, 64), "RR", dtype), put(mesh, (1, 1, 32, 64), "RR", dtype)
+    for call, scale, mask in (
+        (lambda x, m: ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=m), 1 / 8, of_rows),
+        (lambda x, m: ttnn.scale_mask_softmax_in_place(x, 0.5, m), 0.5, of_rows),
+        (lambda x, m: ttnn.scale_causal_mask_hw_dims_softmax_in_place(
+            x, 0.5, m, program_config=ttnn.SoftmaxDefaultProgramConfig()), 0.5, of_all),
+    ):  # fmt: skip
+        x = ttnn.clone(given)
+        assert call(x, mask) is x
+        check(x, lambda x, m, s=scale: softmax(x * s + m), given, mask, additions=64)
 
 
 @FLOATS
@@ -142,17 +135,12 @@ def test_attention_softmax(mesh, put, check, dtype, kinds):
 @pytest.mark.parametrize("token", [None, 5])
 def test_rotary_by_halves(mesh, put, check, dtype, kinds, token):
     x = put(mesh, (2, 3, 32, 64), kinds[0], dtype)
-    cos, sin = (
-        put(mesh, (1, 1, 96, 64), kinds[1], dtype),
-        put(mesh, (1, 1, 96, 64), kinds[1], dtype),
-    )
+    cos, sin = (put(mesh, (1, 1, 96, 64), kinds[1], dtype) for _ in range(2))
 
     def reference(x, cos, sin):
         rows = slice(0, 32) if token is None else slice(token, token + 1)
-        return (
-            x * cos[..., rows, :]
-            + np.concatenate([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
-        )
+        turned = np.concatenate([-x[..., 32:], x[..., :32]], -1)
+        return x * cos[..., rows, :] + turned * sin[..., rows, :]
 
     check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
 
@@ -168,9 +156,8 @@ def test_rotary_gives_whole_tiles(wide, put, parts):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
     x = put(mesh, (2, 3, 32, 64), kinds[0], B16)
-    cos, sin = (
-        put(mesh, (1, heads, 96, 64), kinds[1] if heads == 1 else "RR", B16) for _ in range(2)
-    )
+    kind = kinds[1] if heads == 1 else "RR"
+    cos, sin = (put(mesh, (1, heads, 96, 64), kind, B16) for _ in range(2))
     pairs = np.zeros((1, 1, 32, 32), np.float32)
     pairs[..., range(0, 32, 2), range(1, 32, 2)] = 1
     pairs[..., range(1, 32, 2), range(0, 32, 2)] = -1
@@ -184,14 +171,10 @@ def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
 
 
 def test_rotary_by_neighbours_of_one_token(wide, put, check):
-    x, cos, sin = (
-        put(wide, (1, 8, 4, 32), "S0R", B16),
-        put(wide, (1, 8, 1, 32), "RR", B16),
-        put(wide, (1, 8, 1, 32), "RS0", B16),
-    )
-    eye = ttkit.from_numpy(
-        np.eye(32, dtype=np.float32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide
-    )
+    x = put(wide, (1, 8, 4, 32), "S0R", B16)
+    cos, sin = (put(wide, (1, 8, 1, 32), kind, B16) for kind in ("RR", "RS0"))
+    one = np.eye(32, dtype=np.float32)[None, None]
+    eye = ttkit.from_numpy(one, dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
     out = ttnn.experimental.rotary_embedding_llama(x, cos, sin, eye, is_decode_mode=True)
     check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
 
@@ -202,74 +185,33 @@ def test_rotary_by_neighbours_of_one_token(wide, put, check):
 @pytest.mark.parametrize("dim", [-1, 1, 0])
 def test_softmax(mesh, put, check, dtype, kind, dim):
     x = put(mesh, (3, 33, 50), kind, dtype)
-    check(ttnn.softmax(x, dim), lambda x: softmax(x, dim), x, additions=50)
-    check(
-        ttnn.softmax(x, dim=dim, numeric_stable=False), lambda x: softmax(x, dim), x, additions=50
-    )
+    for made in (ttnn.softmax(x, dim), ttnn.softmax(x, dim=dim, numeric_stable=False)):
+        check(made, lambda x: softmax(x, dim), x, additions=50)
 
 
 def test_softmax_of_huge_values(wide, parts):
-    x = ttkit.from_numpy(
-        np.float32([[1e30, 0, -1e30, -np.inf]]), layout=ttnn.TILE_LAYOUT, device=wide
-    )
+    huge = np.float32([[1e30, 0, -1e30, -np.inf]])
+    x = ttkit.from_numpy(huge, layout=ttnn.TILE_LAYOUT, device=wide)
     assert parts(ttnn.softmax(x))[0].tolist() == [[1, 0, 0, 0]]
 
 
-def test_scale_mask_softmax_in_place(wide, put, check):
-    x, mask = put(wide, (2, 3, 32, 64), "S0R"), put(wide, (2, 1, 32, 64))
-    same = ttnn.clone(x)
-    assert ttnn.scale_mask_softmax_in_place(x, 0.5, mask) is x
-    check(x, lambda x, m: softmax(x * 0.5 + m), same, mask, additions=64)
+Q, ROTARY = (1, 4, 64, 32), ttnn.experimental.rotary_embedding
 
 
-def heads(p, *shapes, **options):
-    return [
-        p(shape, dtype=options.get("dtype", B16), layout=options.get("layout", ttnn.TILE_LAYOUT))
-        for shape in shapes
-    ]
+def masked(q, k, v, mask):
+    return SDPA(q, k, v, attn_mask=mask, is_causal=False)
 
 
-Q = (1, 4, 64, 32)
-SPLIT, X = ttnn.transformer.split_query_key_value_and_split_heads, ttnn.experimental
-T, ROWS = ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
-REFUSED = {
-    "size": (lambda p: SDPA(*heads(p, Q, *[(1, 4, 64, 64)] * 2)), "mismatch"),
-    "batch": (
-        lambda p: SDPA(*heads(p, (2, 4, 64, 32), Q, Q)),
-        r"K tensor batch size \(1\) must equal B \(2\)",
-    ),
-    "mask heads": (
-        lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 2, 64, 64))),
-        "Invalid arguments to .* broadcast",
-    ),
-    "join rank": (
-        lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))),
-        "not enough values to unpack",
-    ),
-    "rotary short": (
-        lambda p: X.rotary_embedding(*heads(p, (1, 3, 64, 64), *[(1, 1, 32, 64)] * 2)),
-        "cosines of 32 positions do not cover the 64 of the input",
-    ),
-}
+REFUSED = [
+    (SDPA, (Q, (1, 4, 64, 64), (1, 4, 64, 64)), "mismatch"),
+    (SDPA, ((2, 4, 64, 32), Q, Q), r"K tensor batch size \(1\) must equal B \(2\)"),
+    (masked, (Q, Q, Q, (1, 2, 64, 64)), "Invalid arguments to .* broadcast"),
+    (ttnn.transformer.concatenate_heads, ((3, 32, 64),), "not enough values to unpack"),
+    (ROTARY, ((1, 3, 64, 64), *[(1, 1, 32, 64)] * 2), "32 positions do not cover the 64 of the"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(wide, put, case):
-    call, message = REFUSED[case]
+@pytest.mark.parametrize("call, shapes, message", REFUSED)
+def test_refused(wide, put, call, shapes, message):
     with pytest.raises(TTKitError, match=message):
-        call(lambda *args, **options: put(wide, *args, **options))
-
-
-def test_softmax_with_one_mask_for_all(wide, cut, check):
-    random = np.random.default_rng(3)
-    x = cut(wide, random.standard_normal((2, 4, 32, 64), np.float32), (None, 1), ttnn.float32)
-    mask = cut(wide, np.triu(np.full((1, 1, 32, 64), -1e9, np.float32), 1), dtype=ttnn.float32)
-    given = ttnn.clone(x)
-    softmax = ttnn.scale_causal_mask_hw_dims_softmax_in_place
-    assert softmax(x, 0.5, mask, program_config=ttnn.SoftmaxDefaultProgramConfig()) is x
-
-    def formula(v, m):
-        weights = np.exp(v * 0.5 + m)
-        return weights / weights.sum(-1, keepdims=True)
-
-    check(x, formula, given, mask)
+        call(*(put(wide, shape, dtype=B16) for shape in shapes))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine import mapper_over
 from places import many
 
 import ttkit
@@ -80,22 +81,16 @@ def test_a_mapper_places_or_says_why_not(shape, size, dims, override):
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
     try:
         array = np.arange(int(np.prod(size)), dtype=np.float32).reshape(size)
-        config = ttnn.MeshMapperConfig(
-            [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims],
-            ttnn.MeshShape(override) if override else None,
-        )
         try:
-            tensor = ttkit.from_numpy(
-                array, device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config)
-            )
+            mapper = mapper_over(mesh, dims, ttnn.MeshShape(override) if override else None)
+            tensor = ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper)
         except TTKitError as error:
             assert ": " in str(error)
             return
         shards = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
         assert len({s.shape for s in shards}) == 1 and tuple(tensor.shape) == shards[0].shape
         if array.size:
-            assert set(np.concatenate([s.ravel() for s in shards]).tolist()) == set(
-                array.ravel().tolist()
-            )
+            placed = np.concatenate([s.ravel() for s in shards])
+            assert set(placed.tolist()) == set(array.ravel().tolist())
     finally:
         mesh.close()

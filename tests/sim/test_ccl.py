@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from machine import mapper_over
 from naive import Naive
 from places import FLOATS, ROWS, T3000, TILE, Place, laid, many, opened, parts, places, put, refused
 
-import ttkit
 from ttkit import ttnn
 
 WHOLE = ["same", "each", "rows", "columns", "both"]
@@ -43,17 +43,11 @@ def test_gathers_and_sums(place, axis, dim, data):
             same(tensor, Naive(naive.mesh, picked), ttnn.float32)
         sender = data.draw(st.sampled_from(list(naive.parts)))
         picked = {c: naive.parts[naive.group(c, axis)[sender[axis]]] for c in naive.parts}
-        same(
-            ttnn.broadcast(t, ttnn.MeshCoordinate(sender), cluster_axis=axis),
-            Naive(naive.mesh, picked),
-            ttnn.float32,
-        )
+        made = ttnn.broadcast(t, ttnn.MeshCoordinate(sender), cluster_axis=axis)
+        same(made, Naive(naive.mesh, picked), ttnn.float32)
         receiver = data.draw(st.sampled_from(naive.group(sender, axis)))
-        same(
-            ttnn.point_to_point(t, ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)),
-            naive.send(sender, receiver),
-            ttnn.float32,
-        )
+        ends = ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)
+        same(ttnn.point_to_point(t, *ends), naive.send(sender, receiver), ttnn.float32)
         if place.dtype in SUMMED:
             total = ttnn.all_reduce(t, cluster_axis=axis)
             same(total, naive.all_reduce(axis), place.dtype)
@@ -62,34 +56,23 @@ def test_gathers_and_sums(place, axis, dim, data):
                 same(ttnn.all_gather(t, dim), naive.all_gather(dim, None), ttnn.float32)
             if rank > 1:
                 wide = Naive(naive.mesh, parts(gathered))
-                same(
-                    ttnn.reduce_scatter(gathered, dim, cluster_axis=axis),
-                    wide.reduce_scatter(dim, axis),
-                    place.dtype,
-                )
+                part = ttnn.reduce_scatter(gathered, dim, cluster_axis=axis)
+                same(part, wide.reduce_scatter(dim, axis), place.dtype)
         if gathered.layout is ROWS:
             wide = Naive(naive.mesh, parts(gathered))
             same(ttnn.mesh_partition(gathered, dim, axis), wide.partition(dim, axis), ttnn.float32)
             line = ttnn.repeat(t, [mesh.get_num_devices()] + [1] * (rank - 1))
-            same(
-                ttnn.mesh_partition(line, 0),
-                Naive(naive.mesh, parts(line)).partition(0, None),
-                ttnn.float32,
-            )
+            wanted = Naive(naive.mesh, parts(line)).partition(0, None)
+            same(ttnn.mesh_partition(line, 0), wanted, ttnn.float32)
 
 
 def test_given_outputs_are_written():
     with opened(T3000) as mesh:
-        t, out = (
-            put(mesh, Place(None, "each", [2, 4], ttnn.float32, ROWS, seed)) for seed in (0, 50)
-        )
+        place = Place(None, "each", [2, 4], ttnn.float32, ROWS, 0)
+        t, out = put(mesh, place), put(mesh, place, seed=50)
         kept, sent = parts(out), parts(t)
-        assert (
-            ttnn.point_to_point(
-                t, ttnn.MeshCoordinate(0, 1), ttnn.MeshCoordinate(0, 3), output_tensor=out
-            )
-            is out
-        )
+        ends = ttnn.MeshCoordinate(0, 1), ttnn.MeshCoordinate(0, 3)
+        assert ttnn.point_to_point(t, *ends, output_tensor=out) is out
         for at, values in parts(out).items():
             np.testing.assert_array_equal(values, sent[0, 1] if at == (0, 3) else kept[at])
         wide = ttnn.zeros([2, 16], ttnn.float32, ROWS, mesh)
@@ -100,15 +83,12 @@ def test_given_outputs_are_written():
 def test_among_the_chips_that_a_tensor_covers():
     values = np.arange(4 * 8, dtype=np.float32).reshape(4, 8)
     with opened(T3000) as mesh:
-        config = ttnn.MeshMapperConfig(
-            [ttnn.PlacementReplicate(), ttnn.PlacementShard(0)], ttnn.MeshShape(1, 2)
-        )
-        mapper = ttnn.create_mesh_mapper(mesh, config)
+        mapper = mapper_over(mesh, (None, 0), ttnn.MeshShape(1, 2))
         t = ttnn.from_torch(values, layout=ttnn.ROW_MAJOR_LAYOUT, device=mesh, mesh_mapper=mapper)
         first, second = values[:2], values[2:]
 
         def shards(tensor):
-            return [ttkit.to_numpy(each) for each in ttnn.get_device_tensors(tensor)]
+            return list(parts(tensor).values())
 
         total = shards(ttnn.all_reduce(t, cluster_axis=1))
         np.testing.assert_array_equal(total, [first + second] * 2)
@@ -124,14 +104,10 @@ def test_refused():
         part = put(mesh, Place(None, "corner", [3, 4], ttnn.float32, TILE, 0))
         needs_all = "every chip of the mesh takes part"
         refused(lambda: ttnn.all_gather(part, 0, cluster_axis=1), needs_all)
-        refused(
-            lambda: ttnn.all_gather(t, 0, cluster_axis=1, output_tensor=t),
-            "the result has shape [12, 4]",
-        )
-        refused(
-            lambda: ttnn.reduce_scatter(ttnn.reshape(t, [12]), 0, cluster_axis=0),
-            "rank 2 tensors at minimum",
-        )
+        into, flat = {"cluster_axis": 1, "output_tensor": t}, ttnn.reshape(t, [12])
+        refused(lambda: ttnn.all_gather(t, 0, **into), "the result has shape [12, 4]")
+        least = "rank 2 tensors at minimum"
+        refused(lambda: ttnn.reduce_scatter(flat, 0, cluster_axis=0), least)
         refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: parts of 1")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from naive import Naive
-from shards import ASYNC, put, same, semaphores
+from shards import ASYNC, hint, put, same, semaphores
 
 import ttkit
 from ttkit import TTKitError, ttnn
@@ -28,14 +28,8 @@ def test_gathers(chips, dtype):
         buffer = ttnn.zeros_like(got)
         assert ASYNC.all_gather_async(t, buffer, 3, two, cluster_axis=axis) is buffer
         same(buffer, want)
-        pair = ASYNC.ring_attention_all_gather_async(
-            [t, t],
-            [buffer, ttnn.zeros_like(got)],
-            3,
-            mesh_device=chips,
-            topology=ttnn.Topology.Ring,
-            **how,
-        )
+        into, ring = [buffer, ttnn.zeros_like(got)], {"mesh_device": chips, "topology": ring}
+        pair = ASYNC.ring_attention_all_gather_async([t, t], into, 3, **ring, **how)
         assert pair[0] is buffer
         same(pair[1], want)
         assert repr(ttkit.last_plan()).startswith(f"Plan(all_gather along axis {axis}")
@@ -54,9 +48,8 @@ def test_sums(chips, dtype):
         assert ASYNC.reduce_scatter_minimal_async(t, dim=3, **given, **how) is buffers[1]
         same(buffers[1], want)
         packets = ttnn.zeros_like(t)
-        part = ASYNC.llama_reduce_scatter(
-            t, packets, 3, two[0], ttnn.SubDeviceId(0), axis, chips, num_links=1
-        )
+        of = two[0], ttnn.SubDeviceId(0), axis, chips
+        part = ASYNC.llama_reduce_scatter(t, packets, 3, *of, num_links=1)
         same(part, want)
         assert ttkit.last_plan().collective == "reduce_scatter"
         want, adds = naive.all_reduce(axis), ttnn.ReduceType.Sum
@@ -78,11 +71,8 @@ def test_eight_parts_are_summed_around_a_ring():
         parts = [put(mesh, [1, 1, 32, 32], seed=i) for i in range(8)]
         whole = {c: np.concatenate([n.parts[c] for _, n in parts], 3) for c in parts[0][1].parts}
         want = Naive((1, 8), whole).reduce_scatter(3, 1)
-        config = ttnn.L1_MEMORY_CONFIG
-        same(
-            ASYNC.deepseek_moe_reduce_scatter([t for t, _ in parts], config, 3, cluster_axis=1),
-            want,
-        )
+        tensors, config = [t for t, _ in parts], ttnn.L1_MEMORY_CONFIG
+        same(ASYNC.deepseek_moe_reduce_scatter(tensors, config, 3, cluster_axis=1), want)
 
 
 def test_products_of_gathered_tensors():
@@ -91,15 +81,7 @@ def test_products_of_gathered_tensors():
         (t, naive), (w, weights) = put(mesh, [1, 1, 32, 32]), put(mesh, [1, 1, 256, 64], seed=1)
         gathered = naive.all_gather(3, 1)
         product = gathered.each(np.matmul, weights)
-        blocks = ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
-            compute_with_storage_grid_size=(8, 6),
-            in0_block_w=2,
-            out_subblock_h=1,
-            out_subblock_w=1,
-            per_core_M=1,
-            per_core_N=1,
-            transpose_mcast=False,
-        )
+        blocks = hint("MatmulMultiCoreReuseMultiCastProgramConfig")
         how = {"program_config": blocks, "dtype": ttnn.float32}
         both = ASYNC.all_gather_matmul_async(t, w, None, 3, two, offset, **how)
         for got, want in zip(both, (gathered, product), strict=True):
@@ -119,11 +101,9 @@ def test_what_is_refused(wide):
 
 
 def test_the_profile_knows_them(wide):
-    t, _ = put(wide, [1, 1, 32, 64])
+    (t, _), two = put(wide, [1, 1, 32, 64]), semaphores(wide, 2)
     with ttkit.profile() as profile:
-        ASYNC.all_gather_async(
-            t, dim=3, cluster_axis=1, multi_device_global_semaphore=semaphores(wide, 2)
-        )
+        ASYNC.all_gather_async(t, dim=3, cluster_axis=1, multi_device_global_semaphore=two)
         ASYNC.all_to_all_async_generic(t, 3, 2, cluster_axis=0)
     names = [record.name for record in profile.records]
     assert any("all_gather_async" in name for name in names)

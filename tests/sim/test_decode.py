@@ -1,5 +1,6 @@
 """Attention of later queries, on every chip's own users and heads, against float64."""
 
+import formulas
 import numpy as np
 import pytest
 
@@ -16,11 +17,8 @@ def normal(*shape):
 
 def attention(q, k, v, seen, scale=None):
     """[heads, s, d] of key heads [groups, n, d], where `seen` [heads, s, n] or less is true."""
-    k, v = (np.repeat(x, len(q) // len(k), 0) for x in (k, v))
-    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
-    scores = np.where(seen, scores, -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
+    q, k, v = (x[None].astype(np.float64) for x in (q, k, v))
+    return formulas.attention(q, k, v, np.where(seen, 0, -np.inf), scale)[0]
 
 
 @pytest.mark.parametrize("window", [None, 5])
@@ -34,9 +32,8 @@ def test_one_token_of_each_user(box, cut, parts, window, listed):
     positions = np.tile(np.array([40, 0, 17], np.int32), users // 3)
     where = cut(box, positions, (over, None))
     how = {"cur_pos": positions.tolist()} if listed else {"cur_pos_tensor": where}
-    got = ttnn.transformer.scaled_dot_product_attention_decode(
-        query, key, value, sliding_window_size=window, scale=0.3, **how
-    )
+    how |= {"sliding_window_size": window, "scale": 0.3}
+    got = ttnn.transformer.scaled_dot_product_attention_decode(query, key, value, **how)
     assert list(got.shape) == [1, 3, 4, 32]
     for new, q, k, v, at in zip(parts(got), *map(parts, (query, key, value, where))):
         for user in range(3):
@@ -64,13 +61,8 @@ def test_masks_and_skipped_users(box, cut, parts):
     skipped = parts(decode(query, key, value, cur_pos=[-1, 3]))
     assert not any(x[0, 0].any() for x in skipped) and all(x[0, 1].any() for x in skipped)
     shared = decode(query, key, value, cur_pos=[3, 3])
-    first = decode(
-        query,
-        ttnn.slice(key, (0,) * 4, (1, 1, 32, 32)),
-        ttnn.slice(value, (0,) * 4, (1, 1, 32, 32)),
-        cur_pos=[3, 3],
-        share_cache=True,
-    )
+    one = [ttnn.slice(each, (0,) * 4, (1, 1, 32, 32)) for each in (key, value)]
+    first = decode(query, *one, cur_pos=[3, 3], share_cache=True)
     for a, b in zip(parts(shared), parts(first)):
         np.testing.assert_allclose(a[0, 0], b[0, 0], rtol=1e-6)
 
@@ -124,9 +116,8 @@ def test_a_layer_decoded_token_by_token_equals_a_full_forward(box, cut, parts, o
     split = {"num_heads": heads, "num_kv_heads": groups}
 
     def full(x):
-        made = ttnn.experimental.nlp_create_qkv_heads(
-            ttnn.matmul(x, weight), transpose_k_heads=False, **split
-        )
+        product = ttnn.matmul(x, weight)
+        made = ttnn.experimental.nlp_create_qkv_heads(product, transpose_k_heads=False, **split)
         joined = ttnn.transformer.scaled_dot_product_attention(*made)
         return ttnn.experimental.nlp_concat_heads(joined), made[1:]
 
@@ -161,14 +152,11 @@ def test_products_of_each_user(box, cut, check, name, groups):
     a = cut(box, normal(1, 4 * columns, 32, 64), (None, 1), F32)
     b = cut(box, normal(32, groups, 64, 96), (None, None), F32)
     got = getattr(ttnn.experimental, name)(a, b, compute_with_storage_grid_size=None)
-    repeated = 4 // groups
-    check(
-        got,
-        lambda x, y: np.einsum("ahuk,uhkn->ahun", x, np.repeat(y, repeated, 1)),
-        a,
-        b,
-        additions=512,
-    )
+
+    def formula(x, y):
+        return np.einsum("ahuk,uhkn->ahun", x, np.repeat(y, 4 // groups, 1))
+
+    check(got, formula, a, b, additions=512)
     output = ttnn.zeros_like(got)
     into = "output_tensor" if name == "attn_matmul" else "optional_output_tensor"
     how = {"compute_with_storage_grid_size": None, into: output}
@@ -176,15 +164,11 @@ def test_products_of_each_user(box, cut, check, name, groups):
     np.testing.assert_array_equal(output.full_array(), got.full_array())
 
 
-def test_a_page_that_is_not_there(wide, cut):
+def test_refused(wide, cut):
     query, key = cut(wide, normal(1, 2, 4, 32)), cut(wide, normal(2, 2, 64, 32))
+    with pytest.raises(ttkit.TTKitError, match="1 positions for 2 users"):
+        ttnn.transformer.scaled_dot_product_attention_decode(query, key, key, cur_pos=[3])
     table, far = cut(wide, np.full((2, 2), 9, np.int32)), cut(wide, np.array([3, 3], np.int32))
     paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
     with pytest.raises(ttkit.TTKitError, match="index 9 is out of bounds"):
         paged(query, key, key, table, cur_pos_tensor=far)
-
-
-def test_one_position_for_two_users(wide, cut):
-    query, key = cut(wide, normal(1, 2, 4, 32)), cut(wide, normal(2, 2, 64, 32))
-    with pytest.raises(ttkit.TTKitError, match="1 positions for 2 users"):
-        ttnn.transformer.scaled_dot_product_attention_decode(query, key, key, cur_pos=[3])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from machine import mapper_over
 from places import WORLDS, coordinates, laid, many, numbers, opened, parts, places, refused
 
 import ttkit
@@ -25,13 +26,6 @@ def cut(values, over, placements):
     return found
 
 
-def config(placements, *more):
-    return ttnn.MeshMapperConfig(
-        [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in placements],
-        *more,
-    )
-
-
 @many(150)
 @given(st.sampled_from(WORLDS), dims, dims, st.data())
 def test_pieces_go_to_their_chips(world, first, second, data):
@@ -42,22 +36,15 @@ def test_pieces_go_to_their_chips(world, first, second, data):
     with opened(world) as mesh:
         shape = tuple(mesh.shape)
         size = math.prod(shape)
-        over = data.draw(
-            st.tuples(st.integers(1, size), st.integers(1, size)).filter(
-                lambda s: s[0] * s[1] <= size
-            )
-        )
-        fits = all(n <= m for n, m in zip(over, shape))
-        corner = (
-            data.draw(st.tuples(*(st.integers(0, m - n) for n, m in zip(over, shape))))
-            if fits
-            else (0, 0)
-        )
+        rows = data.draw(st.integers(1, size))
+        over = rows, data.draw(st.integers(1, size // rows))
+        fits, corner = all(n <= m for n, m in zip(over, shape)), (0, 0)
+        if fits:
+            corner = tuple(data.draw(st.integers(0, m - n)) for n, m in zip(over, shape))
         pieces = {d: n for d, n in zip((first, second), over) if d is not None}
         values = numbers([2 * pieces.get(d, 1) for d in range(3)], seed=1)
-        cutter = ttnn.create_mesh_mapper(
-            mesh, config([first, second], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner))
-        )
+        where = ttnn.MeshShape(over), ttnn.MeshCoordinate(corner)
+        cutter = mapper_over(mesh, (first, second), *where)
         tensor = ttkit.from_numpy(values, device=mesh, mesh_mapper=cutter)
         chips = (
             [tuple(o + i for o, i in zip(corner, c)) for c in coordinates(over)]
@@ -69,9 +56,7 @@ def test_pieces_go_to_their_chips(world, first, second, data):
         for values_here, wanted in zip(have.values(), cut(values, over, (first, second))):
             np.testing.assert_array_equal(values_here, wanted)
         if fits or chips == coordinates(shape):  # composed with other dims than it was cut along
-            joined = ttnn.MeshComposerConfig(
-                [1, 2], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner)
-            )
+            joined = ttnn.MeshComposerConfig([1, 2], *where)
             rows = [
                 np.concatenate(list(have.values())[r * over[1] : (r + 1) * over[1]], 2)
                 for r in range(over[0])
@@ -111,17 +96,13 @@ def test_a_wrapper_replicates_and_is_no_mapper():
 
 def test_refused():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        place = lambda size, *args: ttkit.from_numpy(  # noqa: E731
-            numbers(size), device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config(*args))
-        )
-        refused(
-            lambda: place((4, 3), [0, 1]),
-            "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
-        )
+        chunks = "ND sharding requires the number of chunks 3 to match the mesh dimension size 4"
         # numbers of chunks come before their sizes: 3 rows do not divide, either
-        refused(
-            lambda: place((3, 9), [0, 1]),
-            "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
-        )
-        refused(lambda: place((3, 8), [0, 1]), "Shard shape mismatch: expected 2 elements")
+        for size, rule in (
+            ((4, 3), chunks),
+            ((3, 9), chunks),
+            ((3, 8), "Shard shape mismatch: expected 2 elements"),
+        ):
+            how = {"device": mesh, "mesh_mapper": mapper_over(mesh, (0, 1))}
+            refused(lambda size=size, how=how: ttkit.from_numpy(numbers(size), **how), rule)
         refused(lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)), "tuple index out of range")

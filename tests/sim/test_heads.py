@@ -38,12 +38,9 @@ def test_heads_of_falcon(wide, cut, parts):
 
 def test_rotary_positions_of_queries_and_keys_together(box, cut, parts, on_cores):
     random = np.random.default_rng(4)
-    query, key = (
-        on_cores(
-            cut(box, random.standard_normal((1, 3, n * box.shape[1], 64), np.float32), (None, 2))
-        )
-        for n in (4, 2)
-    )
+    shapes = [(1, 3, n * box.shape[1], 64) for n in (4, 2)]
+    drawn = [random.standard_normal(shape, np.float32) for shape in shapes]
+    query, key = (on_cores(cut(box, values, (None, 2))) for values in drawn)
     rows = [random.standard_normal((1, 3, 1, 64), np.float32) for _ in range(2)]
     cos, sin = (cut(box, np.tile(x, (1, 2, 1, 1))) for x in rows)
     turn = np.zeros((32, 32), np.float32)

@@ -4,44 +4,17 @@ golden cases (tests/conformance/hints.json).
 
 import numpy as np
 import pytest
+from shards import hint
 
 from ttkit import ttnn
 from ttkit.sim.hints import RECORDS
-
-BLOCKS = {
-    "compute_with_storage_grid_size": (8, 8),
-    "in0_block_w": 1,
-    "out_subblock_h": 1,
-    "out_subblock_w": 1,
-    "per_core_M": 1,
-    "per_core_N": 1,
-}
-
-
-def product(**changes):
-    return ttnn.MatmulMultiCoreReuseMultiCastProgramConfig(
-        **(BLOCKS | {"transpose_mcast": False} | changes)
-    )
-
-
-def test_an_unknown_keyword_is_refused(wide, put):
-    x = put(wide, [32, 32], "S0R")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'memory_confg'"):
-        ttnn.add(x, x, memory_confg=ttnn.DRAM_MEMORY_CONFIG)
-    with pytest.raises(TypeError, match="memory_config='DRAM' is a str, not MemoryConfig"):
-        ttnn.add(x, x, memory_config="DRAM")
-
-
-def test_every_operation_takes_a_queue(wide, put):
-    x = put(wide, [32, 32], "S0R")
-    for queue in (0, 1, None):
-        assert ttnn.relu(x, queue_id=queue).shape == [32, 32]
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16])
 def test_a_fused_activation_is_computed(wide, put, parts, dtype):
     a, b = put(wide, [64, 64], "S0R", dtype), put(wide, [64, 32], "RS0", dtype)
-    config = product(per_core_M=2, fused_activation=(ttnn.UnaryOpType.RELU, 0.0))
+    relu = (ttnn.UnaryOpType.RELU, 0.0)
+    config = hint("MatmulMultiCoreReuseMultiCastProgramConfig", fused_activation=relu)
     fused = parts(ttnn.linear(a, b, program_config=config))
     plain = parts(ttnn.linear(a, b, activation="relu"))
     assert min(v.min() for v in fused) == 0
@@ -50,30 +23,15 @@ def test_a_fused_activation_is_computed(wide, put, parts, dtype):
 
 
 # ---------------------------------------------------------------- records
-NEED = {
-    "compute_with_storage_grid_size": (8, 4),
-    "transpose_mcast": True,
-    "fuse_batch": True,
-    "mcast_in0": False,
-    "inplace": False,
-}
-
-
-def made(name, **more):
-    fields = RECORDS[name].takes.parameters.values()
-    needed = [field.name for field in fields if field.default is field.empty]
-    return getattr(ttnn, name)(**{f: NEED.get(f, 2) for f in needed}, **more)
-
-
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_row_is_a_class_whose_fields_are_read_and_written(name):
-    value = made(name)
+    value = hint(name)
     for field in value.takes.parameters:
         setattr(value, field, 7)
         assert getattr(value, field) == 7
     with pytest.raises(TypeError, match="unknown"):
-        made(name, unknown=1)
-    assert made(name) == made(name)
+        hint(name, unknown=1)
+    assert hint(name) == hint(name)
 
 
 def test_numbers_compare_with_their_own():
@@ -106,7 +64,6 @@ def test_a_semaphore_keeps_its_value(wide):
 
 
 def test_cores_that_start_kernels():
-    config = ttnn.DispatchCoreConfig(
-        ttnn.DispatchCoreType.WORKER, None, None
-    )  # as tt-metal's conftest
+    # as tt-metal's conftest
+    config = ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER, None, None)
     assert config.type is ttnn.DispatchCoreType.WORKER

@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from shards import back, spread
 
 import ttkit
 from ttkit import ttnn
@@ -24,26 +25,13 @@ def sharded(scheme, x, y, shard, buffer=ttnn.BufferType.L1):
     return ttnn.MemoryConfig(ML[f"{scheme}_SHARDED"], buffer, ttnn.ShardSpec(cores, shard, ROWS))
 
 
-def put(mesh, shape, config=None, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
-    """Other values on each chip, cut along dim 0 over all of them."""
-    chips = mesh.get_num_devices()
-    values = np.random.default_rng(3).standard_normal((chips * shape[0], *shape[1:]))
-    how = {"mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0), "memory_config": config}
-    array = values.astype(np.float32)
-    return ttkit.from_numpy(array, dtype=dtype, layout=layout, device=mesh, **how)
-
-
-def back(mesh, tensor):
-    return ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
-
-
 @pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.float32, ttnn.bfloat8_b])
 @pytest.mark.parametrize("scheme", ["HEIGHT", "WIDTH", "BLOCK"])
 def test_values_and_shapes_are_those_of_dram(mesh, scheme, dtype):
     grid, strategy = ttnn.CoreGrid(x=4, y=2), ttnn.ShardStrategy[scheme]
     config = ttnn.create_sharded_memory_config((1, 1, 256, 256), grid, strategy)
-    plain = put(mesh, (1, 1, 256, 256), None, dtype)
-    there = put(mesh, (1, 1, 256, 256), config, dtype)
+    plain = spread(mesh, (1, 1, 256, 256), dtype=dtype)
+    there = spread(mesh, (1, 1, 256, 256), memory_config=config, dtype=dtype)
     assert there.memory_config() == config and there.is_sharded() and not plain.is_sharded()
     assert there.shape == plain.shape and there.padded_shape == plain.padded_shape
     np.testing.assert_array_equal(back(mesh, there), back(mesh, plain))
@@ -63,11 +51,9 @@ def test_shards_that_do_not_fit_take_no_memory(mesh, config):
     gc.collect()
     before = ttkit.memory(mesh).used
     for call in (
-        lambda: put(mesh, (1, 1, *shape), config),
-        lambda: ttnn.to_memory_config(put(mesh, (1, 1, *shape)), config),
-        lambda: ttnn.zeros(
-            [1, 1, *shape], layout=ttnn.TILE_LAYOUT, device=mesh, memory_config=config
-        ),
+        lambda: spread(mesh, (1, 1, *shape), memory_config=config),
+        lambda: ttnn.to_memory_config(spread(mesh, (1, 1, *shape)), config),
+        lambda: ttnn.zeros([1, 1, *shape], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh, config),
     ):
         with pytest.raises(ttkit.TTKitError, match="try:"):
             call()
@@ -77,7 +63,7 @@ def test_shards_that_do_not_fit_take_no_memory(mesh, config):
 
 def test_results_lie_where_the_first_operand_does(mesh):
     config = sharded("HEIGHT", 8, 1, [32, 64])
-    shards, near, far = (put(mesh, (1, 1, 256, 64), c) for c in (config, L1, None))
+    shards, near, far = (spread(mesh, (1, 1, 256, 64), memory_config=c) for c in (config, L1, None))
     assert ttnn.relu(shards).memory_config() == config
     assert ttnn.softmax(near, dim=-1).memory_config() == L1 == ttnn.add(near, far).memory_config()
     assert ttnn.neg(input_tensor=near).memory_config() == L1
@@ -92,8 +78,8 @@ def test_results_lie_where_the_first_operand_does(mesh):
 
 
 def test_operations_in_place_stay_where_they_are(mesh):
-    tensor = put(mesh, (1, 1, 64, 64), L1)
-    other = put(mesh, (1, 1, 64, 64))
+    tensor = spread(mesh, (1, 1, 64, 64), memory_config=L1)
+    other = spread(mesh, (1, 1, 64, 64))
     assert ttnn.copy(tensor, other).memory_config() == ttnn.DRAM_MEMORY_CONFIG
     out = ttnn.add(other, other, output_tensor=tensor)
     assert out is tensor and out.memory_config() == L1

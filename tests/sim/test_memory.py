@@ -31,21 +31,16 @@ def used(mesh):
     ],
 )
 def test_replicas_count_on_every_chip_with_padding(mesh, shape, dtype, layout, nbytes):
-    tensor = ttkit.from_numpy(
-        np.zeros(shape, np.float32),
-        dtype=getattr(ttnn, dtype),
-        layout=getattr(ttnn, layout),
-        device=mesh,
-    )
+    how = {"dtype": getattr(ttnn, dtype), "layout": getattr(ttnn, layout)}
+    tensor = ttkit.from_numpy(np.zeros(shape, np.float32), device=mesh, **how)
     assert used(mesh) == [nbytes] * 8
     ttnn.deallocate(tensor)
     assert used(mesh) == [0] * 8 and not tensor.is_allocated()
 
 
 def test_given_back_when_nothing_refers_to_it(mesh):
-    tensor = ttkit.from_numpy(
-        np.zeros((64, 64), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)
-    )
+    how = {"device": mesh, "mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0)}
+    tensor = ttkit.from_numpy(np.zeros((64, 64), np.float32), **how)
     total = ttnn.add(tensor, tensor)
     assert used(mesh) == [2 * 2048] * 8
     del tensor, total

@@ -16,11 +16,9 @@ from ttkit.hardware import current_system
 def neighbours(shape):
     """Pairs of places next to each other in a row or a column."""
     for row, column in coordinates(shape):
-        yield from (
-            ((row, column), other)
-            for other in ((row + 1, column), (row, column + 1))
-            if other in set(coordinates(shape))
-        )
+        for other in ((row + 1, column), (row, column + 1)):
+            if other in set(coordinates(shape)):
+                yield (row, column), other
 
 
 @pytest.mark.parametrize("system", ["n300", "t3000", "galaxy", "quietbox_bh"])
@@ -29,31 +27,22 @@ def test_neighbours_are_linked(system):
     # with one, a single chip of an n300 cannot be opened
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     rows, columns = current_system().shape
-    shapes = [
-        s
-        for s in itertools.product(range(1, rows * columns + 1), repeat=2)
-        if s[0] * s[1] <= rows * columns
-    ]
-    tried = 0
-    for shape in shapes:
+    tried, count = 0, rows * columns
+    for shape in itertools.product(range(1, count + 1), repeat=2):
+        size, wanted = shape[0] * shape[1], ttnn.MeshShape(shape)
+        if size > count:
+            continue
         if not (
             1 in shape
             or all(a <= b for a, b in zip(shape, (rows, columns)))
             or all(a <= b for a, b in zip(shape, (columns, rows)))
         ):
-            refused(
-                lambda shape=shape: ttnn.open_mesh_device(ttnn.MeshShape(shape)),
-                "too big and is not rotatable",
-            )
+            rule = "too big and is not rotatable"
+            refused(lambda wanted=wanted: ttnn.open_mesh_device(wanted), rule)
             continue
-        with ttnn.open_mesh_device(ttnn.MeshShape(shape)) as mesh:
-            ids = mesh.get_device_ids()
-            assert (
-                len(set(ids))
-                == shape[0] * shape[1]
-                == mesh.get_num_devices()
-                == ttnn.MeshShape(shape).mesh_size()
-            )
+        with ttnn.open_mesh_device(wanted) as mesh:
+            assert len(set(mesh.get_device_ids())) == size
+            assert mesh.get_num_devices() == wanted.mesh_size() == size
             for a, b in neighbours(shape):
                 assert current_system().linked(mesh.id_at(a), mesh.id_at(b)), (shape, a, b)
             tried += 1
@@ -72,13 +61,11 @@ def test_submeshes_are_rectangles(data):
             whole = whole[tuple(slice(c, c + n) for c, n in zip(corner, shape))]
             assert mesh.get_device_ids() == whole.ravel().tolist()
             assert mesh.shape == ttnn.MeshShape(shape)
-        pieces = tuple(
-            data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in shape
-        )
+        divisors = ([d for d in range(1, n + 1) if n % d == 0] for n in shape)
+        pieces = tuple(data.draw(st.sampled_from(each)) for each in divisors)
         parted = mesh.create_submeshes(ttnn.MeshShape(pieces))
-        assert sorted(i for m in parted for i in m.get_device_ids()) == sorted(
-            mesh.get_device_ids()
-        )
+        ids = [i for m in parted for i in m.get_device_ids()]
+        assert sorted(ids) == sorted(mesh.get_device_ids())
         assert mesh.get_submeshes() == parted
         t = ttkit.from_numpy(values, device=parted[-1])
         assert list(parts(t)) == coordinates(pieces)
@@ -103,15 +90,11 @@ def test_tensors_stay_on_their_chips_when_a_mesh_is_reshaped(shapes):
             for a, b in neighbours(shape):
                 assert mesh.system.linked(mesh.id_at(a), mesh.id_at(b))
             assert str(t) == text
-            assert {k: v for k, v in ttkit.memory(mesh).used.items() if v} == {
-                k: v for k, v in used.items() if v
-            }
-            fresh = ttkit.from_numpy(
-                numbers((8, 2)), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0)
-            )
-            np.testing.assert_array_equal(
-                np.concatenate(list(parts(ttnn.neg(fresh)).values())), -numbers((8, 2))
-            )
+            assert dict(sorted(ttkit.memory(mesh).used.items())) == dict(sorted(used.items()))
+            how = {"device": mesh, "mesh_mapper": ttnn.ShardTensorToMesh(mesh, 0)}
+            fresh = ttnn.neg(ttkit.from_numpy(numbers((8, 2)), **how))
+            whole = np.concatenate(list(parts(fresh).values()))
+            np.testing.assert_array_equal(whole, -numbers((8, 2)))
             del fresh
 
 
@@ -123,12 +106,8 @@ def test_programs_are_counted():
         assert mesh.num_program_cache_entries() == 0
         for _ in range(2):  # the second time nothing is new
             ttnn.add(x, y), ttnn.multiply(x, y), ttnn.exp(x), ttnn.relu(x)
-            (
-                ttnn.matmul(x, y),
-                ttnn.softmax(x, dim=-1),
-                ttnn.layer_norm(x),
-                ttnn.typecast(x, ttnn.float32),
-            )
+            ttnn.matmul(x, y), ttnn.softmax(x, dim=-1), ttnn.layer_norm(x)
+            ttnn.typecast(x, ttnn.float32)
             ttnn.add(y, x), x.cpu(), ttnn.ones([32, 32], ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh)
             assert mesh.num_program_cache_entries() == 8
         ttnn.add(x, 2.0), ttnn.add(x, 3.0)

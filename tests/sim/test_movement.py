@@ -94,16 +94,13 @@ def test_a_large_tensor_is_refreshed_without_memory_for_two():
 def test_refused():
     with opened(T3000) as mesh:
         host = ttkit.from_numpy(numbers((2, 6)), layout=TILE)
-        t, part = (
-            ttnn.to_device(host, mesh),
-            put(mesh, Place(T3000, "corner", [2, 6], ttnn.float32, TILE, 0)),
-        )
+        t = ttnn.to_device(host, mesh)
+        part = put(mesh, Place(T3000, "corner", [2, 6], ttnn.float32, TILE, 0))
         small, whole = ttnn.slice(t, [0, 0], [1, 6]), ttnn.typecast(t, ttnn.int32)
         freed = ttnn.clone(t)
         ttnn.deallocate(freed)
-        refused(
-            lambda: ttnn.to_device(t, mesh.create_submesh(ttnn.MeshShape(1, 2))), "already lies on"
-        )
+        submesh = mesh.create_submesh(ttnn.MeshShape(1, 2))
+        refused(lambda: ttnn.to_device(t, submesh), "already lies on")
         refused(lambda: ttnn.to_layout(t, ROWS, ttnn.bfloat16), "dtype cannot be different")
         refused(lambda: ttnn.copy(t, small), "the result has shape [2, 6]")
         refused(lambda: ttnn.copy(t, part), "on 8 chips")
@@ -119,13 +116,9 @@ def test_apart_and_together(place):
     with laid(place) as (mesh, t):
         shards = ttnn.get_device_tensors(t)
         assert [s.device_coords() for s in shards] == [[c] for c in t.device_coords()]
-        assert all(
-            s.device() is mesh
-            and s.shape == t.shape
-            and s.dtype is t.dtype
-            and s.layout is t.layout
-            for s in shards
-        )
+        for s in shards:
+            assert s.device() is mesh
+            assert (s.shape, s.dtype, s.layout) == (t.shape, t.dtype, t.layout)
         again = ttnn.combine_device_tensors(tensors=shards[::-1])
         assert again.grid is t.grid
         compare(again, lambda x: x, t)
@@ -145,11 +138,8 @@ def test_shards_refused():
         host = ttkit.from_numpy(numbers((1, 2)))
         t = ttnn.to_device(host, mesh)
         shards = ttnn.get_device_tensors(t)
-        refused(
-            lambda: ttnn.from_host_shards([host] * 3, mesh.shape), "must match mesh size: 3 and 8"
-        )
-        other = mesh.create_submesh(ttnn.MeshShape(1, 1))
-        refused(
-            lambda: ttnn.combine_device_tensors(tensors=[shards[1], ttnn.to_device(host, other)]),
-            "different meshes",
-        )
+        sizes = "must match mesh size: 3 and 8"
+        refused(lambda: ttnn.from_host_shards([host] * 3, mesh.shape), sizes)
+        other = ttnn.to_device(host, mesh.create_submesh(ttnn.MeshShape(1, 1)))
+        mixed = [shards[1], other]
+        refused(lambda: ttnn.combine_device_tensors(tensors=mixed), "different meshes")

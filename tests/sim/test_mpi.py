@@ -74,12 +74,8 @@ def test_a_process_on_its_own_knows_no_ranks(monkeypatch):
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         assert mesh.grid.local and mesh.owners is None
         corner = ttnn.MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))
-        config = ttnn.SocketConfig(
-            [ttnn.SocketConnection(corner, corner)],
-            ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 4096),
-            0,
-            1,
-        )
+        memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 4096)
+        config = ttnn.SocketConfig([ttnn.SocketConnection(corner, corner)], memory, 0, 1)
         with pytest.raises(ttkit.TTKitError, match="this process is alone"):
             ttnn.MeshSocket(mesh, config)
 
@@ -87,36 +83,24 @@ def test_a_process_on_its_own_knows_no_ranks(monkeypatch):
 def test_sockets_of_one_process():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         first, second = mesh.create_submeshes(ttnn.MeshShape(2, 2))
-        cores = [
-            ttnn.MeshCoreCoord(ttnn.MeshCoordinate(r, c), ttnn.CoreCoord(0, 0))
-            for r in range(2)
-            for c in range(2)
-        ]
+        places = [ttnn.MeshCoordinate(r, c) for r in range(2) for c in range(2)]
+        cores = [ttnn.MeshCoreCoord(place, ttnn.CoreCoord(0, 0)) for place in places]
         memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
-        sender, receiver = ttnn.create_socket_pair(
-            first, second, ttnn.SocketConfig([ttnn.SocketConnection(a, a) for a in cores], memory)
-        )
+        joined = ttnn.SocketConfig([ttnn.SocketConnection(a, a) for a in cores], memory)
+        sender, receiver = ttnn.create_socket_pair(first, second, joined)
         t = ttnn.ones([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, first)
         into = ttnn.zeros([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, second)
-        for call, phrase in [
-            (lambda: ttnn.experimental.recv_async(into, receiver), "nothing has been sent"),
-            (
-                lambda: ttnn.experimental.recv_async(t, sender),
-                "recv_async op requires a RECEIVER socket",
-            ),
-            (
-                lambda: ttnn.experimental.send_async(into, receiver),
-                "send_async op requires a SENDER socket",
-            ),
-            (lambda: ttnn.experimental.send_async(into, sender), "the tensor lies on"),
-            (
-                lambda: ttnn.create_socket_pair(first, second, ttnn.SocketConfig([], memory)),
-                "Socket connection config cannot be empty.",
-            ),
+        send, receive = ttnn.experimental.send_async, ttnn.experimental.recv_async
+        empty = first, second, ttnn.SocketConfig([], memory)
+        for call, given, phrase in [
+            (receive, (into, receiver), "nothing has been sent"),
+            (receive, (t, sender), "recv_async op requires a RECEIVER socket"),
+            (send, (into, receiver), "send_async op requires a SENDER socket"),
+            (send, (into, sender), "the tensor lies on"),
+            (ttnn.create_socket_pair, empty, "Socket connection config cannot be empty."),
         ]:
-            with pytest.raises(ttkit.TTKitError) as error:
-                call()
-            assert phrase in str(error.value)
-        ttnn.experimental.send_async(t, sender)
-        (got,) = ttnn.experimental.recv_async(into, receiver)
+            with pytest.raises(ttkit.TTKitError, match=phrase):
+                call(*given)
+        send(t, sender)
+        (got,) = receive(into, receiver)
         assert got is into and float(got.full_array().min()) == 1

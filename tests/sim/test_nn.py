@@ -1,10 +1,11 @@
 """Normalisations and embedding against their formulas on each chip; parameters of modules."""
 
-import hypothesis
 import numpy as np
 import pytest
 from formulas import layer_norm, rms_norm, softmax
+from hypothesis import given
 from hypothesis import strategies as st
+from places import many
 
 import ttkit
 from ttkit import ttnn
@@ -53,28 +54,16 @@ def test_a_residual_is_added_first(mesh, put, check, dtype, kinds):
 
 def test_norm_in_many_blocks_of_rows(wide, put, check):
     x, gamma = put(wide, (700, 256), "S0R"), put(wide, (1, 256), "RS0")
-    check(
-        ttnn.layer_norm(x, weight=gamma),
-        lambda x, g: layer_norm(x, g, 0, 1e-12),
-        x,
-        gamma,
-        additions=256,
-    )
+    made = ttnn.layer_norm(x, weight=gamma)
+    check(made, lambda x, g: layer_norm(x, g, 0, 1e-12), x, gamma, additions=256)
     check(ttnn.softmax(x), softmax, x, additions=256)
 
 
 def test_row_major_gamma_in_sticks_of_32(wide, put, check):
-    x, gamma = (
-        put(wide, (32, 64), dtype=ttnn.bfloat16),
-        put(wide, (2, 32), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT),
-    )
-    check(
-        ttnn.layer_norm(x, weight=gamma),
-        lambda x, g: layer_norm(x, g.reshape(64), 0, 1e-12),
-        x,
-        gamma,
-        additions=64,
-    )
+    x = put(wide, (32, 64), dtype=ttnn.bfloat16)
+    gamma = put(wide, (2, 32), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT)
+    made = ttnn.layer_norm(x, weight=gamma)
+    check(made, lambda x, g: layer_norm(x, g.reshape(64), 0, 1e-12), x, gamma, additions=64)
 
 
 @PAIRS
@@ -92,24 +81,15 @@ SHAPES = st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple)
 MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
 
 
-@hypothesis.settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
-)
-@hypothesis.given(shape=SHAPES, kinds=st.tuples(MAPPINGS, MAPPINGS), dim=st.integers(-2, 1))
+@many(60)
+@given(shape=SHAPES, kinds=st.tuples(MAPPINGS, MAPPINGS), dim=st.integers(-2, 1))
 def test_any_shape(wide, put, check, shape, kinds, dim):
     x, gamma = put(wide, shape, kinds[0]), put(wide, (1, shape[-1]), kinds[1])
     check(ttnn.softmax(x, dim), lambda x: softmax(x, dim), x, additions=50)
     norm, magnified = lambda x, g: layer_norm(x, g, 0, 1e-3), 40 * 32  # by 1 / sqrt(epsilon)
     check(ttnn.layer_norm(x, epsilon=1e-3, weight=gamma), norm, x, gamma, additions=magnified)
-    check(
-        ttnn.rms_norm(x, epsilon=1e-3, weight=gamma),
-        lambda x, g: rms_norm(x, g, 1e-3),
-        x,
-        gamma,
-        additions=40,
-    )
+    made = ttnn.rms_norm(x, epsilon=1e-3, weight=gamma)
+    check(made, lambda x, g: rms_norm(x, g, 1e-3), x, gamma, additions=40)
 
 
 def test_layer_norm_of_rows(wide, put, check):
@@ -121,13 +101,10 @@ def test_layer_norm_of_rows(wide, put, check):
 
 @pytest.mark.parametrize("shape", [(2, 1, 33), (2, 1, 1, 33), (1, 1, 1, 1)], ids=str)
 def test_embedding_of_higher_ranks(mesh, put, check, shape):
-    table, tokens = (
-        put(mesh, (8, 32), "RS0", ttnn.bfloat16),
-        put(mesh, shape, "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT),
-    )
-    check(
-        ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(shape[0], shape[-1])], tokens, table
-    )
+    table = put(mesh, (8, 32), "RS0", ttnn.bfloat16)
+    tokens = put(mesh, shape, "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT)
+    flat = shape[0], shape[-1]
+    check(ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(flat)], tokens, table)
 
 
 ROWS = ttnn.ROW_MAJOR_LAYOUT
@@ -228,10 +205,9 @@ def test_distributed_along_the_width(wide, torch):
     assert seen(made.weight) == ([32, 32], TILE, ttnn.bfloat16)
     assert seen(made.bias) == ([1, 32], TILE, ttnn.bfloat16)
     for ours, theirs in ((made.weight, linear.weight.T), (made.bias, linear.bias[None])):
-        for part, wanted in zip(
-            ttnn.get_device_tensors(ours), theirs.detach().bfloat16().split(32, -1), strict=True
-        ):
-            assert ttnn.to_torch(part).equal(wanted)
+        wanted = theirs.detach().bfloat16().split(32, -1)
+        for part, want in zip(ttnn.get_device_tensors(ours), wanted, strict=True):
+            assert ttnn.to_torch(part).equal(want)
 
 
 def test_subclass_counts_as_its_parent(torch):
@@ -248,7 +224,10 @@ def test_subclass_counts_as_its_parent(torch):
     assert seen(make(More()).more) == ([2], ROWS, ttnn.bfloat16)
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+NORMS = {"rms_norm": rms_norm, "layer_norm": layer_norm}
+
+
+@pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_norm_of_rows_cut_over_chips(box, cut, parts, name, axis):
     """Sums on each chip, gathered, then each chip's part of the rows."""
@@ -264,31 +243,26 @@ def test_a_norm_of_rows_cut_over_chips(box, cut, parts, name, axis):
         sums = getattr(ttnn, f"{name}_pre_all_gather")(given, dtype=dtype)
         assert list(sums.shape) == [1, 2, 40, 32 if name == "rms_norm" else 64]
         whole = ttnn.all_gather(sums, dim=3, cluster_axis=axis)
-        got = getattr(ttnn, f"{name}_post_all_gather")(
-            given, whole, epsilon=1e-5, weight=kept[0], bias=kept[1]
-        )
-        exact = x.astype(np.float64)
-        mean = exact.mean(-1, keepdims=True) if name == "layer_norm" else 0
-        wanted = (exact - mean) / np.sqrt(((exact - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
-        wanted = wanted * vectors[0].ravel() + vectors[1].ravel()
+        how = {"epsilon": 1e-5, "weight": kept[0], "bias": kept[1]}
+        got = getattr(ttnn, f"{name}_post_all_gather")(given, whole, **how)
+        weight, bias = (v.ravel() for v in vectors)
+        wanted = NORMS[name](x.astype(np.float64), eps=1e-5) * weight + bias
         for chip, new in enumerate(parts(got)):
             part = np.unravel_index(chip, tuple(box.shape))[axis]
             want = wanted[..., 64 * part : 64 * part + 64]
             np.testing.assert_allclose(new, want, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+@pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("residual", [False, True])
 def test_statistics_of_rows_in_shards_on_cores(box, cut, parts, name, residual):
     """Means in ttnn's columns; a residual is added into the input, which is then normalised."""
     random, chips = np.random.default_rng(8), box.shape[1]
     x, more = (random.standard_normal((1, 1, 32, 256 * chips), np.float32) for _ in range(2))
-    config = ttnn.create_sharded_memory_config(
-        (1, 1, 32, 256), ttnn.CoreGrid(x=4, y=1), ttnn.ShardStrategy.WIDTH
-    )
-    on_cores = [
-        ttnn.to_memory_config(cut(box, v, [None, 3], ttnn.float32), config) for v in (x, more)
-    ]
+    grid, strategy = ttnn.CoreGrid(x=4, y=1), ttnn.ShardStrategy.WIDTH
+    config = ttnn.create_sharded_memory_config((1, 1, 32, 256), grid, strategy)
+    tensors = [cut(box, v, [None, 3], ttnn.float32) for v in (x, more)]
+    on_cores = [ttnn.to_memory_config(tensor, config) for tensor in tensors]
     how = {"residual_input_tensor": on_cores[1]} if residual else {}
     wide = ttnn.WormholeComputeKernelConfig(fp32_dest_acc_en=True)
     made = getattr(ttnn, f"{name}_pre_all_gather")(on_cores[0], compute_kernel_config=wide, **how)
@@ -304,11 +278,9 @@ def test_statistics_of_rows_in_shards_on_cores(box, cut, parts, name, residual):
             mean = values[..., here].mean(-1)
             np.testing.assert_allclose(statistics[..., at], mean, rtol=2**-8, atol=1e-6)
     gathered = ttnn.all_gather(made, dim=3, cluster_axis=1)
-    got = getattr(ttnn, f"{name}_post_all_gather")(
-        on_cores[0], gathered, epsilon=1e-5, compute_kernel_config=wide
-    )
-    mean = exact.mean(-1, keepdims=True) if name == "layer_norm" else 0
-    whole = (exact - mean) / np.sqrt(((exact - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+    how = {"epsilon": 1e-5, "compute_kernel_config": wide}
+    got = getattr(ttnn, f"{name}_post_all_gather")(on_cores[0], gathered, **how)
+    whole = NORMS[name](exact, eps=1e-5)
     for chip, new in enumerate(parts(got)):
         column = np.unravel_index(chip, shape)[1]
         want = whole[..., 256 * column : 256 * column + 256]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from machine import mapper_over
 from places import ROWS, WORLDS, many, numbers, opened, parts
 
 import ttkit
@@ -71,19 +72,11 @@ def described(tensor):
 def test_topologies_after_collectives(world, first, second, name, axis, dim):
     assume(first is None or first != second)
     with opened(world) as mesh:
-        placements = [
-            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d)
-            for d in (first, second)
-        ]
         along, here = mesh.shape[axis], (first, second)[axis]
         assume(along > 1)
         values = numbers((8, 8, 8), seed=3)
-        t = ttkit.from_numpy(
-            values,
-            device=mesh,
-            layout=ROWS,
-            mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)),
-        )
+        mapper = mapper_over(mesh, (first, second))
+        t = ttkit.from_numpy(values, device=mesh, layout=ROWS, mesh_mapper=mapper)
         np.testing.assert_array_equal(described(t), values)
         if name == "gather":
             assume(here is not None)

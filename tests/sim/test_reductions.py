@@ -39,9 +39,8 @@ def exactly(function):
 @given(places(sizes=(1, 2, 3, 5), dtypes=[ttnn.float32, ttnn.bfloat16]), st.data())
 def test_sums_and_statistics(place, data):
     rank = len(place.shape)
-    dims = data.draw(
-        st.one_of(st.none(), st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank))
-    )
+    some = st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank)
+    dims = data.draw(st.one_of(st.none(), some))
     dims = dims if dims is None else [d - data.draw(st.sampled_from([0, rank])) for d in dims]
     keep = data.draw(st.booleans())
     # no dimensions mean all, as in torch
@@ -49,15 +48,10 @@ def test_sums_and_statistics(place, data):
     terms = max(1000, math.prod(place.shape))
     with laid(place) as (_, t):
         over = dims[0] if dims and len(dims) == 1 else dims
-        for fold, wanted in {
-            ttnn.sum: lambda x: x.sum(**axes),
-            ttnn.mean: lambda x: x.mean(**axes),
-            ttnn.max: lambda x: x.max(**axes),
-            ttnn.min: lambda x: x.min(**axes),
-            ttnn.var: lambda x: x.var(ddof=1, **axes),
-            ttnn.std: lambda x: x.std(ddof=1, **axes),
-        }.items():
-            compare(fold(t, over, keep), exactly(wanted), t, additions=terms)
+        for name in ("sum", "mean", "max", "min", "var", "std"):
+            more = {"ddof": 1} if name in ("var", "std") else {}
+            wanted = exactly(lambda x, name=name, how=axes | more: getattr(x, name)(**how))
+            compare(getattr(ttnn, name)(t, over, keep), wanted, t, additions=terms)
 
 
 @many(80)
@@ -74,22 +68,16 @@ def test_along_one_dimension(place, data):
         values, indices = ttnn.topk(t, k, dim, largest)
         wide = place.dtype is ttnn.float32
         assert indices.dtype is (ttnn.uint32 if wide else ttnn.uint16)
-        compare(
-            values,
-            lambda x: np.take(
-                np.sort(x, dim), np.arange(-1, -k - 1, -1) if largest else np.arange(k), dim
-            ),
-            t,
-        )
+        best = np.arange(-1, -k - 1, -1) if largest else np.arange(k)
+        compare(values, lambda x: np.take(np.sort(x, dim), best, dim), t)
         compare(values, lambda x, i: np.take_along_axis(x, i.astype(int), dim), t, indices)
         if place.dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
             sums = exactly(lambda x: np.cumsum(x, dim))
             compare(ttnn.cumsum(t, dim), sums, t, additions=terms)
             back = exactly(lambda x: np.flip(np.cumsum(np.flip(x, dim), dim), dim))
             compare(ttnn.cumsum(t, dim, reverse_order=True), back, t, additions=terms)
-            compare(
-                ttnn.prod(t, dim, keep), lambda x: x.prod(dim, keepdims=keep), t, additions=terms
-            )
+            made = ttnn.prod(t, dim, keep)
+            compare(made, lambda x: x.prod(dim, keepdims=keep), t, additions=terms)
 
 
 def test_what_a_type_is_changes_what_is_added():
@@ -97,14 +85,10 @@ def test_what_a_type_is_changes_what_is_added():
         halves = ttkit.from_numpy(np.full((2, 4), 0.75, np.float32), layout=TILE, device=mesh)
         # cast first, then added
         compare(ttnn.cumsum(halves, 1, dtype=ttnn.int32), lambda x: np.zeros((2, 4)), halves)
-        many_small = ttkit.from_numpy(
-            np.full((2, 4), 200, np.int32), dtype=ttnn.uint8, layout=TILE, device=mesh
-        )
-        compare(
-            ttnn.cumsum(many_small, 1, dtype=ttnn.int32),
-            lambda x: np.cumsum(x.astype(int), 1),
-            many_small,
-        )
+        how = {"dtype": ttnn.uint8, "layout": TILE, "device": mesh}
+        small = ttkit.from_numpy(np.full((2, 4), 200, np.int32), **how)
+        sums = ttnn.cumsum(small, 1, dtype=ttnn.int32)
+        compare(sums, lambda x: np.cumsum(x.astype(int), 1), small)
         place = Place(T3000, "each", [3, 40], ttnn.float32, ROWS, 5)
         rows = put(mesh, place)
         compare(ttnn.argmax(rows), lambda x: x.argmax(), rows)
@@ -132,11 +116,8 @@ def test_refused():
 
 
 def test_fast_reduce(box, cut, check):
-    x = cut(
-        box,
-        np.random.default_rng(1).standard_normal((4, box.shape[1], 30, 64), np.float32),
-        (None, 1),
-    )
+    values = np.random.default_rng(1).standard_normal((4, box.shape[1], 30, 64), np.float32)
+    x = cut(box, values, (None, 1))
 
     def total(values, dims):
         return np.pad(values.sum(dims, keepdims=True), [(0, 0)] * 2 + [(0, 2), (0, 0)])
@@ -153,9 +134,8 @@ def test_scatter_add_and_gather_equal_a_loop(box, cut, check):
     rows = box.shape[0]
     x = cut(box, random.standard_normal((4 * rows, 64), np.float32), (0, None), ttnn.float32)
     places = cut(box, random.integers(0, 64, (3, 8)).astype(np.int32))
-    source = cut(
-        box, random.standard_normal((4, 9 * box.shape[1]), np.float32), (None, 1), ttnn.float32
-    )
+    values = random.standard_normal((4, 9 * box.shape[1]), np.float32)
+    source = cut(box, values, (None, 1), ttnn.float32)
 
     def along(dim):
         def formula(into, index, values):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shards import back, spread
 
 import ttkit
 from ttkit import ttnn
@@ -17,15 +18,7 @@ def mesh():
 
 
 def put(mesh, shape, **how):
-    """Other values on each chip."""
-    values = np.random.default_rng(5).standard_normal((8 * shape[0], *shape[1:]))
-    mapper = ttnn.ShardTensorToMesh(mesh, dim=0)
-    how = {"dtype": ttnn.float32, "layout": ttnn.TILE_LAYOUT} | how
-    return ttkit.from_numpy(values.astype(np.float32), device=mesh, mesh_mapper=mapper, **how)
-
-
-def back(mesh, tensor):
-    return ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+    return spread(mesh, shape, **{"dtype": ttnn.float32} | how)
 
 
 def config(mesh, scheme, x, y):
@@ -92,27 +85,21 @@ def test_what_is_not_sharded_so_is_refused(mesh):
 
 def test_allocated_memory_is_counted_on_every_chip(mesh):
     before = ttkit.memory(mesh).used
-    made = ttnn.allocate_tensor_on_device(
-        ttnn.Shape([1, 1, 32, 64]), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh
-    )
+    shape = ttnn.Shape([1, 1, 32, 64])
+    made = ttnn.allocate_tensor_on_device(shape, ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh)
     assert all(n == before[d] + 4096 for d, n in ttkit.memory(mesh).used.items())
     assert list(made.tensor_topology().distribution_shape()) == [2, 4]
 
 
 @pytest.mark.parametrize("scheme", ["WIDTH", "HEIGHT"])
 def test_a_specification_gives_type_layout_and_place(mesh, scheme):
-    like = put(
-        mesh, (1, 1, 128, 128), dtype=ttnn.bfloat16, memory_config=config(mesh, scheme, 2, 2)
-    )
+    like = spread(mesh, (1, 1, 128, 128), memory_config=config(mesh, scheme, 2, 2))
     spec = like.spec
     assert list(spec.shape) == [1, 1, 128, 128] and spec == like.spec
     half = mesh.create_submesh(ttnn.MeshShape(1, 4))
     values = np.ones((1, 1, 128, 128), np.float32)
-    made = (
-        ttnn.allocate_tensor_on_device(spec, half),
-        ttnn.from_torch(values, spec=spec, device=half),
-    )
-    for tensor in made:
+    made = ttnn.from_torch(values, spec=spec, device=half)
+    for tensor in (made, ttnn.allocate_tensor_on_device(spec, half)):
         assert tensor.spec == spec and tensor.device() is half
         assert (tensor.dtype, tensor.layout) == (ttnn.bfloat16, ttnn.TILE_LAYOUT)
         assert tensor.memory_config() == config(mesh, scheme, 2, 2)

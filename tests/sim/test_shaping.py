@@ -22,10 +22,8 @@ def test_order_and_shape(place, data):
     with laid(place) as (_, t):
         dims = data.draw(permuted(rank))
         compare(ttnn.permute(t, dims), lambda x: x.transpose(dims), t)
-        flat = ttnn.reshape(
-            t,
-            [-1, data.draw(st.sampled_from([n for n in (1, 2, 3) if t.logical_volume() % n == 0]))],
-        )
+        widths = [n for n in (1, 2, 3) if t.logical_volume() % n == 0]
+        flat = ttnn.reshape(t, [-1, data.draw(st.sampled_from(widths))])
         compare(flat, lambda x: x.reshape(flat.shape), t)
         at = data.draw(st.integers(-rank - 1, rank))
         compare(ttnn.unsqueeze(t, at), lambda x: np.expand_dims(x, at), t)
@@ -46,40 +44,33 @@ def test_pieces(place, data):
     with laid(place) as (_, t):
         each = data.draw(st.integers(1, 6))
         for i, piece in enumerate(ttnn.split(t, each, dim)):
-            compare(
-                piece, lambda x, i=i: np.take(x, range(each * i, min(size, each * (i + 1))), dim), t
-            )
+            here = range(each * i, min(size, each * (i + 1)))
+            compare(piece, lambda x, here=here: np.take(x, here, dim), t)
         sizes = [size - size // 2, size // 2]
         compare(ttnn.split(t, sizes, dim)[1], lambda x: np.split(x, [sizes[0]], dim)[1], t)
         index = []
         for n in place.shape:
             low = data.draw(st.integers(0, n - 1))
             whole = slice(low, data.draw(st.integers(low, n)), data.draw(st.integers(1, 3)))
-            index.append(
-                data.draw(st.sampled_from([whole, low, low - n, slice(None), slice(-n, None)]))
-            )
+            ways = [whole, low, low - n, slice(None), slice(-n, None)]
+            index.append(data.draw(st.sampled_from(ways)))
         compare(t[tuple(index)], lambda x: x[tuple(index)], t)
         compare(t[..., index[-1]], lambda x: x[..., index[-1]], t)
         plain = [
             i if isinstance(i, slice) else slice(i % n, i % n + 1)
             for i, n in zip(index, place.shape)
         ]
-        ends = [slice(*s.indices(n)) for s, n in zip(plain, place.shape)]
-        compare(
-            ttnn.slice(t, [s.start for s in ends], [s.stop for s in ends], [s.step for s in ends]),
-            lambda x: x[tuple(plain)],
-            t,
-        )
+        starts, stops, steps = zip(*(s.indices(n) for s, n in zip(plain, place.shape)))
+        made = ttnn.slice(t, list(starts), list(stops), list(steps))
+        compare(made, lambda x: x[tuple(plain)], t)
 
 
 @many(100)
 @given(places(least=1, most=6), st.data())
 def test_copies(place, data):
     rank = len(place.shape)
-    dim, times = (
-        data.draw(st.integers(-rank, rank - 1)),
-        data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=rank + 1)),
-    )
+    dim = data.draw(st.integers(-rank, rank - 1))
+    times = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=rank + 1))
     with laid(place) as (mesh, t):
         repeated = ttnn.repeat(t, times)
         compare(repeated, lambda x: np.tile(x, times), t)
@@ -88,16 +79,12 @@ def test_copies(place, data):
         np.testing.assert_array_equal(output.full_array(), repeated.full_array())
         often = ttnn.repeat_interleave(t, times[0], dim)
         compare(often, lambda x: np.repeat(x, times[0], dim), t)
-        other = put(
-            mesh, place, kind=data.draw(st.sampled_from(["same", place.kind])), seed=place.seed + 50
-        )
+        kind = data.draw(st.sampled_from(["same", place.kind]))
+        other = put(mesh, place, kind=kind, seed=place.seed + 50)
         compare(ttnn.concat([t, other], dim), lambda x, y: np.concatenate([x, y], dim), t, other)
         ends = [(0, data.draw(st.integers(0, 2))) for _ in range(data.draw(st.integers(1, rank)))]
-        compare(
-            ttnn.pad(t, ends, 2.0),
-            lambda x: np.pad(x, [(0, 0)] * (rank - len(ends)) + ends, constant_values=2),
-            t,
-        )
+        every = [(0, 0)] * (rank - len(ends)) + ends
+        compare(ttnn.pad(t, ends, 2.0), lambda x: np.pad(x, every, constant_values=2), t)
 
 
 @many(40)
@@ -165,10 +152,9 @@ def test_a_shape_within_what_is_stored(have, shape, stored):
 
 def test_a_result_is_sharded_where_an_operand_is():
     with opened(T3000) as mesh:
-        cut, copy = (
-            ttkit.from_numpy(numbers((8, 4)), device=mesh, mesh_mapper=m)
-            for m in (ttnn.ShardTensorToMesh(mesh, 0), ttnn.ReplicateTensorToMesh(mesh))
-        )
+        mappers = ttnn.ShardTensorToMesh(mesh, 0), ttnn.ReplicateTensorToMesh(mesh)
+        how = ({"device": mesh, "mesh_mapper": mapper} for mapper in mappers)
+        cut, copy = (ttkit.from_numpy(numbers((8, 4)), **each) for each in how)
         out = ttnn.concat([copy, cut], 0)
         compare(out, lambda x, y: np.concatenate([x, y]), copy, cut)
         assert out.tensor_topology().placements() == [ttnn.PlacementShard(0)]

@@ -41,14 +41,9 @@ def test_shards_of_an_even_cut_cover_the_shape_exactly(batch, rows, columns, x, 
 
 def test_configurations_compare_by_what_they_say():
     cores = ttnn.CoreRangeSet([ttnn.CoreRange((0, 0), (7, 0))])
-    made = [
-        ttnn.MemoryConfig(
-            ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
-            ttnn.BufferType.L1,
-            ttnn.ShardSpec(cores, [32, 64], way),
-        )
-        for way in (WAYS[0], WAYS[0], WAYS[1])
-    ]
+    kind = ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1
+    specs = [ttnn.ShardSpec(cores, [32, 64], way) for way in (WAYS[0], WAYS[0], WAYS[1])]
+    made = [ttnn.MemoryConfig(*kind, spec) for spec in specs]
     assert made[0] == made[1] != made[2] and hash(made[0]) == hash(made[1])
     nd = ttnn.MemoryConfig(ttnn.BufferType.L1, ttnn.NdShardSpec([32, 64], cores))
     assert nd != made[0] and nd.memory_layout is ttnn.TensorMemoryLayout.ND_SHARDED

@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+from shards import hint
 
 import ttkit
 from ttkit import ttnn
@@ -43,8 +44,7 @@ def sample(mesh, kind: str):
 
     first = kind.split(" | ")[0]
     if first in hints.RECORDS:
-        fields = hints.RECORDS[first].takes.parameters.values()
-        return hints.RECORDS[first](**{f.name: 1 for f in fields if f.default is f.empty})
+        return hint(first)
     cores = ttnn.CoreRangeSet([ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(1, 1))])
     found = {
         "Tensor": tensor,

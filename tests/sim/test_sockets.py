@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import mapper_over
 from shards import put, same
 
 import ttkit
@@ -74,10 +75,8 @@ PLACEMENTS = {(None, None): (1, 1), (0, None): (2, 1), (None, 3): (1, 4), (0, 3)
 @pytest.mark.parametrize("dims", PLACEMENTS, ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_replicas_stay_one_copy(wide, dims, axis):
-    placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
-    mapper = ttnn.create_mesh_mapper(wide, ttnn.MeshMapperConfig(placements))
     values = np.random.default_rng(1).standard_normal((2, 1, 32, 256)).astype(np.float32)
-    tensor = ttkit.from_numpy(values, device=wide, mesh_mapper=mapper)
+    tensor = ttkit.from_numpy(values, device=wide, mesh_mapper=mapper_over(wide, dims))
     before = tensor.array.copy()
     got = sent(tensor, pair_of(wide, ring(wide, axis, 1)))
     assert got.array.shape[:2] == PLACEMENTS[dims]

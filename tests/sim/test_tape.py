@@ -44,15 +44,9 @@ def test_an_event_has_every_collective_of_its_call(mesh):
     x = tiles(mesh)
     ttnn.all_reduce(x, cluster_axis=0)
     with tape() as calls:
-        ttnn.experimental.ring_attention_all_gather_async(
-            [x, x],
-            None,
-            1,
-            multi_device_global_semaphore=None,
-            cluster_axis=1,
-            mesh_device=mesh,
-            topology=ttnn.Topology.Ring,
-        )
+        how = {"mesh_device": mesh, "topology": ttnn.Topology.Ring}
+        how |= {"cluster_axis": 1, "multi_device_global_semaphore": None}
+        ttnn.experimental.ring_attention_all_gather_async([x, x], None, 1, **how)
         ttnn.add(x, x)
     gathers, add = calls.events
     assert [each.collective for each in gathers.sent] == ["all_gather"] * 2 and not add.sent

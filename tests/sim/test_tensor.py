@@ -16,12 +16,8 @@ from ttkit.errors import TTKitError
 
 def shown(text):
     """The numbers between the outer brackets."""
-    return [
-        float(n)
-        for n in re.findall(
-            r"-?\d+\.?\d*(?:e[-+]\d+)?", text[text.index("(") : text.rindex(", shape=")]
-        )
-    ]
+    inside = text[text.index("(") : text.rindex(", shape=")]
+    return list(map(float, re.findall(r"-?\d+\.?\d*(?:e[-+]\d+)?", inside)))
 
 
 @many(60)
@@ -51,19 +47,16 @@ ROW = [
 @pytest.mark.parametrize(("values", "text"), ROW)
 def test_forms(values, text):
     array = np.array(values)
-    assert text in str(
-        ttkit.from_numpy(array.astype(np.int32 if array.dtype.kind == "i" else np.float32))
-    )
+    array = array.astype(np.int32 if array.dtype.kind == "i" else np.float32)
+    assert text in str(ttkit.from_numpy(array))
 
 
 def test_freed():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         t = ttnn.ones([2], ttnn.float32, ROWS, mesh)
         ttnn.deallocate(t)
-        assert (
-            str(t) == "ttnn.Tensor(<buffer is not allocated>, shape=Shape([2]), "
-            "dtype=DataType::FLOAT32, layout=Layout::ROW_MAJOR)"
-        )
+        what = "shape=Shape([2]), dtype=DataType::FLOAT32, layout=Layout::ROW_MAJOR"
+        assert str(t) == f"ttnn.Tensor(<buffer is not allocated>, {what})"
 
 
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -58,9 +58,8 @@ def test_replayed_on_new_inputs(kind, order):
 
 def test_a_list_may_change_after_the_call():
     with opened(T3000) as mesh:
-        a, b = (
-            put(mesh, Place(T3000, "each", [2, 2], ttnn.float32, ROWS, seed)) for seed in (0, 50)
-        )
+        place = Place(T3000, "each", [2, 2], ttnn.float32, ROWS, 0)
+        a, b = (put(mesh, place, seed=seed) for seed in (0, 50))
         trace = ttnn.begin_trace_capture(mesh)
         pair, start = [a, b], [0, 0]
         joined = ttnn.slice(ttnn.concat(pair, 0), start, [3, 2])
@@ -83,10 +82,8 @@ def test_a_capture_left_open_goes_with_its_mesh():
 
 def test_refused():
     with opened(T3000) as mesh:
-        t, host = (
-            put(mesh, Place(T3000, "both", [2, 6], ttnn.float32, ROWS, 0)),
-            ttkit.from_numpy(numbers((2, 6))),
-        )
+        t = put(mesh, Place(T3000, "both", [2, 6], ttnn.float32, ROWS, 0))
+        host = ttkit.from_numpy(numbers((2, 6)))
         trace = ttnn.begin_trace_capture(mesh)
         writes = "Writes are not supported during trace capture"
         refused(lambda: ttkit.from_numpy(numbers(2), device=mesh), writes)
@@ -99,10 +96,8 @@ def test_refused():
         ttnn.reshape(host, [12])  # what stays on the host is no matter
         ttnn.end_trace_capture(mesh, trace)
         refused(lambda: ttnn.execute_trace(mesh, 3), "is a int, not MeshTraceId", TypeError)
-        refused(
-            lambda: ttnn.execute_trace(mesh.create_submesh(ttnn.MeshShape(1, 1)), trace),
-            "is not one of",
-        )
+        submesh = mesh.create_submesh(ttnn.MeshShape(1, 1))
+        refused(lambda: ttnn.execute_trace(submesh, trace), "is not one of")
         ttnn.release_trace(mesh, trace)
         refused(lambda: ttnn.execute_trace(mesh, trace), "is not one of")
     refused(lambda: ttnn.begin_trace_capture(mesh), "is closed")

@@ -66,11 +66,12 @@ def wrong(answers, on=None):
 def both(table, on=None):
     """Two tests of {exercise: (right answers, {what the feedback must say: wrong answer})}.
 
-    Each exercise has two right answers or more, in different forms, and two plausible wrong ones.
+    Each exercise has two right answers or more, in different forms; the wrong ones are those that
+    its declaration does not name (test_exercises.py has these) or that other devices compute.
     `on` names the fixture of what they run on.
     """
-    for name, (rights, wrongs) in table.items():
-        assert len(rights) >= 2 and len(wrongs) >= 2, name
+    for name, (rights, _) in table.items():
+        assert len(rights) >= 2, name
     good = [(name, answer) for name, (rights, _) in table.items() for answer in rights]
     bad = [
         (name, answer, re.escape(said))

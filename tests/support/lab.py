@@ -66,12 +66,8 @@ def started(folder):
         pytest.skip(
             "there is no chromium or no chromedriver here: apt install chromium chromium-driver"
         )
-    kept = {
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_DATA_DIR": "data",
-        MARK: "runtime",
-        "IPYTHONDIR": "ipython",
-    }
+    kept = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "IPYTHONDIR": "ipython"}
+    kept[MARK] = "runtime"
     # what a learner sees has progress
     env = {name: text for name, text in os.environ.items() if name != "TTKIT_PROGRESS"}
     env |= {name: str(folder / place) for name, place in kept.items()} | {"PYTHONPATH": str(ROOT)}
@@ -91,9 +87,8 @@ def started(folder):
         for flag in (*FLAGS, f"--user-data-dir={folder / 'chromium'}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        driver = webdriver.Chrome(
-            options=options, service=webdriver.ChromeService(chromedriver, env=env)
-        )
+        service = webdriver.ChromeService(chromedriver, env=env)
+        driver = webdriver.Chrome(options=options, service=service)
         end.callback(driver.quit)
         driver.set_page_load_timeout(PAGE_S)
         driver.set_script_timeout(PAGE_S)
@@ -155,9 +150,8 @@ class Lab:
             exceptions.StaleElementReferenceException,
             exceptions.ElementClickInterceptedException,
         )
-        return ui.WebDriverWait(
-            self.driver, limit_s, poll_frequency=0.1, ignored_exceptions=passing
-        ).until(lambda _: ready(), what)
+        how = {"poll_frequency": 0.1, "ignored_exceptions": passing}
+        return ui.WebDriverWait(self.driver, limit_s, **how).until(lambda _: ready(), what)
 
     def ask(self, script, *args):
         """What a script says of the notebook in front."""

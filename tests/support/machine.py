@@ -32,6 +32,12 @@ def close_all() -> None:
     ttkit.use_system(None)
 
 
+def mapper_over(mesh, dims, *more):
+    """A mapper that cuts these dims, one for each axis of a mesh; None leaves replicas along it."""
+    placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
+    return ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements, *more))
+
+
 def grid(
     rows: int, columns: int, wraps: tuple[bool, bool] = (False, False), links: int = 2
 ) -> Topology:

@@ -34,9 +34,8 @@ class Naive:
         """
         size = -(-array.shape[dim] // math.prod(mesh))
         pieces = np.split(array, range(size, array.shape[dim], size), dim)
-        return cls(
-            mesh, dict(zip(itertools.product(*map(range, mesh)), (p.copy() for p in pieces)))
-        )
+        parts = zip(itertools.product(*map(range, mesh)), (p.copy() for p in pieces))
+        return cls(mesh, dict(parts))
 
     @classmethod
     def everywhere(cls, mesh, array):
@@ -56,41 +55,26 @@ class Naive:
             return list(itertools.product(*map(range, self.mesh)))
         return [coordinate[:axis] + (i,) + coordinate[axis + 1 :] for i in range(self.mesh[axis])]
 
+    def along(self, axis, function):
+        """Each device's part, of its place along the axis and of all parts along it."""
+        parts = {}
+        for c in self.parts:
+            group = self.group(c, axis)
+            parts[c] = function(group.index(c), [self.parts[g] for g in group])
+        return Naive(self.mesh, parts)
+
     def all_gather(self, dim, axis):
-        return Naive(
-            self.mesh,
-            {
-                c: np.concatenate([self.parts[g] for g in self.group(c, axis)], dim)
-                for c in self.parts
-            },
-        )
+        return self.along(axis, lambda place, shards: np.concatenate(shards, dim))
 
     def all_reduce(self, axis):
-        return Naive(
-            self.mesh, {c: sum(self.parts[g] for g in self.group(c, axis)) for c in self.parts}
-        )
+        return self.along(axis, lambda place, shards: sum(shards))
 
     def reduce_scatter(self, dim, axis):
-        total = self.all_reduce(axis)
-        return Naive(
-            self.mesh,
-            {
-                c: np.split(total.parts[c], len(self.group(c, axis)), dim)[
-                    self.group(c, axis).index(c)
-                ]
-                for c in self.parts
-            },
-        )
+        return self.all_reduce(axis).partition(dim, axis)
 
     def partition(self, dim, axis):
-        return Naive(
-            self.mesh,
-            {
-                c: np.split(self.parts[c], len(self.group(c, axis)), dim)[
-                    self.group(c, axis).index(c)
-                ]
-                for c in self.parts
-            },
+        return self.along(
+            axis, lambda place, shards: np.split(shards[place], len(shards), dim)[place]
         )
 
     def send(self, sender, receiver):

@@ -13,17 +13,18 @@ import pytest
 from formulas import tolerance
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from machine import mapper_over
 
 import ttkit
 from ttkit import TTKitError, ttnn
 
 T3000 = ("t3000", (2, 4), None)  # system, the mesh opened, and the shape and corner of a submesh
-WORLDS = (
-    [T3000]
-    + [("t3000", shape, None) for shape in [(1, 1), (1, 8), (4, 2)]]
-    + [("galaxy", (8, 4), None)]
-)
-WORLDS += [("t3000", (2, 4), ((2, 2), (0, 1))), ("galaxy", (8, 4), ((4, 2), (2, 1)))]
+WORLDS = [T3000, *(("t3000", shape, None) for shape in [(1, 1), (1, 8), (4, 2)])]
+WORLDS += [
+    ("galaxy", (8, 4), None),
+    ("t3000", (2, 4), ((2, 2), (0, 1))),
+    ("galaxy", (8, 4), ((4, 2), (2, 1))),
+]
 KINDS = ["same", "each", "rows", "columns", "both", "some", "corner"]
 FLOATS = [ttnn.float32, ttnn.bfloat16, ttnn.bfloat8_b]
 INTEGERS = [ttnn.int32, ttnn.uint32, ttnn.uint16, ttnn.uint8, ttnn.int8]
@@ -43,20 +44,10 @@ class Place(NamedTuple):
 
 def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, sizes=(1, 1, 2, 3)):
     """Places with shards of `least` to `most` dimensions."""
-    shape, worlds, kinds = (
-        st.lists(st.sampled_from(sizes), min_size=least, max_size=most),
-        st.sampled_from(WORLDS),
-        st.sampled_from(kinds),
-    )
-    return st.builds(
-        Place,
-        worlds,
-        kinds,
-        shape,
-        st.sampled_from(dtypes or FLOATS + INTEGERS),
-        st.sampled_from(layouts),
-        st.integers(0, 99),
-    )
+    shapes = st.lists(st.sampled_from(sizes), min_size=least, max_size=most)
+    worlds, kinds = st.sampled_from(WORLDS), st.sampled_from(kinds)
+    dtypes, layouts = st.sampled_from(dtypes or FLOATS + INTEGERS), st.sampled_from(layouts)
+    return st.builds(Place, worlds, kinds, shapes, dtypes, layouts, st.integers(0, 99))
 
 
 def many(examples):
@@ -83,11 +74,9 @@ def opened(world):
     ttkit.use_system(system)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with ttnn.open_mesh_device(ttnn.MeshShape(shape)) as mesh:
-        yield (
-            mesh
-            if part is None
-            else mesh.create_submesh(ttnn.MeshShape(part[0]), ttnn.MeshCoordinate(part[1]))
-        )
+        if part is not None:
+            mesh = mesh.create_submesh(ttnn.MeshShape(part[0]), ttnn.MeshCoordinate(part[1]))
+        yield mesh
 
 
 def mapper(mesh, kind, rank):
@@ -95,26 +84,18 @@ def mapper(mesh, kind, rank):
     rows, columns = mesh.shape
     if kind == "some" and rank:  # fewer pieces than chips: the last chips hold nothing
         pieces = max(1, rows * columns - 1)
-        return ttnn.create_mesh_mapper(
-            mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], ttnn.MeshShape([pieces]))
-        ), {0: pieces}
+        return mapper_over(mesh, [0], ttnn.MeshShape([pieces])), {0: pieces}
     over, corner = (rows, columns), (0, 0)
     if kind == "corner":
         over = (max(1, rows - 1), max(1, columns - 1))
         corner = (rows - over[0], columns - over[1])
-    dims = {
-        "rows": (0, None),
-        "columns": (None, rank - 1),
-        "both": (rank - 1, 0),
-        "corner": (0, None),
-    }.get(kind, (None, None))
+    cuts = {"rows": (0, None), "columns": (None, rank - 1), "both": (rank - 1, 0)}
+    dims = (cuts | {"corner": (0, None)}).get(kind, (None, None))
     dims = [None if d is None or not 0 <= d < rank else d for d in dims]
     dims[1] = None if dims[0] == dims[1] else dims[1]
-    placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
-    config = ttnn.MeshMapperConfig(placements, ttnn.MeshShape(over), ttnn.MeshCoordinate(corner))
-    return ttnn.create_mesh_mapper(mesh, config), {
-        d: n for d, n in zip(dims, over) if d is not None
-    }
+    where = ttnn.MeshShape(over), ttnn.MeshCoordinate(corner)
+    pieces = {d: n for d, n in zip(dims, over) if d is not None}
+    return mapper_over(mesh, dims, *where), pieces
 
 
 def put(mesh, place, **changes):

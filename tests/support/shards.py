@@ -5,8 +5,18 @@ from naive import Naive
 
 import ttkit
 from ttkit import ttnn
+from ttkit.sim.hints import RECORDS
 
 ASYNC = ttnn.experimental
+
+
+def hint(name, **fields):
+    """A record of ttnn's hints; what it needs beside these fields is 2, a grid or False."""
+    needed = {"compute_with_storage_grid_size": (8, 4)}
+    needed |= dict.fromkeys(("transpose_mcast", "fuse_batch", "mcast_in0", "inplace"), False)
+    takes = RECORDS[name].takes.parameters.values()
+    wanted = [each.name for each in takes if each.default is each.empty]
+    return RECORDS[name](**{each: needed.get(each, 2) for each in wanted} | fields)
 
 
 def semaphores(mesh, count):
@@ -29,6 +39,20 @@ def put(mesh, shape, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, seed=0):
     )
     shards = dict(zip(np.ndindex(rows, columns), values.astype(np.float64)))
     return tensor, Naive((rows, columns), shards)
+
+
+def spread(mesh, shape, **how):
+    """Other random values on each chip, in tiles of bfloat16; dim 0 is cut over all of them."""
+    whole = (mesh.get_num_devices() * shape[0], *shape[1:])
+    values = np.random.default_rng(3).standard_normal(whole).astype(np.float32)
+    how = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT} | how
+    mapper = ttnn.ShardTensorToMesh(mesh, dim=0)
+    return ttkit.from_numpy(values, device=mesh, mesh_mapper=mapper, **how)
+
+
+def back(mesh, tensor):
+    """The values of all chips, joined along dim 0."""
+    return ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
 
 
 def same(tensor, naive):

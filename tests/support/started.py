@@ -13,7 +13,8 @@ import pytest
 
 from ttkit.cluster.launch.command import LOCAL_FOLDER
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
+SUPPORT = pathlib.Path(__file__).resolve().parent
+TESTS = SUPPORT.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
 TTKIT_RUN = (sys.executable, "-m", "ttkit", "run")
 needs_mpirun = pytest.mark.skipif(
@@ -36,12 +37,7 @@ MESH = (
 )
 ONE = 'top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }'
 INSTANCE = 'instances {{ mesh {{ mesh_descriptor: "M0" mesh_id: {} }} }} '
-TWO = (
-    'graph_descriptors { name: "G0" type: "FABRIC" '
-    + INSTANCE.format(0)
-    + INSTANCE.format(1)
-    + "}\n"
-)
+TWO = f'graph_descriptors {{ name: "G0" type: "FABRIC" {INSTANCE.format(0)}{INSTANCE.format(1)}}}\n'
 TWO += 'top_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }'
 
 
@@ -56,30 +52,13 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300,
     path = folder / "mesh.textproto"
     path.write_text(MESH.format(*mesh, *hosts) + top)
     # where a killed mpirun left nothing under the number of this one
-    own = {LOCAL_FOLDER: str(folder)}
-    env = (
-        os.environ
-        | OPEN_MPI
-        | own
-        | {
-            "PYTHONPATH": str(TESTS.parent),
-            "TT_MESH_GRAPH_DESC_PATH": str(path),
-            "TTKIT_RANK_TIMEOUT": "120",
-        }
-        | more
-    )
-    command = [
-        MPIEXEC,
-        "-n",
-        str(n or hosts[0] * hosts[1]),
-        sys.executable,
-        TESTS / "sim" / "ranks" / script,
-        *map(str, arguments),
-    ]
+    own = {LOCAL_FOLDER: str(folder), "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{SUPPORT}"}
+    own |= {"TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "120"}
+    command = [MPIEXEC, "-n", str(n or hosts[0] * hosts[1]), sys.executable]
+    command += [TESTS / "sim" / "ranks" / script, *map(str, arguments)]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     began = time.monotonic()
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, env=os.environ | OPEN_MPI | own | more, **how) as process:
         try:
             out, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

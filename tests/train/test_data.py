@@ -138,9 +138,6 @@ def test_validation_is_apart_and_in_order():
 WRONG = {
     "0 windows of 8 tokens do not fill one batch": lambda: Batches(counted(8, 8), 1),
     "12 windows of 8 tokens do not fill one batch": lambda: Batches(counted(20), 13),
-    "the rows of a batch 5 is not divisible by the number of parts 2: 5 % 2 = 1": lambda: (
-        Batches(counted(), 10).part(1, 2).batch(0, 0, 2)
-    ),
 }
 
 

@@ -268,7 +268,7 @@ def test_a_pipelines_stages_have_their_balance_losses(alone, form):
     [
         ({"num_experts": 6}, Form((1, 4), 1, ep=True), "num_experts 6 is not divisible by the DDP"),
         ({}, Form((1, 4), cp_axis=1), "share its experts' places, and 4 chips have a part"),
-        ({"intermediate_dim": 30}, Form((1, 4), None, 1), "intermediate_dim must be divisible"),
+        ({"intermediate_dim": 30}, Form((1, 4), None, 1), "Output features must be divisible"),
     ],
 )
 def test_models_that_do_not_fit(changes, form, text):

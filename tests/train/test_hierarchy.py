@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 from started import launched
-from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
+from train.pipelines import LLAMA, MODEL, Run, differences, saved, write_config
 
 from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import MultihostConfig
-from ttkit.train.run.hierarchy import HierarchicalTrainer, name_of_role, role_of
+from ttkit.train.run.hierarchy import name_of_role, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
@@ -146,10 +146,3 @@ def test_the_guides_configuration(tmp_path):
     layout = Layout.of(settings)
     assert (layout.axes, layout.dp) == ((("dp", 1),), 8)
     assert settings.training_config.max_steps == 1000
-
-
-def test_multihost_must_be_enabled():
-    with pytest.raises(TTKitError, match="Multihost is not enabled"):
-        HierarchicalTrainer(
-            replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT
-        )

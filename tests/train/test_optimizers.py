@@ -13,7 +13,7 @@ from train.runs import Form, compared, different, opened
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train.autograd import Tensor
-from ttkit.train.config.settings import TrainingConfig
+from ttkit.train.config.settings import SchedulerConfig, TrainingConfig
 from ttkit.train.model.modules import Parameter, constant
 from ttkit.train.run.optimizers import (
     SGD,
@@ -258,9 +258,7 @@ def test_master_weights_keep_what_bfloat16_loses(form):
 )
 def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr, part):
     total = warmup + hold + fall
-    have = warmup_linear(
-        step, total, max_lr=max_lr, min_lr=part * max_lr, warmup_steps=warmup, hold_steps=hold
-    )
+    have = warmup_linear(step, total, SchedulerConfig(max_lr, part * max_lr, warmup, hold))
     corners, heights = [warmup + hold, total], [max_lr, part * max_lr]
     if warmup:
         corners, heights = [-1, warmup - 1, *corners], [0, max_lr, *heights]
@@ -268,7 +266,5 @@ def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr
 
 
 def test_warmup_linear_without_time_to_fall():
-    assert [
-        warmup_linear(s, 4, max_lr=1.0, min_lr=0.1, warmup_steps=2, hold_steps=9)
-        for s in (0, 1, 3, 4, 9)
-    ] == [0.5, 1, 1, 1, 1]
+    schedule = SchedulerConfig(1.0, 0.1, warmup_steps=2, hold_steps=9)
+    assert [warmup_linear(s, 4, schedule) for s in (0, 1, 3, 4, 9)] == [0.5, 1, 1, 1, 1]

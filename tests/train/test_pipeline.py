@@ -176,7 +176,7 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (lambda s: replace(s, multihost_config=MultihostConfig()), "Multihost is not enabled"),
+        (lambda s: replace(s, multihost_config=MultihostConfig()), r"num_workers \(1\)"),
         (
             lambda s: replace(s, multihost_config=MultihostConfig(True, 3)),
             r"World size \(2\) must equal multihost_config.num_workers \(3\)",

@@ -135,7 +135,7 @@ def test_the_log_has_each_step_once(tmp_path):
         run.fit(4, show=False)
     first = logged(tmp_path)
     assert [line["step"] for line in first] == [1, 2, 3, 4]
-    assert ["validation_loss" in line for line in first] == [False, True, False, True]
+    assert [bool(line["validation_loss"]) for line in first] == [False, True, False, True]
     # as after kill -9 between two checkpoints: the log is ahead of them
     checkpoint.latest(tmp_path).unlink()
     with open(tmp_path / "log.jsonl", "a") as file:
@@ -214,13 +214,12 @@ def test_checkpoints_of_others(tmp_path):
     )
 
 
-def test_a_model_that_no_chip_holds_is_refused_before_anything_is_allocated(monkeypatch):
+def test_a_model_that_the_host_cannot_hold_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(Parameter, "draw", lambda *args: pytest.fail("it was allocated"))
     refused(
         lambda: trainer(model={"embedding_dim": 10**5}),
         "embedding_dim 100,000",
-        "a chip has 12 GB of DRAM and must hold 642 GB (on a chip 160 GB of weights, 160 GB of gradients, "
-        "321 GB of optimizer)",
+        "must hold 642 GB of weights, gradients and optimizer state",
         "ttkit train --plan",
         kind=OutOfMemoryError,
     )

@@ -1,6 +1,7 @@
 """Pictures are tested on the simulator's default machine, unless a test says otherwise."""
 
 import pytest
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -30,22 +31,11 @@ def mesh():
 
 @pytest.fixture
 def place(mesh):
-    """place(array, "R S1", over=None, at=None, to=mesh): a tensor cut as the letters say;
+    """place(array, "R S1"): a tensor cut over the mesh as the letters say."""
 
-    `to=None` leaves it on the host.
-    """
-
-    def place(array, kinds, over=None, at=None, to=mesh, **options):
-        placements = [
-            ttnn.PlacementReplicate() if k == "R" else ttnn.PlacementShard(int(k[1:]))
-            for k in kinds.split()
-        ]
-        config = [
-            placements,
-            *([ttnn.MeshShape(list(over))] if over else []),
-            *([ttnn.MeshCoordinate(list(at))] if at else []),
-        ]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(*config))
-        return ttkit.from_numpy(array, device=to, mesh_mapper=mapper, **options)
+    def place(array, kinds, **options):
+        dims = [None if kind == "R" else int(kind[1:]) for kind in kinds.split()]
+        mapper = mapper_over(mesh, dims)
+        return ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper, **options)
 
     return place

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import types
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from visualize.test_chart import svg_of
 from visualize.test_look import contrast
 
 from ttkit.visualize.charts import COLOURS, LINES, Curves, MemoryBars, MemoryReport, Stacks
-from ttkit.visualize.charts.plans import loss_curves
 from ttkit.visualize.drawing import DARK, LIGHT
 
 FALLING = [(step, 5.5 / step) for step in range(1, 301)]
@@ -25,11 +23,8 @@ def axes(chart):
 def test_a_line_for_each_curve_with_its_name_and_data():
     curves = {"training loss": FALLING, "validation loss": FALLING[99::100]}
     ax = axes(Curves("loss", curves))
-    assert (
-        [line.get_label() for line in ax.lines]
-        == list(curves)
-        == [text.get_text() for text in ax.get_legend().get_texts()]
-    )
+    assert [line.get_label() for line in ax.lines] == list(curves)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(curves)
     for line, points in zip(ax.lines, curves.values(), strict=True):
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
@@ -90,27 +85,9 @@ def test_as_text():
     few = Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []})
     assert repr(few) == "loss\n  a: 5.5 at step 1, 2.25 at step 20\n  b: nothing yet"
     many = Curves("loss", {"a": [(step, abs(step - 6.4)) for step in range(1, 10)]})
-    assert (
-        repr(many) == "loss\n  a: 5.4 at step 1, 3.4 at step 3, 1.4 at step 5, 0.6 at step 7, "
-        "2.6 at step 9; all from 0.4 to 5.4"
-    )
+    some = "5.4 at step 1, 3.4 at step 3, 1.4 at step 5, 0.6 at step 7, 2.6 at step 9"
+    assert repr(many) == f"loss\n  a: {some}; all from 0.4 to 5.4"
     assert "2.2 at step 1" in repr(Curves("loss", {"a": [(1, 2.249)]}, digits=2))
-
-
-def test_the_curves_of_a_trainer():
-    record = lambda step, held_out=None: types.SimpleNamespace(  # noqa: E731
-        step=step, loss=4.0 / step, validation_loss=held_out
-    )
-    config = types.SimpleNamespace(training_config=types.SimpleNamespace(project_name="small"))
-    chart = loss_curves(types.SimpleNamespace(history=[record(1), record(2, 2.5)], settings=config))
-    assert (
-        repr(chart)
-        == "small: 2 steps\n  training loss: 4 at step 1, 2 at step 2\n  validation loss: "
-        "2.5 at step 2"
-    )
-    assert loss_curves(types.SimpleNamespace(history=[], settings=config)).curves == {
-        "training loss": []
-    }
 
 
 # ---------------------------------------------------------------- memory
@@ -162,7 +139,6 @@ def test_bars_of_memory_have_sums_and_a_line():
 
 def test_parts_are_told_apart_without_colour():
     kinds = {f"kind {i}": 1.0 for i in range(len(LINES))}
-    drawn = [
-        bar.patches[0].get_hatch() or "" for bar in axes(MemoryBars("", {"a": kinds})).containers
-    ]
+    bars = axes(MemoryBars("", {"a": kinds})).containers
+    drawn = [bar.patches[0].get_hatch() or "" for bar in bars]
     assert len(set(drawn)) == len(LINES) == len(COLOURS)

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -75,6 +76,12 @@ def oklab(light):
     return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ light)
 
 
+def nearest(colours):
+    """How far apart the two are that are most alike."""
+    pairs = itertools.combinations(map(lab, colours), 2)
+    return min(np.linalg.norm(a - b) for a, b in pairs)
+
+
 def words(root):
     """Each line of text as (left, right, base line, size, text)."""
     for text in root.iter(SVG + "text"):
@@ -132,10 +139,8 @@ def test_meshes(name, shape):
         drawn = [*root.iter(SVG + "line"), *root.iter(SVG + "path")]
         straight = sum(map(picture.straight, picture.pairs))
         assert len(drawn) == len(picture.pairs) * (picture.links or 0)
-        for colour, pairs in (
-            ("var(--link)", straight),
-            ("var(--curve)", len(picture.pairs) - straight),
-        ):
+        curved = len(picture.pairs) - straight
+        for colour, pairs in (("var(--link)", straight), ("var(--curve)", curved)):
             links = [line for line in drawn if line.get("stroke") == colour]
             assert len(links) == pairs * (picture.links or 0)
 
@@ -147,14 +152,9 @@ def test_meshes(name, shape):
 def test_tensors(name, shape, tensor_shape, dims):
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
-        for cut in (
-            [ttnn.PlacementShard(d) for d in dims],
-            [ttnn.PlacementReplicate(), ttnn.PlacementShard(dims[1])],
-        ):
-            mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(cut))
-            tensor = ttkit.from_numpy(
-                np.zeros(tensor_shape, np.uint8), device=mesh, mesh_mapper=mapper
-            )
+        for cut in (dims, (None, dims[1])):
+            how = {"device": mesh, "mesh_mapper": mapper_over(mesh, cut)}
+            tensor = ttkit.from_numpy(np.zeros(tensor_shape, np.uint8), **how)
             (drawing,) = draw_tensor(tensor).drawings
             _, chips = check_layout(drawing)
             assert len(chips) == mesh.get_num_devices()
@@ -196,9 +196,8 @@ def test_eight_chips_fit_a_narrow_page(shape):
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
-    tensor = ttkit.from_numpy(
-        np.zeros((6, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)
-    )
+    how = {"device": mesh, "mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0)}
+    tensor = ttkit.from_numpy(np.zeros((6, 4), np.float32), **how)
     for one in (tensor, tensor.cpu(), ttkit.from_numpy(np.zeros((3, 4), np.float32))):
         (drawing,) = draw_tensor(one).drawings
         check_layout(drawing)
@@ -209,8 +208,7 @@ def test_words_in_the_bars_of_all_chunks_can_be_read():
         shades = [[shade(kind, chunk, chunks) for chunk in range(chunks)] for kind in LOOKS]
         assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row)
         assert all(len(set(row)) == chunks for row in shades)
-    fills = [look.fill for look in LOOKS.values()]
-    assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(fills, 2)) > 0.06
+    assert nearest([look.fill for look in LOOKS.values()]) > 0.06
 
 
 def test_each_role_has_a_colour_of_its_own_and_none_is_a_chips():
@@ -242,11 +240,7 @@ def test_folding_never_moves_two_chips_to_one_spot(name):
 def test_colours():
     assert len(set(PALETTE)) == 32 and tone(32) == tone(0)
     assert min(contrast(colour, INK) for colour in PALETTE) > 4.5
-    near = {
-        n: min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(PALETTE[:n], 2))
-        for n in (8, 32)
-    }
-    assert near[8] > 0.06 and near[32] > 0.045
+    assert nearest(PALETTE[:8]) > 0.06 and nearest(PALETTE) > 0.045
 
 
 # What an eye without the receptors for green sees, in linear RGB (Machado, Oliveira and Fernandes,
@@ -303,9 +297,8 @@ def test_arrows():
     drawing.arrow((5, 5), (5, 5))  # of no length
     root = ET.fromstring(drawing.svg())
     assert root.find(SVG + "title").text == "a < b & c"
-    tip = [
-        tuple(map(float, p.split(","))) for p in root.find(SVG + "polygon").get("points").split()
-    ]
+    points = root.find(SVG + "polygon").get("points").split()
+    tip = [tuple(map(float, point.split(","))) for point in points]
     assert tip[0] == (90, 50) and all(abs(x) <= 100 and abs(y) <= 60 for x, y in tip)
 
 

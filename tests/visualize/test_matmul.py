@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
 from ttkit.visualize.matmul import draw_matmul
-
-R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
 
 
 @pytest.fixture
@@ -15,8 +14,8 @@ def place():
     ttkit.use_system("t3000")
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
 
-    def put(shape, *placements):
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+    def put(shape, *dims):
+        mapper = mapper_over(mesh, dims)
         array = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
         layout = ttnn.TILE_LAYOUT
         return ttkit.from_numpy(array, device=mesh, layout=layout, mesh_mapper=mapper)
@@ -76,7 +75,7 @@ def test_what_cannot_be_cut_is_refused(options, names):
 
 
 def test_tensors_are_drawn_as_they_are_placed(place):
-    picture = draw_matmul(place((8, 12), S(0), S(1)), place((12, 16), R, S(0)))
+    picture = draw_matmul(place((8, 12), 0, 1), place((12, 16), None, 0))
     assert lines(picture)[2] == (
         "  device 0: x[0:4, 3:6] @ w[3:6, :] -> a partial sum of result[0:4, :]"
     )
@@ -85,20 +84,19 @@ def test_tensors_are_drawn_as_they_are_placed(place):
 
 def test_the_values_of_a_result_tell_whether_it_was_added(place):
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    x, w = place((8, 12), R, S(1)), place((12, 16), R, S(0))
+    x, w = place((8, 12), None, 1), place((12, 16), None, 0)
     assert "all_reduce adds the 4 sheets" in repr(draw_matmul(x, w, ttnn.matmul(x, w)))
-    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), R, R)))
+    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), None, None)))
 
 
 def test_parts_that_do_not_belong_together_are_named():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 2)) as mesh:
         x, w = (
-            ttkit.from_numpy(
-                np.zeros(shape, np.float32),
-                device=mesh,
-                mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(cut))),
+            ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper_over(mesh, dims))
+            for array, dims in (
+                (np.zeros((8, 12), np.float32), (None, 1)),
+                (np.zeros((12, 16), np.float32), (0, None)),
             )
-            for shape, cut in (((8, 12), (R, S(1))), ((12, 16), (S(0), R)))
         )
         assert "columns 0:6 of x by rows 6:12 of w" in draw_matmul(x, w).alarm
 

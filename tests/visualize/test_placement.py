@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from machine import close_all
+from machine import close_all, mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -29,10 +29,8 @@ def back_to_the_default():
 def made(system, mesh_shape, shape, dtype, layout, *axes):
     """What a learner's own program gets: (where each shard lies, bytes on each chip, padding)."""
     ttkit.use_system(system)
-    replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
     with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
-        kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(kinds))
+        mapper = mapper_over(mesh, [None if dim == REPLICATE else dim for dim in axes])
         whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
         options = {"dtype": getattr(ttnn, dtype), "layout": getattr(ttnn, f"{layout}_LAYOUT")}
         tensor = ttkit.from_numpy(whole, device=mesh, mesh_mapper=mapper, **options)

@@ -48,23 +48,11 @@ T3000, TORUS = topology("t3000"), topology("galaxy_torus")
 
 @st.composite
 def plans(draw):
-    mesh = grid(
-        draw(st.integers(1, 5)),
-        draw(st.integers(1, 5)),
-        (draw(st.booleans()), draw(st.booleans())),
-        draw(st.integers(1, 3)),
-    )
-    chips, axis, size = (
-        st.sampled_from(mesh.chips),
-        draw(st.sampled_from([None, 0, 1])),
-        draw(st.integers(1, 5000)),
-    )
-    collective = draw(
-        st.sampled_from(
-            [all_gather, all_to_all, reduce_scatter, all_reduce, "tree", broadcast]
-            + [point_to_point, shift]
-        )
-    )
+    rows, columns, wraps = st.integers(1, 5), st.integers(1, 5), st.tuples(*[st.booleans()] * 2)
+    mesh = grid(draw(rows), draw(columns), draw(wraps), draw(st.integers(1, 3)))
+    axis, size = draw(st.sampled_from([None, 0, 1])), draw(st.integers(1, 5000))
+    kinds = [all_gather, all_to_all, reduce_scatter, all_reduce, "tree", broadcast]
+    collective = draw(st.sampled_from([*kinds, point_to_point, shift]))
     if collective is shift:  # along one line
         return shift(mesh, size, axis or 0, backwards=draw(st.booleans()))
     if collective == "tree":
@@ -72,7 +60,8 @@ def plans(draw):
     if collective is broadcast:
         return broadcast(mesh, size, draw(st.integers(0, len(mesh.groups(axis)[0]) - 1)), axis)
     if collective is point_to_point:
-        return point_to_point(mesh, size, draw(chips), draw(chips))
+        ends = [draw(st.sampled_from(mesh.chips)) for _ in range(2)]
+        return point_to_point(mesh, size, *ends)
     return collective(mesh, size, axis)
 
 
@@ -131,9 +120,8 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
     assert len(pictures) == len(steps) + 1
     for picture in pictures:
         for arrow in picture.arrows:
-            assert (arrow.wrong == "no cable") == (
-                (arrow.source, arrow.destination) not in plan.topology.pairs
-            )
+            joined = (arrow.source, arrow.destination) in plan.topology.pairs
+            assert (arrow.wrong == "no cable") == (not joined)
         assert arrows_drawn(StepCells(picture)) == sum(not arrow.wrong for arrow in picture.arrows)
         assert (problem in picture.text) and picture.problem == problem
     if problem:
@@ -142,9 +130,8 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
 
 
 def test_a_plan_that_cannot_be_shows_where():
-    bad = Plan(
-        "all_gather", T3000, [[Transfer(4, 0, 0)], [Transfer(4, 7, 0), Transfer(4, 5, 2)]], 4096
-    )
+    steps = [[Transfer(4, 0, 0)], [Transfer(4, 7, 0), Transfer(4, 5, 2)]]
+    bad = Plan("all_gather", T3000, steps, 4096)
     figure, page = draw_step(bad, 2), draw_plan(bad)
     svg = figure.drawings[0].svg()
     assert "no cable" in svg and "not held" in svg and "<polygon" not in svg
@@ -159,10 +146,8 @@ def test_a_ring_goes_around_on_curves():
     picture = step_pictures(all_gather(TORUS, 64, axis=1))[1]
     ways = {(a.source, a.destination) for a in picture.arrows}
     assert {(row[-1], row[0]) for row in TORUS.groups(1)} < ways
-    arcs = re.findall(
-        r'<path d="M[^"]*C[^"]*" fill="none" stroke="var\(--link\)"', StepCells(picture).svg()
-    )
-    assert len(arcs) == 16  # both ways
+    arc = r'<path d="M[^"]*C[^"]*" fill="none" stroke="var\(--link\)"'
+    assert len(re.findall(arc, StepCells(picture).svg())) == 16  # both ways
 
 
 def test_sums_fill_up_and_keep_their_colour():
@@ -185,9 +170,8 @@ def test_what_is_new_glides_from_where_it_was_sent():
                 at = picture.plan.topology.place[chip]
                 return drawing.spot(at, picture.slots[chip].index(chunk))
 
-            moved = re.findall(
-                rf'class="ttkit-{kind}" style="--dx:([-\d.]+)px;--dy:([-\d.]+)px"', drawing.svg()
-            )
+            style = rf'class="ttkit-{kind}" style="--dx:([-\d.]+)px;--dy:([-\d.]+)px"'
+            moved = re.findall(style, drawing.svg())
             way = [
                 [a - b for a, b in zip(spot(t.source, c), spot(t.destination, c))]
                 for arrow in picture.arrows
@@ -277,9 +261,8 @@ def test_each_chunk_glides_along_the_link_that_the_plan_names():
     hidden = ['visibility="hidden"' in frame.partition(">")[0] for frame in frames]
     assert hidden == [True] * len(plan.steps) + [False]  # without motion the last one stands
     for frame, step in zip(frames[1:], plan.steps):
-        ways = re.findall(
-            r'<g class="ttkit-(glide|merge)" style="--dx:(\S+)px;--dy:(\S+)px">', frame
-        )
+        group = r'<g class="ttkit-(glide|merge)" style="--dx:(\S+)px;--dy:(\S+)px">'
+        ways = re.findall(group, frame)
         drawn = StepCells(step_pictures(plan)[1])
         apart = drawn.corner(1)[0] - drawn.corner(0)[0]  # two chips of a row
         columns = {chip: place % 4 for place, chip in enumerate(T3000.chips)}

@@ -2,11 +2,11 @@
 
 import math
 import re
-from base64 import b64decode
 from html import unescape
 from types import SimpleNamespace
 
 import pytest
+from visualize.test_chart import svg_of
 
 from ttkit import plan_layouts
 from ttkit.train import read_settings
@@ -33,11 +33,8 @@ def record(step, validation=None):
 
 
 def test_curves_of_a_history():
-    trainer = run(4)
-    assert (
-        repr(loss_curves(trainer))
-        == "stories: 4 steps\n  training loss: 6 at step 1, 3 at step 2, 2 at step 3, 1.5 at step 4"
-    )
+    trainer, told = run(4), "6 at step 1, 3 at step 2, 2 at step 3, 1.5 at step 4"
+    assert repr(loss_curves(trainer)) == f"stories: 4 steps\n  training loss: {told}"
     trainer.history[2] = record(3, 2.5)
     assert repr(loss_curves(trainer)).endswith("validation loss: 2.5 at step 3")
     assert repr(loss_curves(run())) == "stories: 0 steps\n  training loss: nothing yet"
@@ -107,10 +104,7 @@ def test_a_click_explains_a_layout_and_gives_its_yaml(layouts, tmp_path):
 
 def test_a_page_keeps_its_height_where_nothing_fits(layouts):
     none = LayoutMap(plan_layouts(GPT, "t3000", batch=8, headroom=0.9999))
-    images = [
-        b64decode(re.search('base64,([^"]*)', shown._repr_html_())[1]).decode()
-        for shown in (none, LayoutMap(layouts))
-    ]
+    images = [svg_of(shown._repr_html_()) for shown in (none, LayoutMap(layouts))]
     assert len({re.search('viewBox="[^"]*"', image)[0] for image in images}) == 1
     page = none._repr_html_()
     assert 'data-act="' not in page and "no layout can run; the smallest, DP8 ZeRO-3" in page

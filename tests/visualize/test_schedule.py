@@ -35,14 +35,12 @@ DEADLOCK = Schedule("mine", 4, 8, one_f_one_b(4, 8).actions[::-1])
 def run_of(schedule):
     """What a clock might have shown: a little later and longer than modelled."""
     pick = random.Random(1)
-    rows = [
-        [
-            Slot(action, start + pick.random() * 1e-3, end - pick.random() * 1e-3)
-            for action, start, end in row
-        ]
-        for row in schedule.timeline(0.01, 0.02).slots
-    ]
-    return Timetable(schedule, tuple(map(tuple, rows)))
+
+    def measured(action, start, end):
+        return Slot(action, start + pick.random() * 1e-3, end - pick.random() * 1e-3)
+
+    modelled = schedule.timeline(0.01, 0.02).slots
+    return Timetable(schedule, tuple(tuple(measured(*slot) for slot in row) for row in modelled))
 
 
 def drawn(picture):
@@ -102,9 +100,8 @@ def test_a_measured_run_is_on_the_same_axis(name):
     for what in (schedule, modelled):
         picture = schedule_picture(what, run_of(schedule))
         assert picture.measured.slots[0][0].start_s < 1e-3 and picture.unit == "s"
-        assert [[slot.action for slot in row] for row in picture.measured.slots] == [
-            list(row) for row in schedule.actions
-        ]
+        ran = tuple(tuple(slot.action for slot in row) for row in picture.measured.slots)
+        assert ran == schedule.actions
         assert picture.end_s == max(picture.modelled.time_s, picture.measured.time_s)
         assert picture.modelled.time_s == pytest.approx(modelled.time_s, rel=0.5)
         assert [name for name, _, _ in picture.rows][1::2] == ["measured"] * 4

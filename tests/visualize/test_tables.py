@@ -37,13 +37,8 @@ def test_mesh_and_machine(mesh):
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_table_fits_the_terminal(monkeypatch, capsys, mesh, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    ttkit.visualize_tensor(
-        ttkit.from_numpy(
-            np.zeros((8, 4), np.float32),
-            device=mesh,
-            mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
-        )
-    )
+    how = {"device": mesh, "mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0)}
+    ttkit.visualize_tensor(ttkit.from_numpy(np.zeros((8, 4), np.float32), **how))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert max(len(line) for line in lines if line.startswith("┌")) == min(width, 125)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -13,15 +14,11 @@ from ttkit.visualize.cells import WHOLE
 from ttkit.visualize.tensor import covered, draw_tensor, mapped, placed, slice_text
 
 
-def test_chips_without_a_shard_are_said_to_be_empty():
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        tensor = ttkit.from_numpy(
-            np.zeros((6, 4), np.float32),
-            device=mesh,
-            mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
-        )
-        assert draw_tensor(tensor)._repr_html_().count("no shard") == 2
-        assert [c.group for c in placed(tensor).cells] == [0, 1, 2, 3, 4, 5, -1, -1]
+def test_chips_without_a_shard_are_said_to_be_empty(mesh):
+    how = {"device": mesh, "mesh_mapper": ttnn.ShardTensorToMesh(mesh, dim=0)}
+    tensor = ttkit.from_numpy(np.zeros((6, 4), np.float32), **how)
+    assert draw_tensor(tensor)._repr_html_().count("no shard") == 2
+    assert [c.group for c in placed(tensor).cells] == [0, 1, 2, 3, 4, 5, -1, -1]
 
 
 def maps(figure):
@@ -49,17 +46,9 @@ def check(picture, whole, places, shards):
 @settings(max_examples=60)
 @given(st.data())
 def test_every_placement_with_overrides_and_offsets(data):
-    name, mesh_shape = data.draw(
-        st.sampled_from(
-            [
-                ("t3000", (2, 4)),
-                ("t3000", (1, 8)),
-                ("t3000", (2, 3)),
-                ("galaxy", (8, 4)),
-                ("galaxy", (1, 32)),
-            ]
-        )
-    )
+    meshes = [("t3000", shape) for shape in ((2, 4), (1, 8), (2, 3))]
+    meshes += [("galaxy", shape) for shape in ((8, 4), (1, 32))]
+    name, mesh_shape = data.draw(st.sampled_from(meshes))
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
         over = tuple(data.draw(st.integers(1, n)) for n in mesh_shape)
@@ -69,21 +58,14 @@ def test_every_placement_with_overrides_and_offsets(data):
             over = (data.draw(st.integers(1, int(np.prod(mesh_shape)))),)
         rank = data.draw(st.integers(len(over), 4))
         dims = data.draw(st.permutations([*range(rank), *[None] * len(over)]))[: len(over)]
-        kinds = [
-            ttnn.PlacementReplicate()
-            if d is None
-            else ttnn.PlacementShard(d - rank * data.draw(st.booleans()))
-            for d in dims
-        ]
+        signed = [None if d is None else d - rank * data.draw(st.booleans()) for d in dims]
         sizes = [data.draw(st.integers(1, 3)) for _ in range(rank)]
         for n, d in zip(over, dims):
             if d is not None:
                 sizes[d] *= n
         whole = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
-        config = ttnn.MeshMapperConfig(
-            kinds, ttnn.MeshShape(list(over)), *([] if line else [ttnn.MeshCoordinate(list(at))])
-        )
-        mapper = ttnn.create_mesh_mapper(mesh, config)
+        where = [ttnn.MeshShape(list(over)), *([] if line else [ttnn.MeshCoordinate(list(at))])]
+        mapper = mapper_over(mesh, signed, *where)
         on_host = ttkit.from_numpy(whole, mesh_mapper=mapper)
         layout = data.draw(st.sampled_from([ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT]))
         on_device = ttkit.from_numpy(whole, mesh_mapper=mapper, device=mesh, layout=layout)
@@ -96,21 +78,21 @@ def test_every_placement_with_overrides_and_offsets(data):
 
 def test_a_negative_dimension_is_counted_from_the_end(place):
     picture = placed(place(np.zeros((4, 16), np.float32), "R S-1"))
-    assert [slice_text(c.ranges, picture.whole) for c in picture.cells[:4]] == [
-        "[:, 0:4]",
-        "[:, 4:8]",
-        "[:, 8:12]",
-        "[:, 12:16]",
-    ]
+    told = [slice_text(c.ranges, picture.whole) for c in picture.cells[:4]]
+    assert told == ["[:, 0:4]", "[:, 4:8]", "[:, 8:12]", "[:, 12:16]"]
+
+
+def recorded_as(tensor, placement):
+    """The tensor, whose topology says this placement along both axes."""
+    topology = tensor.tensor_topology()
+    where = topology.distribution_shape(), [placement] * 2, topology.mesh_coords()
+    tensor.topology = ttnn.TensorTopology(*where)
+    return tensor
 
 
 def test_a_dimension_cut_along_both_axes(place):
     tensor = place(np.zeros((64, 16), np.float32), "S0 R")
-    topology = tensor.tensor_topology()
-    both = [ttnn.PlacementShard(0), ttnn.PlacementShard(0)]
-    tensor.topology = ttnn.TensorTopology(
-        topology.distribution_shape(), both, topology.mesh_coords()
-    )
+    tensor = recorded_as(tensor, ttnn.PlacementShard(0))
     picture = placed(tensor)
     assert picture.whole == (256, 16)
     assert [slice_text(c.ranges, picture.whole) for c in picture.cells] == [
@@ -123,12 +105,7 @@ def test_copies_that_differ_are_hatched(mesh, place):
     sharded = place(rng.random((8, 4), dtype=np.float32), "S0 R", layout=ttnn.TILE_LAYOUT)
     honest = placed(sharded)
     assert not honest.unequal and "Hatched" not in draw_tensor(sharded)._repr_html_()
-    topology = sharded.tensor_topology()
-    replicas = [ttnn.PlacementReplicate(), ttnn.PlacementReplicate()]
-    sharded.topology = ttnn.TensorTopology(
-        topology.distribution_shape(), replicas, topology.mesh_coords()
-    )
-    picture = placed(sharded)
+    picture = placed(recorded_as(sharded, ttnn.PlacementReplicate()))
     assert {cell.group for cell in picture.cells} == {0} and picture.unequal == {0}
     assert "Hatched: recorded as replicas" in draw_tensor(sharded)._repr_html_()
 
@@ -148,9 +125,8 @@ def test_any_rank_and_no_elements(mesh, shape):
 
 def test_submeshes_show_their_own_devices(mesh):
     row = mesh.create_submesh(ttnn.MeshShape(1, 4), ttnn.MeshCoordinate(1, 0))
-    tensor = ttkit.from_numpy(
-        np.zeros((4, 4), np.float32), device=row, mesh_mapper=ttnn.ShardTensorToMesh(row, dim=0)
-    )
+    how = {"device": row, "mesh_mapper": ttnn.ShardTensorToMesh(row, dim=0)}
+    tensor = ttkit.from_numpy(np.zeros((4, 4), np.float32), **how)
     assert [cell.device for cell in placed(tensor).cells] == [5, 1, 3, 7]
 
 

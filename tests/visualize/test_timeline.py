@@ -16,14 +16,8 @@ from ttkit.visualize.lanes import (
     Timeline,
 )
 
-LANE = ChipLane(
-    (0,),
-    (
-        Bar(0, 2, COMPUTE, "linear"),
-        Bar(1, 6, COMMUNICATION, "all_gather"),
-        Bar(3, 4, COMPUTE, "exp"),
-    ),
-)
+SENDS = Bar(1, 6, COMMUNICATION, "all_gather")
+LANE = ChipLane((0,), (Bar(0, 2, COMPUTE, "linear"), SENDS, Bar(3, 4, COMPUTE, "exp")))
 
 
 def bars(page):
@@ -40,15 +34,8 @@ def bars(page):
 
 def test_exposed_is_what_no_computing_hides():
     assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spans(COMPUTE) == [(0, 2), (3, 4)]
-    nested = ChipLane(
-        (0,),
-        (
-            Bar(0, 9, COMPUTE, "long"),
-            Bar(1, 2, COMPUTE, "short"),
-            Bar(3, 10, COMMUNICATION, "send"),
-        ),
-    )
-    assert nested.exposed == [(9, 10)]
+    both = Bar(0, 9, COMPUTE, "long"), Bar(1, 2, COMPUTE, "short")
+    assert ChipLane((0,), (*both, Bar(3, 10, COMMUNICATION, "send"))).exposed == [(9, 10)]
 
 
 def test_bars_are_to_scale_and_not_told_by_colour_alone():

@@ -9,16 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ttkit.layouts.passes import (
-    Ends,
-    Pass,
-    Sends,
-    bytes_of_all,
-    dry_run,
-    give_grads,
-    model_of,
-    pass_of,
-)
+from ttkit.layouts.passes import Ends, Pass, Sends, dry_run, give_grads, model_of, pass_of
+from ttkit.sim.tape import stored_bytes
 from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -97,34 +89,30 @@ def update_of(
             update.parameters = group
             update.step()
 
-        steps: dict[str, Callable] = {"optimizer": optimize}
+        halves = [("", others), ("block ", mine)]
+        steps: list[tuple[str, Callable, list]] = [("optimizer", optimize, halves)]
         if clips:  # Any norm exceeds 0, so this always clips.
-            steps = {"norm": lambda group: clip_grad_norm(group, 0.0), **steps}
-        if not bucket_mb:
-            steps = {"gradients": average_gradients, **steps}
+            steps.insert(0, ("norm", lambda group: clip_grad_norm(group, 0.0), halves))
+        average = functools.partial(average_gradients, bucket_mb=bucket_mb)
+        steps.insert(0, ("gradients", average, [("", parameters)] if bucket_mb else halves))
         for _ in range(2):  # The first step makes the optimizer's state.
             give_grads(parameters, run)
-            made = [
-                bytes_of_all(p.get_grad() for p in group.values()) for group in (parameters, mine)
-            ]
             first, most = len(run.calls.events), most_in_use(run.layout.device)
-            if bucket_mb:
-                run.begin("gradients")
-                average_gradients(parameters, None, bucket_mb)
-            for name, do in steps.items():
-                for part, group in ((name, others), (f"block {name}", mine)):
-                    run.begin(part)
+            for name, do, groups in steps:
+                for prefix, group in groups:
+                    run.begin(prefix + name)
                     do(group)
         events, state = run.calls.events[first:], update.state.items()
+        most = max(most, *(event.in_use for event in events))
+        give_grads(parameters, run)
         of = [
             (
-                bytes_of_all(parameter.get_value() for parameter in group.values()),
-                grads,
-                bytes_of_all(value for key, value in state if key.split("/", 1)[1] in group),
+                stored_bytes([parameter.get_value() for parameter in group.values()]),
+                stored_bytes([parameter.get_grad() for parameter in group.values()]),
+                stored_bytes([value for key, value in state if key.split("/", 1)[1] in group]),
             )
-            for group, grads in zip((parameters, mine), made)
+            for group in (parameters, mine)
         ]
-        most = max(most, *(event.in_use for event in events))
     every, block = (
         tuple(tiled(each.shard_shape) for each in group.values()) for group in (parameters, mine)
     )
@@ -194,37 +182,35 @@ class Stage(NamedTuple):
         ]
 
 
+# The calls of a chip do not depend on these.
+ONE_STAGE: dict[str, Any] = {"pp": 1, "schedule": "1f1b", "chunks": 1, "blocks": (), "hosts": 1}
+
+
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
     """Return forward and backward of a micro-batch through one block of a stage."""
-    rows, sequence, zero = job.rows(layout), job.sequence, layout.zero
-    dp = layout.dp if zero > 1 or layout.ep > 1 else min(layout.dp, 2)
+    rows, zero = job.rows(layout), layout.zero
     layout = replace(
         layout,
-        dp=dp,
-        pp=1,
+        dp=layout.dp if zero > 1 or layout.ep > 1 else min(layout.dp, 2),
         zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
-        schedule="1f1b",
-        chunks=1,
-        blocks=(),
-        hosts=1,
+        **ONE_STAGE,
     )
-    config = _plain(job.config, 1, sequence)
-    return pass_of(config, layout, stage.ends, rows)
+    return pass_of(_plain(job.config, 1, job.sequence), layout, stage.ends, rows)
 
 
 def update(job: Job, layout: Layout, stage: Stage) -> Update:
     """Return what follows the last backward of a step; buckets need all blocks."""
-    dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
-    few: dict[str, Any] = {
-        "sequence_parallel": False,
-        "recompute": False,
-        "micro_batches": 1,
-        "blocks": (),
-    }
-    cp = layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2)
-    hosts = layout.hosts
-    layout = replace(layout, dp=dp, pp=1, cp=cp, schedule="1f1b", chunks=1, hosts=1, **few)
+    zero, hosts = layout.zero, layout.hosts
+    layout = replace(
+        layout,
+        dp=layout.dp if zero or layout.ep > 1 else min(layout.dp, 2),
+        cp=layout.cp if zero and layout.dp == 1 else min(layout.cp, 2),
+        sequence_parallel=False,
+        recompute=False,
+        micro_batches=1,
+        **ONE_STAGE,
+    )
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer = tuple((training.optimizer or {}).items())
     config = _plain(job.config, blocks, job.sequence)

@@ -8,20 +8,19 @@ parts of both follow each other. `docs/published.md` compares with published fig
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttkit.hardware import System
 from ttkit.hardware.chips import ELEMENT_BYTES, TILE_BYTES, Fact
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.roofline import compute_s, moving_s
-from ttkit.hardware.systems import system_named
 from ttkit.layouts.costs import Memory
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.plans.cost import busy_traffic
-from ttkit.train.config.layout import TILE, Layout, check_divisible, in_tiles
+from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.train.model.modules import tiled
@@ -51,32 +50,49 @@ LAYER_S = {
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """The cost of inference. Made by `plan_inference`.
+    """The cost of inference with a KV cache on the first chips of a machine.
 
     Args:
-        batch: sequences in all.
+        layout: of which dp, tp and precision (of activations) count.
+        batch: sequences in all, divided over the dp replicas.
         context: positions of each sequence in the cache.
         prompt: tokens of a sequence that a prefill reads.
-        weights: a key of `WEIGHTS`.
-        activations: "bfloat16" or "float32".
-        topology: the mesh of dp x tp chips.
+        weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
+            token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same
+            without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> model = TransformerConfig(
+        ...     model_type="llama", embedding_dim=256, num_heads=8, num_groups=4, num_blocks=2
+        ... )
+        >>> plan = InferencePlan(model, Layout(dp=2, tp=4), SYSTEMS["t3000"], 64, context=128)
+        >>> plan.memory["KV cache"], plan.topology.shape
+        (557056, (2, 4))
     """
 
     config: TransformerConfig
+    layout: Layout
     system: System
-    dp: int
-    tp: int
     batch: int
     context: int
-    prompt: int
-    weights: str
-    activations: str
-    topology: Topology
+    prompt: int = 128
+    weights: str = "mixed"
+
+    @functools.cached_property
+    def topology(self) -> Topology:
+        """The mesh of dp x tp chips."""
+        return topology(self.system, (self.layout.dp, self.layout.tp))
 
     @functools.cached_property
     def model(self) -> Transformer:
         """The model without values."""
-        return create_model(self.config, Layout(dp=self.dp, tp=self.tp))
+        return create_model(self.config, self.layout)
+
+    @property
+    def name(self) -> str:
+        """The replicas and the chips of each."""
+        return f"DP{self.layout.dp} TP{self.layout.tp}"
 
     # ------------------------------------------------------------ memory
     def _weights(self) -> Iterator[tuple[str, int, int]]:
@@ -91,24 +107,26 @@ class InferencePlan:
     def memory(self) -> dict[str, int]:
         """Bytes on each chip: weights, KV cache, and buffers: what a block keeps at once in a
         prefill, and the logits (an estimate)."""
-        config, heads, each = self.config, self.config.num_heads, self.batch // self.dp
+        config, heads, each = self.config, self.config.num_heads, self.batch // self.layout.dp
         groups = config.num_groups if config.model_type == "llama" else heads
-        kept = tiled((groups // self.tp, self.context, config.embedding_dim // heads))
+        kept = tiled((groups // self.layout.tp, self.context, config.embedding_dim // heads))
         inner = config.embedding_dim + 2 * mlp_width(config) + self.model.vocabulary.padded
-        row = 4 * config.embedding_dim + inner // self.tp
+        row = 4 * config.embedding_dim + inner // self.layout.tp
         return {
             "weights": sum(nbytes for *_, nbytes in self._weights()),
             "KV cache": int(2 * config.num_blocks * each * kept * BYTES[WEIGHTS[self.weights][""]]),
-            "buffers": in_tiles(max(self.prompt, each)) * row * ELEMENT_BYTES[self.activations],
+            "buffers": in_tiles(max(self.prompt, each))
+            * row
+            * ELEMENT_BYTES[self.layout.precision],
         }
 
     # ------------------------------------------------------------ time
     def traffic(self, rows: int) -> list[tuple[str, int, Plan]]:
         """Return the collectives for `rows` rows of activations: purpose, count, plan."""
-        if self.tp == 1:
+        if self.layout.tp == 1:
             return []
         each = int(BYTES[SENT] * in_tiles(rows))
-        logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.tp
+        logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.layout.tp
         width, reduced = self.config.embedding_dim, 2 * self.config.num_blocks
         blocks = all_reduce(self.topology, each * width, 1, links=LINKS)
         head = all_gather(self.topology, logits, 1, links=LINKS)
@@ -136,7 +154,7 @@ class InferencePlan:
     def decode_s(self) -> dict[str, float]:
         """Modelled seconds of a decode step. Matmuls overlap with the reads of their weights, so
         only the longer of the two counts."""
-        times = self._times(self.batch // self.dp)
+        times = self._times(self.batch // self.layout.dp)
         times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
         return times | {"KV cache from DRAM": moving_s(self.system.chip, self.memory["KV cache"])}
 
@@ -146,7 +164,7 @@ class InferencePlan:
         the grid of cores busy as its input has rows of tiles."""
         config, length = self.config, in_tiles(self.prompt)
         busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
-        causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.tp
+        causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.layout.tp
         return self._times(self.prompt, busy, causal)
 
     @property
@@ -166,53 +184,8 @@ class InferencePlan:
 
     @property
     def warning(self) -> str:
-        """What to know of the mesh before it is opened, or ""; a line may go around the rim."""
-        turned = self.dp > 1 < self.tp
-        return opens_transposed(self.system.shape, self.topology.shape) if turned else ""
-
-
-def plan_inference(
-    config: TransformerConfig,
-    layout,
-    system: System | str,
-    batch: int,
-    context: int | None = None,
-    prompt: int = 128,
-    *,
-    weights: str = "mixed",
-) -> InferencePlan:
-    """Return the cost of inference with a KV cache on a machine.
-
-    Args:
-        layout: a `Layout`, of which dp, tp and precision (of activations) count.
-        system: a name or a `System`; the first dp x tp chips are used.
-        batch: sequences in all, divided over the dp replicas.
-        context: positions in the cache; max_sequence_length unless given.
-        weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
-            token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same
-            without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
-
-    Raises:
-        TTKitError: sizes that do not divide, too few chips.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> model = TransformerConfig(
-        ...     model_type="llama", embedding_dim=256, num_heads=8, num_groups=4, num_blocks=2
-        ... )
-        >>> layout = SimpleNamespace(dp=2, tp=4, precision="bfloat16")
-        >>> plan = plan_inference(model, layout, "t3000", batch=64)
-        >>> plan.memory["KV cache"], plan.topology.shape
-        (557056, (2, 4))
-    """
-    machine = system_named(system) if isinstance(system, str) else system
-    context = config.max_sequence_length if context is None else context
-    check_divisible("batch", batch, "dp", layout.dp)
-    mesh = topology(machine, (layout.dp, layout.tp))
-    sizes = layout.dp, layout.tp, batch, context, prompt
-    plan = InferencePlan(config, machine, *sizes, weights, layout.precision, mesh)
-    plan.model  # noqa: B018  # or refuse the sizes
-    return plan
+        """What to know of the mesh before it is opened, or ""."""
+        return opens_transposed(self.system.shape, self.topology.shape)
 
 
 # ---------------------------------------------------------------- every split of a machine
@@ -232,8 +205,8 @@ class Serving(Choices):
             rule = layout.why_not(config, batch, config.max_sequence_length)
             rule = rule or (place if isinstance(place, str) else "")
             if not rule:
-                own = Layout(layout.dp // hosts[0], layout.tp)
-                each = plan_inference(config, own, machine.system, batch // hosts[0], context)
+                own = replace(layout, dp=layout.dp // hosts[0])
+                each = InferencePlan(config, own, machine.system, batch // hosts[0], context)
                 if not (rule := why_not_memory(each.memory, machine)):
                     self.fitting.append(each)
                     continue
@@ -250,7 +223,7 @@ class Serving(Choices):
     def figures_of(self, each: InferencePlan) -> dict[str, Any]:
         """Return the figures of a layout that fits."""
         return {
-            "layout": f"DP{each.dp} TP{each.tp}",
+            "layout": each.name,
             "memory": each.memory,
             "decode_s": each.decode_s,
             "time_to_first_token_s": each.time_to_first_token_s,
@@ -264,7 +237,7 @@ class Serving(Choices):
         from ttkit.visualize.tables import Report
 
         rows = [
-            [f"DP{plan.dp} TP{plan.tp}" + (", may hang" if plan.warning else "")]
+            [plan.name + (", may hang" if plan.warning else "")]
             + [f"{sum(plan.memory.values()) / 1e9:.2f}"]
             + [short(plan.time_to_first_token_s, "s"), f"{plan.tokens_per_s_per_user:.1f}"]
             + [f"{plan.tokens_per_s * self.machine.hosts:,.0f}"]

@@ -35,20 +35,6 @@ EDIT = "# Write the names of your hosts; 'localhost slots={}' runs all ranks on 
 
 def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     """Return the training configuration of a layout at its place."""
-    # The values are checked when they arrive, so mypy need not know that they are literals.
-    training: dict[str, Any] = {
-        "batch_size": job.batch,
-        "tokenizer_type": "bpe" if job.config.vocab_size >= 256 else "char",  # BPE has 256 ids.
-        "gradient_accumulation_steps": layout.micro_batches,
-        "precision": layout.precision,
-    }
-    shared: dict[str, Any] = {
-        "zero": layout.zero,
-        "sequence_parallel": layout.sequence_parallel,
-        "expert_parallel": layout.ep > 1,
-        "bucket_mb": job.bucket_mb,
-    }
-    runner: Any = "memory_efficient" if layout.recompute else "default"
     multihost, distributed = MultihostConfig(), Distributed()
     if layout.pp > 1:
         blocks = dict(enumerate(layout.stages_of(job.config)))
@@ -57,6 +43,7 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
         multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
     elif place.replicas > 1:
         distributed = Distributed(True, HOSTS, place.replicas)
+    # The values are checked when they arrive, so mypy need not know that they are literals.
     return Settings(
         DeviceConfig(
             place.shape,
@@ -65,11 +52,24 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
             enable_pp=layout.pp > 1,
             enable_cp=layout.cp > 1,
         ),
-        replace(job.training, **training),
+        replace(
+            job.training,
+            batch_size=job.batch,
+            tokenizer_type="bpe" if job.config.vocab_size >= 256 else "char",  # BPE has 256 ids.
+            gradient_accumulation_steps=layout.micro_batches,
+            precision=layout.precision,  # type: ignore[arg-type]
+        ),
         multihost,
-        transformer_config=replace(job.config, runner_type=runner),
+        transformer_config=replace(
+            job.config, runner_type="memory_efficient" if layout.recompute else "default"
+        ),
         distributed=distributed,
-        layout=LayoutConfig(**shared),
+        layout=LayoutConfig(
+            layout.zero,  # type: ignore[arg-type]
+            layout.sequence_parallel,
+            layout.ep > 1,
+            job.bucket_mb,
+        ),
     )
 
 
@@ -87,10 +87,8 @@ def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[
     for height, width in (shape, shape[::-1]):
         tiles = list(itertools.islice(_tiles(system, height, width), count))
         cards = [[n for n, chips in enumerate(system.cards) if tile & set(chips)] for tile in tiles]
-        own = sum(len(tile) for tile in tiles) == sum(
-            len(system.cards[n]) for row in cards for n in row
-        )
-        if len(tiles) == count and own:
+        chips = [{chip for n in row for chip in system.cards[n]} for row in cards]
+        if len(tiles) == count and chips == tiles:
             return cards
     return []
 

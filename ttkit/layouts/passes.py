@@ -219,11 +219,6 @@ class Pass(NamedTuple):
     computed: Computed
 
 
-def bytes_of_all(values: Iterable[Value | None]) -> int:
-    """Return the bytes of some tensors on a chip."""
-    return stored_bytes([value for value in values if value is not None])
-
-
 def give_grads(
     parameters: Mapping[str, Parameter],
     run: DryRun,

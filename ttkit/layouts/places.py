@@ -76,10 +76,9 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     rows, columns = system.shape
     if len(on) < 2:
         n = math.prod(on.values())
-        if pp == 1:  # A single line may bend along the rim of the grid.
-            return Place((1, n), tuple((name, 1) for name in on), *hosts)
         for axis, line in ((1, (1, n)), (0, (n, 1))):
-            if (rows // line[0]) * (columns // line[1]) >= pp:
+            # A single line may bend along the rim of the grid.
+            if pp == 1 or (rows // line[0]) * (columns // line[1]) >= pp:
                 return Place(line, tuple((name, axis) for name in on), *hosts)
         return f"{rows}x{columns} chips have no room for {pp} lines of {n}"
     shape = tuple(on.values())

@@ -418,9 +418,7 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
         )
         cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
         fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
-    turned = opens_transposed(whole, shape)
-    # A line opens along the rim of the machine, so a transposed line is no surprise.
-    if turned and 1 not in shape:
+    if turned := opens_transposed(whole, shape):
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
 

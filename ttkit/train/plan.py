@@ -17,32 +17,21 @@ import psutil
 
 from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
-from ttkit.hardware import System, current_machine, current_system
+from ttkit.hardware import System, current_system
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import Settings, TransformerConfig
+from ttkit.train.config.settings import Settings
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
 
-# What makes a run smaller, one after the other: in words, and the section and keys of its settings.
-SMALLER: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("runner_type: memory_efficient", "transformer_config", {"runner_type": "memory_efficient"}),
-    ("precision: bfloat16", "training_config", {"precision": "bfloat16"}),
-    (
-        "optimizer: {type: AdamW, master_weights: false}",
-        "training_config",
-        {"optimizer": {"type": "AdamW", "master_weights": False}},
-    ),
-)
-
 
 def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> None:
-    """Compare weights, gradients and optimizer state with a chip's DRAM and with the host's memory;
-    on cards ttnn refuses what does not fit.
+    """Compare weights, gradients and optimizer state with the host's free memory. A chip's DRAM is
+    counted by the simulator, which refuses what does not fit, as ttnn does on cards.
 
     Args:
         layout: on an open mesh.
@@ -58,26 +47,18 @@ def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> No
     model, training = settings.transformer_config, settings.training_config
     layout = replace(layout, device=None)
     job = Job(model, training.batch_size, model.max_sequence_length, training)
-    held = [update(job, layout, stage).of_all for stage in stages(model, layout)]
-    most = max(held, key=sum)
+    held = [sum(update(job, layout, stage).of_all) for stage in stages(model, layout)]
     # The simulator keeps data-parallel replicas in one array.
-    host = sum(map(sum, held)) * layout.tp if on_one_process else sum(most)
-    names = ("weights", "gradients", "optimizer")
-    asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
-    parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in zip(names, most))
-    for holder, where, needed, room in (
-        ("a chip has", "of DRAM", sum(most), current_machine().chip.dram_bytes),
-        ("this host has", "free", host, psutil.virtual_memory().available),
-    ):
-        if needed > room:
-            fail(
-                asked,
-                f"{holder} {short(room, 'B')} {where} and must hold {short(needed, 'B')} "
-                f"(on a chip {parts})",
-                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
-                "ttkit train --plan shows the parts",
-                OutOfMemoryError,
-            )
+    needed = sum(held) * layout.tp if on_one_process else max(held)
+    room = psutil.virtual_memory().available
+    if needed > room:
+        fail(
+            f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}",
+            f"this host has {short(room, 'B')} free and must hold {short(needed, 'B')} of weights, "
+            "gradients and optimizer state",
+            "a smaller model or precision: bfloat16; ttkit train --plan shows the parts",
+            OutOfMemoryError,
+        )
 
 
 class Part(NamedTuple):
@@ -104,16 +85,6 @@ class TrainingPlan(Tables):
     model: Transformer
 
     # ------------------------------------------------------------ sizes
-    @property
-    def dtype(self) -> str:
-        """The type of weights, gradients and activations: `precision`."""
-        return self.settings.training_config.precision
-
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return self.settings.transformer_config
-
     @functools.cached_property
     def parts(self) -> list[Part]:
         """The parameters by part of the model, blocks together, in the order of the model."""
@@ -126,7 +97,7 @@ class TrainingPlan(Tables):
             elif key == "vocabulary":
                 key = " ".join(words[:2])
             local = parameter.local_shape
-            nbytes = tiled(local) * ELEMENT_BYTES[self.dtype]
+            nbytes = tiled(local) * ELEMENT_BYTES[self.layout.precision]
             numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
@@ -151,7 +122,7 @@ class TrainingPlan(Tables):
         from ttkit.layouts.places import Machine, Place, room_for
         from ttkit.layouts.search import evaluate
 
-        training, model = self.settings.training_config, self.config
+        training, model = self.settings.training_config, self.settings.transformer_config
         layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
@@ -177,11 +148,6 @@ class TrainingPlan(Tables):
     def fits(self) -> bool:
         """Whether a chip's DRAM holds all that."""
         return sum(self.memory.values()) <= self.system.chip.dram_bytes
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of the matmuls of a step on each chip."""
-        return self.cost.flops  # type: ignore[no-any-return]
 
     @property
     def traffic(self) -> list:
@@ -217,34 +183,15 @@ class TrainingPlan(Tables):
     def notes(self) -> Iterator[str]:
         """Yield what to know before the run is started."""
         shape = tuple(self.settings.device_config.mesh_shape)
-        turned = opens_transposed(self.system.shape, shape)
-        if turned and 1 not in shape:
+        if turned := opens_transposed(self.system.shape, shape):
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            dram = f"{self.system.chip.dram_bytes / 1e9:.2f} GB"
-            yield f"it does not fit: {self._size()} of {dram} on each chip"
-            for what, other in self._smaller():
-                fits = "fits" if other.fits else "does not fit either"
-                yield f"with {what} it would take {other._size()}, which {fits}"
-
-    def _size(self) -> str:
-        return f"{sum(self.memory.values()) / 1e9:.2f} GB"
-
-    def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
-        """Yield the same run with less memory, first with what changes its results least."""
-        settings, before = self.settings, ""
-        for stage in range(self.layout.zero + 1, 4) if self.model.layout.zero_shards > 1 else ():
-            shared = replace(settings.layout, zero=stage)  # type: ignore[arg-type]
+            size, dram = sum(self.memory.values()) / 1e9, self.system.chip.dram_bytes / 1e9
+            yield f"it does not fit: {size:.2f} of {dram:.2f} GB on each chip"
             yield (
-                f"layout: {{zero: {stage}}}",
-                replace(self, settings=replace(settings, layout=shared)),
+                "with precision: bfloat16 and optimizer: {type: AdamW, master_weights: false} it "
+                "takes less; `ttkit plan --model FILE` lists the layouts that fit"
             )
-        for what, section, changes in SMALLER:
-            lean = replace(getattr(settings, section), **changes)
-            if lean != getattr(settings, section):
-                settings = replace(settings, **{section: lean})
-                yield before + what, replace(self, settings=settings)
-                before = "that and "
 
     def reports(self) -> list:
         """Return the tables: parameters, memory, communication, times."""

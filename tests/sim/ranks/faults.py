@@ -32,41 +32,26 @@ def mismatch():
     """
     here = mesh()
     t, wide, narrow = ones(here), ones(here, (64, 32)), ones(here, dtype=ttnn.bfloat16)
-    first = [
-        lambda: ttnn.all_reduce(t, cluster_axis=0),
-        lambda: ttnn.all_reduce(t, cluster_axis=0),
-        lambda: ttnn.all_gather(t, 0, cluster_axis=1),
-    ]
-    second = [
-        lambda: ttnn.all_reduce(t, cluster_axis=1),
-        lambda: ttnn.all_gather(t, 0, cluster_axis=0),
-        lambda: ttnn.all_gather(wide, 0, cluster_axis=1),
-    ]
-    first += [
-        lambda: ttnn.all_reduce(t, cluster_axis=1),
-        lambda: ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(here, 0)),
-    ]
-    second += [
-        lambda: ttnn.all_reduce(narrow, cluster_axis=1),
-        lambda: ttnn.get_device_tensors(t.cpu()),
-    ]
-    for one, other in zip(first, second):
+    reduce, gather, composer = ttnn.all_reduce, ttnn.all_gather, ttnn.ConcatMeshToTensor(here, 0)
+    for one, other in (
+        (lambda: reduce(t, cluster_axis=0), lambda: reduce(t, cluster_axis=1)),
+        (lambda: reduce(t, cluster_axis=0), lambda: gather(t, 0, cluster_axis=0)),
+        (lambda: gather(t, 0, cluster_axis=1), lambda: gather(wide, 0, cluster_axis=1)),
+        (lambda: reduce(t, cluster_axis=1), lambda: reduce(narrow, cluster_axis=1)),
+        (
+            lambda: ttkit.to_numpy(t, mesh_composer=composer),
+            lambda: ttnn.get_device_tensors(t.cpu()),
+        ),
+    ):
         try:
             (other if RANK == 1 else one)()
         except CollectiveMismatch as error:
             print(f"rank {RANK}: {error}", flush=True)
         else:
             raise AssertionError("not noticed")
-    assert (
-        float(
-            ttkit.to_numpy(
-                ttnn.get_device_tensors(ttnn.all_reduce(t, cluster_axis=1))[
-                    here.grid.covers.index(here.grid.coords[0])
-                ]
-            ).max()
-        )
-        == 4
-    )
+    own = here.grid.covers.index(here.grid.coords[0])
+    total = ttnn.get_device_tensors(reduce(t, cluster_axis=1))[own]
+    assert ttkit.to_numpy(total).max() == 4
     print(f"passed {RANK}", flush=True)
 
 

@@ -3,13 +3,9 @@ two|shared ...
 """
 
 import os
-import pathlib
 import sys
 
 import numpy as np
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-
 from machine import close_all
 
 import ttkit
@@ -30,13 +26,9 @@ def joined(pairs, **ends):
 
 
 def tensor(mesh, seed=0, mapper=None):
-    values = (
-        np.random.default_rng(seed)
-        .standard_normal((32 * mesh.get_num_devices(), 64))
-        .astype(np.float32)
-    )
-    mapper = mapper or ttnn.ShardTensorToMesh(mesh, 0)
-    return ttkit.from_numpy(values, device=mesh, mesh_mapper=mapper, layout=ttnn.TILE_LAYOUT)
+    values = np.random.default_rng(seed).standard_normal((32 * mesh.get_num_devices(), 64))
+    how = {"layout": ttnn.TILE_LAYOUT, "mesh_mapper": mapper or ttnn.ShardTensorToMesh(mesh, 0)}
+    return ttkit.from_numpy(values.astype(np.float32), device=mesh, **how)
 
 
 def refused(call, phrase):
@@ -52,11 +44,8 @@ def context(size):
     assert ttnn.distributed_context_is_initialized()
     ttnn.init_distributed_context()
     ttnn.init_distributed_context()
-    assert (int(ttnn.distributed_context_get_rank()), ttnn.distributed_context_get_size()) == (
-        RANK,
-        type(ttnn.distributed_context_get_size())(size),
-    )
-    assert repr(ttnn.distributed_context_get_rank()) == f"Rank({RANK})"
+    rank, ranks = ttnn.distributed_context_get_rank(), ttnn.distributed_context_get_size()
+    assert (int(rank), repr(rank), ranks) == (RANK, f"Rank({RANK})", type(ranks)(size))
     ttnn.distributed_context_barrier()
 
 
@@ -71,14 +60,11 @@ def two():
     assert mesh.get_device_ids() == [4, 0, 2, 6, 5, 1, 3, 7]
     assert mesh.get_view().is_local(ttnn.MeshCoordinate(1, 3))
     every = [((r, c), (r, c)) for r in range(2) for c in range(4)]
-    for number, ends in enumerate(
-        [{"sender_rank": 0, "receiver_rank": 1}, {"sender_rank": 1, "receiver_rank": 0}]
-    ):
-        socket = ttnn.MeshSocket(mesh, joined(every, **ends))
-        sends = RANK == (1 if number == 1 else 0)
-        assert socket.get_socket_endpoint_type() is (
-            ttnn.SocketEndpoint.SENDER if sends else ttnn.SocketEndpoint.RECEIVER
-        )
+    there = {"sender_rank": 0, "receiver_rank": 1}
+    for sender in (0, 1):
+        ends = {"sender_rank": sender, "receiver_rank": 1 - sender}
+        socket, sends = ttnn.MeshSocket(mesh, joined(every, **ends)), RANK == sender
+        assert socket.get_socket_endpoint_type().name == ("SENDER" if sends else "RECEIVER")
         given = [tensor(mesh, 5), tensor(mesh, 6, ttnn.ReplicateTensorToMesh(mesh))]
         for wanted in given:
             if sends:
@@ -91,9 +77,7 @@ def two():
             assert got.array.shape == wanted.array.shape
         wrong = ttnn.experimental.recv_async if sends else ttnn.experimental.send_async
         refused(lambda wrong=wrong, given=given, socket=socket: wrong(given[0], socket), "socket")
-    some = ttnn.MeshSocket(
-        mesh, joined([((0, 0), (1, 3)), ((1, 1), (0, 2))], sender_rank=0, receiver_rank=1)
-    )
+    some = ttnn.MeshSocket(mesh, joined([((0, 0), (1, 3)), ((1, 1), (0, 2))], **there))
     if RANK == 0:
         ttnn.experimental.send_async(tensor(mesh, 8), some)
         ttnn.experimental.send_async(tensor(mesh, 8), some)
@@ -104,21 +88,12 @@ def two():
         assert np.array_equal(have[1, 3], sent[0, 0])
         assert np.array_equal(have[0, 2], sent[1, 1])
         assert not have[0, 0].any()
-        refused(
-            lambda: ttnn.experimental.recv_async(
-                ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh), some
-            ),
-            "the sender sent [32, 64] FLOAT32 TILE",
-        )
-    refused(
-        lambda: ttnn.MeshSocket(
-            mesh, joined([((RANK, 0), (RANK, 0))], sender_rank=0, receiver_rank=1)
-        ),
-        "rank 1 calls MeshSocket",
-    )
-    refused(
-        lambda: ttnn.MeshSocket(mesh, joined([], sender_rank=0, receiver_rank=1)), "cannot be empty"
-    )
+        large = ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh)
+        sent = "the sender sent [32, 64] FLOAT32 TILE"
+        refused(lambda: ttnn.experimental.recv_async(large, some), sent)
+    others = joined([((RANK, 0), (RANK, 0))], **there)
+    refused(lambda: ttnn.MeshSocket(mesh, others), "rank 1 calls MeshSocket")
+    refused(lambda: ttnn.MeshSocket(mesh, joined([], **there)), "cannot be empty")
 
 
 def shared():
@@ -128,21 +103,17 @@ def shared():
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
     for shape in ((2, 2), (1, 4)):
         first, second = mesh.create_submeshes(ttnn.MeshShape(*shape))
-        # turned around
-        pairs = [
-            ((r, c), (shape[0] - 1 - r, shape[1] - 1 - c))
-            for r in range(shape[0])
-            for c in range(shape[1])
-        ]
+        places = list(np.ndindex(shape))
+        pairs = list(zip(places, places[::-1]))  # turned around
         sender, receiver = ttnn.create_socket_pair(first, second, joined(pairs))
         sent, into = tensor(first, 3), ttnn.zeros([32, 64], ttnn.float32, ttnn.TILE_LAYOUT, second)
         ttnn.experimental.send_async(sent, sender)
         ttnn.experimental.recv_async(into, receiver)
-        one = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(sent.cpu())]
-        assert all(
-            np.array_equal(ttkit.to_numpy(t), w)
-            for t, w in zip(ttnn.get_device_tensors(into.cpu()), one[::-1], strict=True)
+        one, other = (
+            [ttkit.to_numpy(shard) for shard in ttnn.get_device_tensors(t.cpu())]
+            for t in (sent, into)
         )
+        assert np.array_equal(one, other[::-1])
 
 
 if __name__ == "__main__":

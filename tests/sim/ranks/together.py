@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 
 import numpy as np
+from machine import mapper_over
 
 import ttkit
 from ttkit import ttnn
@@ -50,9 +51,8 @@ def meshes(shape=SHAPE):
 
 def values(shape, seed, whole_numbers=False):
     drawn = np.random.default_rng(seed)
-    return (drawn.integers(-8, 8, shape) if whole_numbers else drawn.standard_normal(shape)).astype(
-        np.float32
-    )
+    found = drawn.integers(-8, 8, shape) if whole_numbers else drawn.standard_normal(shape)
+    return found.astype(np.float32)
 
 
 def put(mesh, shape, dims, seed=0, dtype=ttnn.float32, layout=ttnn.ROW_MAJOR_LAYOUT):
@@ -61,16 +61,11 @@ def put(mesh, shape, dims, seed=0, dtype=ttnn.float32, layout=ttnn.ROW_MAJOR_LAY
         n * np.prod([m for m, d in zip(mesh.shape, dims) if d == dim], dtype=int)
         for dim, n in enumerate(shape)
     ]
-    placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
-    mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
     drawn = values(whole, seed, dtype is ttnn.int32)
-    return ttkit.from_numpy(
-        drawn.astype(np.int32) if dtype is ttnn.int32 else drawn,
-        dtype=dtype,
-        layout=layout,
-        device=mesh,
-        mesh_mapper=mapper,
-    )
+    if dtype is ttnn.int32:
+        drawn = drawn.astype(np.int32)
+    how = {"device": mesh, "mesh_mapper": mapper_over(mesh, dims)}
+    return ttkit.from_numpy(drawn, dtype=dtype, layout=layout, **how)
 
 
 def shards(tensor):
@@ -90,19 +85,17 @@ def same(ours, theirs, near=0.0):
         np.testing.assert_allclose(ours, theirs, atol=near, rtol=near)
         return
     have, want = shards(ours), shards(theirs)
-    assert set(have) == {
-        c for c in want if ours.grid.owner_of(c) == int(os.environ["TT_MESH_HOST_RANK"])
-    }
+    own = int(os.environ["TT_MESH_HOST_RANK"])
+    assert set(have) == {c for c in want if ours.grid.owner_of(c) == own}
     for at, got in have.items():
         assert got.shape == want[at].shape, (at, got.shape, want[at].shape)
         np.testing.assert_allclose(got, want[at], atol=near, rtol=near, err_msg=f"chip {at}")
     assert (ours.shape, ours.dtype, ours.layout) == (theirs.shape, theirs.dtype, theirs.layout)
-    a, b = ours.tensor_topology(), theirs.tensor_topology()
-    assert (a.placements(), a.distribution_shape(), a.mesh_coords()) == (
-        b.placements(),
-        b.distribution_shape(),
-        b.mesh_coords(),
+    a, b = (
+        (t.placements(), t.distribution_shape(), t.mesh_coords())
+        for t in (ours.tensor_topology(), theirs.tensor_topology())
     )
+    assert a == b
     assert [tuple(c) for c in ours.device_coords()] == [tuple(c) for c in theirs.device_coords()]
 
 
@@ -130,17 +123,10 @@ def both(program, near=0.0, shape=SHAPE):
 
 def each_collective(mesh, t, axis, along):
     wide = ttnn.all_gather(t, 1, cluster_axis=axis)
-    made = [
-        wide,
-        ttnn.all_gather(t, 0, cluster_axis=axis),
-        *ttnn.all_broadcast(t, cluster_axis=axis),
-        *ttnn.all_broadcast(t),
-    ]
-    made += [
-        ttnn.reduce_scatter(wide, dim, cluster_axis=axis)
-        for dim in (0, 1)
-        if wide.shape[dim] % along == 0
-    ]
+    made = [wide, ttnn.all_gather(t, 0, cluster_axis=axis), *ttnn.all_broadcast(t)]
+    made += ttnn.all_broadcast(t, cluster_axis=axis)
+    dims = [dim for dim in (0, 1) if wide.shape[dim] % along == 0]
+    made += [ttnn.reduce_scatter(wide, dim, cluster_axis=axis) for dim in dims]
     made += [ttnn.all_reduce(t, cluster_axis=axis), ttnn.mesh_partition(wide, 1, axis)]
     last = ttnn.MeshCoordinate(mesh.shape[0] - 1, mesh.shape[1] - 1)
     other = ttnn.MeshCoordinate(*(0 if a == axis else n - 1 for a, n in enumerate(mesh.shape)))
@@ -163,17 +149,13 @@ def collectives():
     for axis in (0, 1):
         for seed, dims in enumerate(EVERY if SHAPE[axis] > 1 else []):
             both(program(axis, dims, seed))
-    both(
-        lambda mesh: each_collective(
-            mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.bfloat16, ttnn.TILE_LAYOUT), 1, SHAPE[1]
-        ),
-        0.02,
-    )
-    both(
-        lambda mesh: each_collective(
-            mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]
-        )
-    )
+
+    def tiles(mesh, dtype):
+        t = put(mesh, [32, 64], (0, 1), 3, dtype, ttnn.TILE_LAYOUT)
+        return each_collective(mesh, t, 1, SHAPE[1])
+
+    both(functools.partial(tiles, dtype=ttnn.bfloat16), 0.02)
+    both(functools.partial(tiles, dtype=ttnn.int32))
 
 
 def ring(mesh, axis, step):
@@ -264,17 +246,10 @@ def large():
         for axis, along in enumerate(SHAPE):
             if along > 1:
                 t = put(mesh, [64, size], (0, 1), 1, dtype, ttnn.TILE_LAYOUT)
-                made += [
-                    ttnn.all_reduce(t, cluster_axis=axis),
-                    ttnn.reduce_scatter(t, 1, cluster_axis=axis),
-                    ttnn.reduce_scatter(t, 0, cluster_axis=axis),
-                ]
-                made += [
-                    ttnn.all_gather(t, 1, cluster_axis=axis),
-                    ttnn.all_reduce(t),
-                    ttnn.reduce_scatter(t, 1),
-                    ttnn.broadcast(t, ttnn.MeshCoordinate(1, 1), cluster_axis=axis),
-                ]
+                made += [ttnn.reduce_scatter(t, dim, cluster_axis=axis) for dim in (1, 0)]
+                made += [ttnn.all_reduce(t, cluster_axis=axis), ttnn.all_reduce(t)]
+                made += [ttnn.all_gather(t, 1, cluster_axis=axis), ttnn.reduce_scatter(t, 1)]
+                made.append(ttnn.broadcast(t, ttnn.MeshCoordinate(1, 1), cluster_axis=axis))
         return made
 
     both(program, 1e-5)
@@ -297,55 +272,37 @@ def mapping():
 
     def program(mesh):
         made = []
-        for array, mapper in [
-            (values([2 * (rows * columns - 1), 4], 1), ttnn.ShardTensorToMesh(mesh, 0)),
-            (values([8 * rows * columns, 4], 2), ttnn.ShardTensorToMesh(mesh, 0)),
-            (values([4, 6], 3), ttnn.ReplicateTensorToMesh(mesh)),
-            (values([8 * rows, 4 * columns], 4), ttnn.ShardTensor2dMesh(mesh, SHAPE, (0, 1))),
-            (values([8 * rows, 4 * columns], 5), ttnn.ShardTensor2dMesh(mesh, SHAPE, (None, 1))),
-            (
-                values([4, 4], 6),
-                ttnn.create_mesh_mapper(
-                    mesh,
-                    ttnn.MeshMapperConfig(
-                        [ttnn.PlacementShard(0), ttnn.PlacementShard(1)],
-                        ttnn.MeshShape(1, 2),
-                        ttnn.MeshCoordinate(1, 1),
-                    ),
-                ),
-            ),
-        ]:
+        line, corner = (
+            ttnn.ShardTensorToMesh(mesh, 0),
+            (ttnn.MeshShape(1, 2), ttnn.MeshCoordinate(1, 1)),
+        )
+        to_rows = ttnn.ConcatMeshToTensor(mesh, 0)
+        for seed, (size, mapper) in enumerate([
+            ([2 * (rows * columns - 1), 4], line), ([8 * rows * columns, 4], line),
+            ([4, 6], ttnn.ReplicateTensorToMesh(mesh)),
+            ([8 * rows, 4 * columns], ttnn.ShardTensor2dMesh(mesh, SHAPE, (0, 1))),
+            ([8 * rows, 4 * columns], ttnn.ShardTensor2dMesh(mesh, SHAPE, (None, 1))),
+            ([4, 4], mapper_over(mesh, (0, 1), *corner)),
+        ]):  # fmt: skip
+            array = values(size, seed)
             host = ttkit.from_numpy(array, mesh_mapper=mapper)
             there = ttnn.to_device(host, mesh)
-            made += [
-                there,
-                ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper),
-                ttnn.add(there, there),
-                ttnn.exp(there),
-            ]
-            made.append(ttkit.to_numpy(there, mesh_composer=ttnn.ConcatMeshToTensor(mesh, 0)))
-            made.append(ttkit.to_numpy(host, mesh_composer=ttnn.ConcatMeshToTensor(mesh, 0)))
-        made.append(
-            ttkit.to_numpy(
-                made[-6 * 3],
-                mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1])),
-            )
-        )
+            made += [there, ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper)]
+            made += [ttnn.add(there, there), ttnn.exp(there)]
+            made += [ttkit.to_numpy(t, mesh_composer=to_rows) for t in (there, host)]
+        blocks = ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1]))
+        made.append(ttkit.to_numpy(made[-6 * 3], mesh_composer=blocks))
         made.append(ttkit.to_numpy(made[0], mesh_composer=ttnn.ConcatMeshToTensor(mesh, 1)))
-        shape = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-        everywhere = ttkit.from_numpy(
-            values([8, 8], 7), mesh_mapper=ttnn.create_mesh_mapper(ttnn.MeshShape(SHAPE), shape)
+        without_mesh = mapper_over(ttnn.MeshShape(SHAPE), (0, 1))
+        made.append(
+            ttnn.to_device(ttkit.from_numpy(values([8, 8], 7), mesh_mapper=without_mesh), mesh)
         )
-        made.append(ttnn.to_device(everywhere, mesh))
         hosts = [ttkit.from_numpy(values([4, 4], i)) for i in range(rows * columns)]
         made.append(ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh))
         made.append(ttnn.combine_device_tensors(tensors=ttnn.get_device_tensors(made[-1])))
         ones = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT)
-        made.append(
-            ttnn.experimental.dropout(
-                ones, probability=0.5, scale=2.0, seed=3, use_per_device_seed=True
-            )
-        )
+        how = {"probability": 0.5, "scale": 2.0, "seed": 3, "use_per_device_seed": True}
+        made.append(ttnn.experimental.dropout(ones, **how))
         return made
 
     both(program)
@@ -357,16 +314,11 @@ def meshes_within():
 
     def program(mesh):
         made = []
-        for sub in mesh.create_submeshes(
-            ttnn.MeshShape(rows, columns // 2)
-        ) + mesh.create_submeshes(ttnn.MeshShape(1, columns)):
+        halves = mesh.create_submeshes(ttnn.MeshShape(rows, columns // 2))
+        for sub in halves + mesh.create_submeshes(ttnn.MeshShape(1, columns)):
             t = put(sub, [8, 8], (0, 1), 4)
-            made += [
-                ttnn.all_gather(t, 1, cluster_axis=1),
-                ttnn.all_reduce(t, cluster_axis=1),
-                ttnn.exp(t),
-            ]
-            made += [ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(sub, 0))]
+            made += [ttnn.all_gather(t, 1, cluster_axis=1), ttnn.all_reduce(t, cluster_axis=1)]
+            made += [ttnn.exp(t), ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(sub, 0))]
         # blocks of unequal size
         corner = mesh.create_submesh(ttnn.MeshShape(2, columns - 1), ttnn.MeshCoordinate(0, 1))
         made += each_collective(corner, put(corner, [6, 6], (0, 1), 8), 0, 2)
@@ -397,23 +349,14 @@ def seen():
             assert not view.is_local(c)
     t = put(shared, [4, 4], (0, 1))
     host = t.cpu()
-    for table, unknown in [
-        (mesh_table(shared), "Unknown ID"),
-        (tensor_table(t), "Unknown ID"),
-        (system_table(), "Unknown"),
-    ]:
+    tables = mesh_table(shared), tensor_table(t), system_table()
+    for table, unknown in zip(tables, ("Unknown ID", "Unknown ID", "Unknown")):
         text = as_text(table)
-        assert (text.count("Local\u0020"), text.count("Remote"), text.count(unknown)) == (
-            local + text.count("Local Shape"),
-            away,
-            away,
-        ), text
+        assert text.count("Local\u0020") == local + text.count("Local Shape"), text
+        assert text.count("Remote") == text.count(unknown) == away, text
     text = as_text(tensor_table(host))
-    assert (text.count("Local"), text.count("Remote"), text.count("Dtype")) == (
-        local,
-        away,
-        local + away,
-    )
+    counts = [text.count(word) for word in ("Local", "Remote", "Dtype")]
+    assert counts == [local, away, local + away]
     assert "Dashed chips" in shared._repr_html_()
     assert "other rank" in t._repr_html_()
     assert host._repr_html_()

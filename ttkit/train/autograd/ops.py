@@ -210,23 +210,20 @@ def scaled_dot_product_attention(
     Returns:
         [B, heads, S, d].
     """
-    batch, heads, length, width = query.shape()
-    groups = key.shape()[1]
-    scale = 1 / math.sqrt(width)
-    stacked = (batch, groups, heads // groups * length, width)
-    q = ttnn.reshape(query.get_value(), stacked) * scale
+    heads, groups, scale = query.shape()[1], key.shape()[1], 1 / math.sqrt(query.shape()[3])
+    q = stacked(query.get_value(), groups) * scale
     k, v = key.get_value(), value.get_value()
     scores = ttnn.matmul(q, k, transpose_b=True)
     probs = ttnn.softmax(scores if mask is None else scores + mask, dim=-1)
-    out = ttnn.reshape(probs @ v, (batch, heads, length, width))
 
     def backward(grad: Value) -> list[Value]:
-        grad = ttnn.reshape(grad, stacked)
+        grad = stacked(grad, groups)
         dv = ttnn.matmul(probs, grad, transpose_a=True)
         dscores = softmax_back(probs, ttnn.matmul(grad, v, transpose_b=True))
-        dq = ttnn.reshape((dscores @ k) * scale, tuple(query.shape()))
+        dq = unstacked([(dscores @ k) * scale], heads)
         return [dq, ttnn.matmul(dscores, q, transpose_a=True), dv]
 
+    out = unstacked([probs @ v], heads)
     return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
 
 

@@ -100,10 +100,6 @@ class _Reading:
             Layout.of(settings).check(model, batch, model.max_sequence_length)
         except TTKitError as error:
             self.note(self.document, ("device_config", "mesh_shape"), error.rule, error.cure)
-        if settings.device_config.enable_pp and not settings.multihost_config.enabled:
-            rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
-            cure = "multihost_config: with enabled: true"
-            self.note(self.document, ("device_config", "enable_pp"), rule, cure)
         if settings.distributed.enabled and "distributed" in self.sections:
             try:
                 find_file(settings.distributed.hosts, "Hosts file", self.document.path.parent)

@@ -20,7 +20,6 @@ from ttkit.train.config.settings import (
     TransformerConfig,
     enabled,
     parallel_axes,
-    shared_by_tp,
     split_blocks,
 )
 
@@ -138,8 +137,8 @@ class Layout:
         """Return the layout of a training configuration.
 
         Raises:
-            TTKitError: the strategies do not fit the mesh, or something is to be shared along a
-                strategy that is off.
+            TTKitError: the strategies do not fit the mesh, something is to be shared along a
+                strategy that is off, or the stages are no ranks.
 
         Example:
             >>> from ttkit.train.config.settings import DeviceConfig
@@ -171,6 +170,12 @@ class Layout:
             axes=axes,
         ).along(device.mesh_shape)
         if device.enable_pp:
+            if not multihost.enabled:
+                fail(
+                    "enable_pp",
+                    "Multihost is not enabled, and the stages of a pipeline are ranks",
+                    "multihost_config: with enabled: true",
+                )
             pp = stages or multihost.num_workers
             dp, plan = found.dp * (multihost.num_workers // pp), multihost.pipeline
             found = replace(
@@ -375,22 +380,16 @@ class Layout:
             )
         return n // self.tp
 
-    def check_experts(self, experts: int) -> None:
-        """Raise unless this many experts fit the layout."""
-        if experts and self.cp > 1:
-            rule = f"all tokens of a sequence share its experts' places, and {self.cp} chips"
-            fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
-        if self.ep > 1:
-            check_divisible("num_experts", experts, "the DDP size", self.dp)
-
     def why_not(self, model: TransformerConfig, batch: int, sequence: int) -> str:
         """Return the first rule that the layout breaks for a model and a batch, or ""."""
         tp, cp, tokens = self.tp, self.cp, sequence // self.cp
         experts = model.num_experts
         rows = self.dp * self.micro_batches
+        keys = ["num_heads", "embedding_dim", "intermediate_dim"]
+        keys += ["num_groups"] if model.model_type == "llama" else []
         rules = [
-            (size % tp, f"tp {tp} does not divide {key} {size}")
-            for key, size in shared_by_tp(model)
+            (size and size % tp, f"tp {tp} does not divide {key} {size}")
+            for key, size in ((key, getattr(model, key)) for key in keys)
         ]
         rules += [
             (model.num_blocks < self.pp * self.chunks, f"pp {self.pp} stages of {self.chunks} "

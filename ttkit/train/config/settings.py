@@ -367,18 +367,6 @@ def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
     return tuple(zip(on, wide or [0]))
 
 
-def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
-    """Return the sizes of a model that the TP size must divide, by key.
-
-    Example:
-        >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
-        [('num_heads', 12), ('embedding_dim', 768)]
-    """
-    groups = ["num_groups"] if model.model_type == "llama" else []
-    keys = ["num_heads", *groups, "embedding_dim", "intermediate_dim"]
-    return [(key, getattr(model, key)) for key in keys if getattr(model, key)]
-
-
 def split_blocks(
     config: TransformerConfig, stages: int, per_stage: Sequence[int] = (), chunks: int = 1
 ) -> list[range]:

@@ -16,12 +16,14 @@ With expert parallelism each of n data-parallel ranks has 1 / n of the experts:
 | compute  | [1, E / n, n B C, W], of all sequences for its experts         | all-to-all   |
 | combine  | [B, 1, S, W] = (gates slots) y, the sum of the chosen experts  |              |"""
 
+import functools
 import math
 from collections.abc import Sequence
 
 from ttkit import ttnn
+from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, ops, recorded
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import Layout, check_divisible
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.modules import Linear, Module, Parameter, uniform
 from ttkit.train.parallel.distributed import all_to_all, enter, leave, used_on_shards
@@ -80,7 +82,11 @@ class Experts(Module):
     def __init__(self, config: TransformerConfig, inner: int, layout: Layout):
         width, count = config.embedding_dim, config.num_experts
         self.config, self.layout = config, layout
-        layout.split(inner, "intermediate_dim")
+        if layout.cp > 1:
+            rule = f"all tokens of a sequence share its experts' places, and {layout.cp} chips"
+            fail(f"num_experts {count}", f"{rule} have a part of it each", "enable_cp: false")
+        if layout.ep > 1:
+            check_divisible("num_experts", count, "the DDP size", layout.dp)
         self.router = Linear(width, count, False, layout)
         wide, start = (1, count, inner, width), uniform(width)
         self.gate = None
@@ -91,18 +97,13 @@ class Experts(Module):
         self.balance: Value = None  # The last forward sets it, [1, 1, 1, 1].
         # The backward pass sets it: the gradient of the total loss by this loss.
         self.share: Value | float = 0.0
-        self._numbers: dict[int, Value] = {}
+        # These are 0, 1 and so on, [1, 1, 1, size], by their number.
+        self.numbers = functools.cache(layout.numbers)
 
     @property
     def is_balancing(self) -> bool:
         """Whether the balance loss counts: in training."""
         return self.training and self.config.balance_loss > 0
-
-    def numbers(self, size: int) -> Value:
-        """Return 0, 1 and so on, [1, 1, 1, size], float32."""
-        if size not in self._numbers:
-            self._numbers[size] = self.layout.numbers(size)
-        return self._numbers[size]
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, W] -> the same shape; with sequence parallelism [B, 1, S / tp, W]."""

@@ -77,20 +77,19 @@ class Rotary(Module):
         Args:
             cp_dim: 2 shards the positions over the context-parallel chips.
         """
+
+        def table(function) -> np.ndarray:
+            angles = np.outer(np.arange(start, start + length), self.frequencies())
+            turned: np.ndarray = function(np.repeat(angles, 2, axis=1)[None, None])
+            return turned.astype(np.float32)
+
         if (start, length) not in self._tables:
             shape, device = (1, 1, length, self.width), self.layout.device
-            cos, sin = (
-                constant(shape, functools.partial(self._table, function, start, length), device)
-                for function in (np.cos, np.sin)
-            )
-            placed = (self.layout.place(table, cp_dim=cp_dim) for table in (cos, sin))
+            makes = (functools.partial(table, function) for function in (np.cos, np.sin))
+            arrays = (constant(shape, make, device) for make in makes)
+            placed = (self.layout.place(array, cp_dim=cp_dim) for array in arrays)
             self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
         return self._tables[start, length]
-
-    def _table(self, function, start: int, length: int) -> np.ndarray:
-        angles = np.outer(np.arange(start, start + length), self.frequencies())
-        angles = np.repeat(angles, 2, axis=1)[None, None]
-        return function(angles).astype(np.float32)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def turn(self) -> Value:
@@ -302,7 +301,6 @@ class Transformer(Module):
         self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
     ):
         self.config, self.layout = config, layout or current_layout()
-        self.layout.check_experts(config.num_experts)
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks

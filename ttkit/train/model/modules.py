@@ -77,6 +77,7 @@ class Parameter(Tensor):
             ZeRO 1 once it is averaged, with ZeRO 2 and 3 from the first micro-batch on.
         expert: whether it is a tensor of experts that are sharded over the data-parallel ranks.
         copy_of: the name of the parameter on another pipeline stage whose values it has, too.
+        owner: the rank of the replicas that updates it; None where each updates its own.
         name: its path in the model, once the model has named it.
     """
 
@@ -96,7 +97,8 @@ class Parameter(Tensor):
         self.expert = layout.ep > 1 and global_shape[EXPERTS] > 1
         local = [*global_shape[:2], self.placed_rows, *global_shape[3:]]
         if self.shard_dim is not None:
-            local[self.shard_dim] //= layout.tp
+            what = "Output features" if self.shard_dim == 2 else "Input features"
+            local[self.shard_dim] = layout.split(local[self.shard_dim], what)
         if self.expert:
             local[EXPERTS] //= layout.dp
         self.zero_dim = None if self.expert else layout.zero_dim(local)
@@ -106,6 +108,7 @@ class Parameter(Tensor):
             shard[self.zero_dim] //= layout.zero_shards
         self.local_shape, self.shard_shape = tuple(local), tuple(shard)
         self.has_sharded_grad = False
+        self.owner: int | None = None
         self.name = self.copy_of = ""
 
     # ------------------------------------------------------------ values
@@ -244,31 +247,27 @@ class Module:
 
     training = True
 
-    def children(self) -> Iterator[tuple[str, Module]]:
-        """Yield (name, module) of the modules inside, in the order of their construction."""
+    def modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield (path, module) of this one and of those inside, in the order of construction."""
+        yield path, self
         for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, dict):
-                for key, item in value.items():
-                    if isinstance(item, Module):
-                        yield f"{name}.{key}", item
+            inside = {name: value}
+            if isinstance(value, dict):
+                inside = {f"{name}.{key}": item for key, item in value.items()}
+            for key, item in inside.items():
+                if isinstance(item, Module):
+                    yield from item.modules(f"{path}{key}.")
 
     def parameters(self) -> dict[str, Parameter]:
         """Return {name: parameter} in the order of construction.
 
         A parameter that two layers share comes once, under its first name."""
         names: dict[Parameter, str] = {}
-        for name, parameter in self._walk(""):
-            parameter.name = names.setdefault(parameter, name)
+        for path, module in self.modules():
+            for name, value in vars(module).items():
+                if isinstance(value, Parameter):
+                    value.name = names.setdefault(value, path + name)
         return {name: parameter for parameter, name in names.items()}
-
-    def _walk(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
-        for name, value in vars(self).items():
-            if isinstance(value, Parameter):
-                yield prefix + name, value
-        for name, module in self.children():
-            yield from module._walk(f"{prefix}{name}.")
 
     def init_weights(self, seed: int) -> None:
         """Give every parameter its initial values, the same on every mesh for the same seed."""
@@ -277,9 +276,8 @@ class Module:
 
     def train(self, mode: bool = True) -> None:
         """Switch dropout on or off."""
-        self.training = mode
-        for _, module in self.children():
-            module.train(mode)
+        for _, module in self.modules():
+            module.training = mode
 
     def eval(self) -> None:
         """Switch dropout off."""
@@ -347,7 +345,6 @@ class ColumnParallelLinear(Linear):
     ):
         super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.gather_output = gather_output
-        self.layout.split(out_features, "Output features")
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in] -> [B, 1, S, out on this device]."""
@@ -377,7 +374,6 @@ class RowParallelLinear(Linear):
     ):
         super().__init__(in_features, out_features, has_bias, layout or sharded_layout())
         self.input_is_parallel = input_is_parallel
-        self.layout.split(in_features, "Input features")
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in on this device] -> [B, 1, S, out]."""

@@ -55,12 +55,7 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     return found
 
 
-def average_gradients(
-    parameters: Mapping[str, Parameter],
-    comm=None,
-    bucket_mb: float = 0,
-    owner: Mapping[str, int] | None = None,
-) -> None:
+def average_gradients(parameters: Mapping[str, Parameter], comm=None, bucket_mb: float = 0) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
     there is a communicator, over its ranks, each of which has a replica of the model.
 
@@ -68,7 +63,6 @@ def average_gradients(
         bucket_mb: the most MB of gradients that are sent as one bucket; 0 sends each alone.
             Gradients that ZeRO shards, of experts, or whose size is no multiple of 32 are always
             sent alone.
-        owner: the rank that gets each gradient; others forget it. All ranks get all unless given.
     """
     # Backward computes the last layer's gradients first, so sending these first can overlap the
     # communication with the rest of the backward pass.
@@ -79,7 +73,7 @@ def average_gradients(
         else:
             _average_bucket(bucket)
     if comm:
-        average_over_ranks(parameters, comm, owner or {})
+        average_over_ranks(parameters, comm)
 
 
 def _average(parameter: Parameter) -> None:
@@ -121,24 +115,21 @@ def _average_bucket(bucket: list[Parameter]) -> None:
     rows = [math.prod(grad.shape) // TILE for grad in grads]
     flat = [ttnn.reshape(grad, (1, 1, n, TILE)) for grad, n in zip(grads, rows)]
     mean = averaged(ttnn.concat(flat, dim=2), *bucket[0].layout.replica_axes)
-    start = 0
-    for parameter, grad, n in zip(bucket, grads, rows):
-        slice_ = ttnn.slice(mean, [0, 0, start, 0], [1, 1, start + n, TILE])
-        parameter.set_shard_grad(ttnn.reshape(slice_, tuple(grad.shape)))
-        start += n
+    for parameter, grad, own in zip(bucket, grads, ttnn.split(mean, rows, dim=2)):
+        parameter.set_shard_grad(ttnn.reshape(own, tuple(grad.shape)))
 
 
-def average_over_ranks(parameters: Mapping[str, Parameter], comm, owner: Mapping[str, int]) -> None:
+def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
     """Replace gradients that each mesh has averaged by their mean over ranks, all of them under way
-    at once; `owner` is as in `average_gradients`.
+    at once; where a parameter has an owner, the other ranks forget its gradient.
     """
     from mpi4py import MPI
 
     sent = []
-    for name, parameter in parameters.items():
+    for parameter in parameters.values():
         if parameter.is_grad_initialized():
             array = parameter.gather_grad() * np.float32(1 / comm.size)
-            root = owner.get(name)
+            root = parameter.owner
             is_mine = root in (None, comm.rank)
             own = MPI.IN_PLACE if is_mine else array
             request = (
@@ -153,13 +144,13 @@ def average_over_ranks(parameters: Mapping[str, Parameter], comm, owner: Mapping
             parameter.set_grad(None)
 
 
-def share_weights(parameters: Mapping[str, Parameter], comm, owner: Mapping[str, int]) -> None:
+def share_weights(parameters: Mapping[str, Parameter], comm) -> None:
     """Replace each weight by that of the rank which has updated it."""
     sent = []
-    for name, rank in owner.items():
-        parameter, is_mine = parameters[name], rank == comm.rank
+    for parameter in parameters.values():
+        is_mine = parameter.owner == comm.rank
         array = parameter.gather() if is_mine else np.empty(parameter.global_shape, np.float32)
-        sent.append((comm.Ibcast(array, root=rank), parameter, array, is_mine))
+        sent.append((comm.Ibcast(array, root=parameter.owner), parameter, array, is_mine))
     for request, parameter, array, is_mine in sent:
         wait(request)
         if not is_mine:

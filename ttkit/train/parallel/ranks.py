@@ -29,7 +29,6 @@ from ttkit.train.context import sockets
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
-AHEAD = 2  # This many receives are posted before their turn, to overlap communication with compute.
 Cuts = Sequence[tuple[int | None, int | None]]
 Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
@@ -190,32 +189,16 @@ class Transport:
         """Start to send an array, without waiting."""
         self._arrived[message] = array
 
-    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
-        """Whether a message of this shape has arrived; the first call announces that it is needed
-        soon.
-        """
+    def has(self, message: Message) -> bool:
+        """Whether a message has arrived; between ranks it waits for it."""
         return message in self._arrived
 
     def take(self, message: Message) -> np.ndarray:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
 
-    def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
-        """Wait for a message and return its array."""
-        start = time.monotonic()
-        while not self.has(message, shape):
-            self.pause(start, [message])
-        return self.take(message)
-
-    def pause(self, start: float, awaited: Iterable[Message]) -> None:
-        """Let others work: no awaited message has arrived since `start` (`time.monotonic()`)."""
-
     def flush(self) -> None:
         """Wait until all that was sent has left."""
-
-    def drop(self) -> None:
-        """Forget all messages: a step was given up."""
-        self._arrived.clear()
 
     # A stage's loss is the mean over its chips' tokens. So a gradient on a chip is as many times
     # that of the global mean as there are chips with other tokens. The latter travels, since the
@@ -248,9 +231,9 @@ def fabric_routes(schedule: Schedule) -> list[Route]:
 
 
 class MPITransport(Transport):
-    """Messages between ranks. A message with a route goes from chip to chip, over sockets between
-    meshes of the same shape. Others go from host to host by MPI; a tag names each, so they may come
-    in any order.
+    """Messages between ranks by MPI; a tag names each, so they may come in any order. Of a message
+    with a route only the shape goes so; its values go from chip to chip, over sockets between
+    meshes of the same shape.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
@@ -277,8 +260,7 @@ class MPITransport(Transport):
         self.comm, self.layout, self.chunks = comm, layout, chunks
         self.name, self.patience = name, patience
         self.bytes_sent = Counter[str]()
-        self._sent: list[tuple[Any, np.ndarray]] = []
-        self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
+        self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
         # Both ranks must make their sockets in the same order.
@@ -296,9 +278,19 @@ class MPITransport(Transport):
         """Put a row for each group on the mesh, or the same row on all chips."""
         return self.layout.place(array, dp_dim=0 if len(array) > 1 else None)
 
+    def _post(self, message: Message, content: Any) -> None:
+        """Start to send an array, or the shape of one that a socket carries."""
+        request = self.comm.isend(content, message.destination.stage, self._tag(message))
+        self._sent = [sent for sent in self._sent if not sent.Test()] + [request]
+
+    def _get(self, message: Message) -> Any:
+        self.has(message)
+        return self.comm.recv(source=message.source.stage, tag=self._tag(message))
+
     def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send a tensor [B, 1, S, E], where there is a route the shards of all chips."""
         if socket := self._sockets.get(route(message)):
+            self._post(message, list(value.shape))
             ttnn.experimental.send_async(value, socket)
         else:
             super().send(message, value, layout)
@@ -306,60 +298,45 @@ class MPITransport(Transport):
     def receive(self, message: Message, layout: Layout) -> Value:
         """Put what has arrived on a mesh, where there is a route the shards of all chips."""
         if socket := self._sockets.get(route(message)):
-            like = from_host(self._posted.pop(message)[1], layout)
+            where = {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
+            like = ttnn.empty(self._get(message), dtype=layout.dtype, **where)
             return ttnn.experimental.recv_async(like, socket)[0]
         return super().receive(message, layout)
 
     def put(self, message: Message, array: np.ndarray) -> None:
-        """Start to send an array, which must not change until `flush`."""
+        """Start to send an array."""
         if socket := self._sockets.get(route(message)):
+            self._post(message, array.shape)
             ttnn.experimental.send_async(self._place(array), socket)
             return
-        array = np.ascontiguousarray(array, np.float32)
-        request = self.comm.Isend(array, message.destination.stage, self._tag(message))
-        self._sent.append((request, array))
+        array = np.asarray(array, np.float32)
+        self._post(message, array)
         self.bytes_sent[message.what] += array.nbytes
 
-    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
-        """Whether a message has arrived, or comes by a socket, which `take` waits for; the first
-        call posts its receive.
-        """
-        if message not in self._posted:
-            array = np.zeros(shape, np.float32)
-            by_socket = route(message) in self._sockets
-            ends = array, message.source.stage, self._tag(message)
-            self._posted[message] = None if by_socket else self.comm.Irecv(*ends), array
-        request = self._posted[message][0]
-        return request is None or bool(request.Test())
-
-    def take(self, message: Message) -> np.ndarray:
-        """Return the array of a message that has arrived."""
-        self._sent = [sent for sent in self._sent if not sent[0].Test()]
-        array = self._posted.pop(message)[1]
-        if socket := self._sockets.get(route(message)):
-            value = ttnn.experimental.recv_async(self._place(array), socket)[0]
-            array = to_host(value, self.layout)[: len(array)]
-        return array
-
-    def pause(self, start: float, awaited: Iterable[Message]) -> None:
-        """Sleep shortly.
+    def has(self, message: Message) -> bool:
+        """Wait for a message; the values of one with a route follow soon.
 
         Raises:
-            TTKitError: no awaited message has arrived in time.
+            TTKitError: it has not arrived in time.
         """
-        time.sleep(POLL_S)
-        late = (f"the {each.what} of {self.name(each.source.stage)}" for each in awaited)
-        check_timeout(start, ", ".join(late), self.patience)
+        start, source = time.monotonic(), message.source.stage
+        while not self.comm.iprobe(source, self._tag(message)):
+            time.sleep(POLL_S)
+            check_timeout(start, f"the {message.what} of {self.name(source)}", self.patience)
+        return True
+
+    def take(self, message: Message) -> np.ndarray:
+        """Wait for a message and return its array."""
+        found = self._get(message)
+        if socket := self._sockets.get(route(message)):
+            value = ttnn.experimental.recv_async(self._place(np.zeros(found, np.float32)), socket)[
+                0
+            ]
+            return to_host(value, self.layout)[: found[0]]
+        return found  # type: ignore[no-any-return]
 
     def flush(self) -> None:
         """Wait until all that was sent has been received."""
-        for request, _ in self._sent:
+        for request in self._sent:
             wait(request, self.patience)
         self._sent = []
-
-    def drop(self) -> None:
-        """Cancel the receives that are posted, before their memory goes."""
-        for request, _ in self._posted.values():
-            if request and not request.Test():
-                request.Cancel()
-        self._posted = {}

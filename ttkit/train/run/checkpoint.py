@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +143,7 @@ class Record:
 
     def line(self) -> bytes:
         """Return the record as a line of JSON."""
-        known = {key: value for key, value in asdict(self).items() if value is not None}
-        return json.dumps(known).encode() + b"\n"
+        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 class History(list[Record]):
@@ -167,10 +165,9 @@ class History(list[Record]):
         super().__init__(records)
         self.checkpoint = checkpoint
 
-    def lines(self) -> list[str]:
-        """Return what is shown; without what was measured where outputs are compared."""
+    def __repr__(self) -> str:
         if not self:
-            return ["no steps"]
+            return "no steps"
         first, last = self[0], self[-1]
         lines = [
             f"{counted(len(self), 'step')}, {first.step} to {last.step}",
@@ -180,19 +177,14 @@ class History(list[Record]):
         if checked:
             lines.append("best validation loss {:.3g}, at step {}".format(*min(checked)))
         seconds = sum(record.step_time_s for record in self)
-        if shows_progress() and seconds:
+        if (
+            shows_progress() and seconds
+        ):  # What was measured is not shown where outputs are compared.
             tokens = sum(record.tokens_per_s * record.step_time_s for record in self)
             lines.append(f"{short(seconds, 's')}, {tokens / seconds:,.0f} tokens/s (measured)")
         if self.checkpoint:
             lines.append(f"checkpoint: {self.checkpoint}")
-        return lines
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
-    def _repr_html_(self) -> str:
-        head, *rest = (escape(line) for line in self.lines())
-        return "<br>".join([f"<b>{head}</b>", *rest])
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -206,8 +198,11 @@ class Saved:
 
     def part(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the tensors whose names begin with a prefix, without it."""
-        found = {name: array for name, array in self.tensors.items() if name.startswith(prefix)}
-        return {name[len(prefix) :]: array for name, array in found.items()}
+        return {
+            name.removeprefix(prefix): array
+            for name, array in self.tensors.items()
+            if name.startswith(prefix)
+        }
 
     def check_same(self, settings: Settings) -> None:
         """Refuse settings whose model or tokenizer is not that of the checkpoint.

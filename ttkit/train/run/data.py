@@ -125,7 +125,6 @@ class Batches:
 
     def part(self, which: int, parts: int) -> Batches:
         """Return one of `parts` equal parts of the rows of each batch: what a rank sees."""
-        check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
         size = len(self.rows) // parts
         part = copy.copy(self)
         part.rows = self.rows[which * size : (which + 1) * size]

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
 from ttkit.train.config.settings import Settings
@@ -85,20 +84,14 @@ class Exchange:
         for number, array in enumerate([np.array(note), *arrays]):
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
-    def receive(
-        self, what: str, rank: int, groups: int = 1
-    ) -> tuple[float, float, Iterator[np.ndarray]]:
+    def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[np.ndarray]]:
         """Wait for a rank's two numbers; return them and its arrays [groups, 1, rows, columns], as
         they arrive.
         """
-        shapes = [(groups, *parameter.global_shape[1:]) for parameter in self.parameters]
-        awaited = [
-            (self._message(what, number, rank, self.rank), shape)
-            for number, shape in enumerate([(2,), *shapes])
-        ]
-        for each in awaited:
-            self.transport.has(*each)
-        arrays = (self.transport.fetch(*each) for each in awaited)
+        arrays = (
+            self.transport.take(self._message(what, number, rank, self.rank))
+            for number in range(1 + len(self.parameters))
+        )
         first, second = next(arrays)
         return float(first), float(second), arrays
 
@@ -112,10 +105,9 @@ class Exchange:
         """Return the peers' mean loss, and the mean of each gradient over the peers and, of
         workers, the groups of their meshes.
         """
-        groups = self.layout.dp if self.rank == self.num_workers else 1
         loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
-            part, _, arrays = self.receive("weight gradients", peer, groups)
+            part, _, arrays = self.receive("weight gradients", peer)
             loss += part / len(self.peers)
             for number, array in enumerate(arrays):
                 sums[number] = sums[number] + array.mean(0, keepdims=True) / len(self.peers)
@@ -127,9 +119,8 @@ def by_group(parameter: Parameter) -> np.ndarray:
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
-    if parameter.shard_dim is not None:
-        grad = ttnn.all_gather(grad, parameter.shard_dim, cluster_axis=layout.tp_axis)
-    return to_host(grad, layout)[:, :, : parameter.global_shape[2]]
+    cuts = (layout.dp_axis, 0), (layout.tp_axis, parameter.shard_dim)
+    return to_host(grad, layout, cuts)[:, :, : parameter.global_shape[2]]
 
 
 def role_of(rank: int, world: int, num_workers: int) -> str:
@@ -269,7 +260,6 @@ class HierarchicalTrainer(Trainer):
 
     def _open(self, settings: Settings) -> None:
         """Open the mesh of this rank; it is the only rank that updates weights."""
-        self._check_multihost(settings)
         self.layout = open_layout(settings)
         self.layouts, self.rank, self.world, self.comm = [self.layout], 0, 1, None
 

@@ -7,7 +7,7 @@ from typing import Any
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
-from ttkit.train.config.settings import TrainingConfig
+from ttkit.train.config.settings import SchedulerConfig, TrainingConfig
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import one_copy
 
@@ -239,28 +239,21 @@ def clip_grad_norm(
     return norm
 
 
-def warmup_linear(
-    step: int,
-    max_steps: int,
-    *,
-    max_lr: float = 1e-3,
-    min_lr: float = 0.0,
-    warmup_steps: int = 100,
-    hold_steps: int = 0,
-) -> float:
+def warmup_linear(step: int, max_steps: int, schedule: SchedulerConfig) -> float:
     """Return the learning rate of a step, from 0.
 
     It rises to max_lr in warmup_steps, stays for hold_steps, and falls to min_lr at max_steps.
 
     Example:
-        >>> rate = lambda step: warmup_linear(step, 10, max_lr=1.0, warmup_steps=2, hold_steps=2)
-        >>> [round(rate(step), 2) for step in (0, 1, 2, 3, 7, 10)]
+        >>> schedule = SchedulerConfig(max_lr=1.0, warmup_steps=2, hold_steps=2)
+        >>> [round(warmup_linear(step, 10, schedule), 2) for step in (0, 1, 2, 3, 7, 10)]
         [0.5, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
+    max_lr, min_lr, warmup_steps = schedule.max_lr, schedule.min_lr, schedule.warmup_steps
     if step < warmup_steps:
         return max_lr * (step + 1) / warmup_steps
-    decay_steps = max_steps - warmup_steps - hold_steps
-    past = step - warmup_steps - hold_steps
+    held = warmup_steps + schedule.hold_steps
+    decay_steps, past = max_steps - held, step - held
     if past <= 0 or decay_steps <= 0:
         return max_lr
     return max(min_lr, max_lr - (max_lr - min_lr) * past / decay_steps)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from ttkit.train.model.modules import HEAD, TABLE, Parameter
 from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
 from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.train.parallel.ranks import (
-    AHEAD,
     MPITransport,
     Transport,
     fabric_routes,
@@ -118,7 +117,7 @@ class PipelineTrainer(Trainer):
         meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
             open, each with the strategies of device_config. Unless given, this process is one of
             `num_workers` ranks, and its stage has the mesh of device_config.
-        text, step: as for `Trainer`.
+        how: text and step, as for `Trainer`.
 
     Attributes:
         times: (stage, action, start_s, end_s) of the last step on the stages of this process, by
@@ -155,18 +154,16 @@ class PipelineTrainer(Trainer):
         settings: Settings | str | os.PathLike[str],
         *,
         meshes: Sequence | None = None,
-        text: str | None = None,
-        step: int | None = None,
+        **how: Any,
     ):
         self._meshes = meshes
         self.times: list[tuple[int, Action, float, float]] = []
         self._broken = False
-        super().__init__(settings, text=text, step=step)
+        super().__init__(settings, **how)
 
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
         """Open the meshes, and find the ranks."""
-        self._check_multihost(settings)
         multihost, meshes, ranks = settings.multihost_config, self._meshes, DistributedContext()
         self.rank, self.comm = ranks.rank(), None
         self.world = ranks.size() if meshes is None else len(meshes)
@@ -232,7 +229,7 @@ class PipelineTrainer(Trainer):
         if self.model_config.is_tied:
             self._add_table_gradients()
         if self.replicas:
-            average_over_ranks(self.parameters, self.replicas, self.owner)
+            average_over_ranks(self.parameters, self.replicas)
         return self.everywhere(total / parts)
 
     def _add_table_gradients(self) -> None:
@@ -257,7 +254,7 @@ class PipelineTrainer(Trainer):
         for name, here, there in mine:
             each, grad = self.parameters[name], grads[name]
             message = Message("weight gradients", 0, there, here)
-            each.place_grad(grad + self.transport.fetch(message, grad.shape))
+            each.place_grad(grad + self.transport.take(message))
         self.transport.flush()
 
     def _play(self, schedule: Schedule, data: Data) -> float:
@@ -268,30 +265,18 @@ class PipelineTrainer(Trainer):
                 "a step was given up before, so the stages are out of step",
                 "a new PipelineTrainer on all ranks",
             )
-        total, start = 0.0, time.monotonic()
+        total = 0.0
         todo = {stage: deque(schedule.tasks(stage)) for stage in self.stages}
-        model = self.model_config
-        shape = (*data(0)[0].shape[:2], model.max_sequence_length, model.embedding_dim)
         self._broken = True
         for each in self.stages.values():
             for chunk in each.chunks:
                 chunk.train(recording[0])
-        try:
-            while any(todo.values()):
-                moved = False
-                for stage, tasks in todo.items():
-                    soon = [task.receive for task in tasks if task.receive][:AHEAD]
-                    here = [message for message in soon if self.transport.has(message, shape)]
-                    if tasks and (tasks[0].receive is None or tasks[0].receive in here):
-                        total += self._do(self.stages[stage], tasks.popleft(), data)
-                        moved, start = True, time.monotonic()
-                if not moved:
-                    heads = [tasks[0].receive for tasks in todo.values() if tasks]
-                    self.transport.pause(start, [message for message in heads if message])
-            self.transport.flush()
-        except BaseException:
-            self.transport.drop()
-            raise
+        while any(todo.values()):
+            for stage, tasks in todo.items():
+                awaited = tasks[0].receive if tasks else None
+                if tasks and (awaited is None or self.transport.has(awaited)):
+                    total += self._do(self.stages[stage], tasks.popleft(), data)
+        self.transport.flush()
         self._broken = False
         return total
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,6 @@ import tokenizers
 
 from ttkit.errors import fail
 from ttkit.files import read_text
-
-# The library needs about 250 bytes of memory a character, so it encodes this many at once.
-PIECE = 1 << 16
 
 
 class ByteTokenizer:
@@ -97,9 +95,9 @@ class BPETokenizer:
         self._inner = tokenizers.Tokenizer.from_str(text)
         described = json.loads(text)
         first = described.get("pre_tokenizer") or {}
-        # A tokenizer that cuts words before a newline gives the same ids piece by piece, in less
-        # memory.
-        self._in_pieces = (
+        # A tokenizer that cuts words before a newline gives the same ids line by line. The library
+        # needs about 250 bytes of memory a character, so that is the way for a long text.
+        self._by_lines = (
             described.get("normalizer") is None
             and first.get("type") == "ByteLevel"
             and not first.get("add_prefix_space")
@@ -107,17 +105,9 @@ class BPETokenizer:
 
     @classmethod
     def train(cls, text: str, vocab_size: int = 512) -> BPETokenizer:
-        """Train a tokenizer of vocab_size ids, or fewer if no pair is left that occurs twice.
-
-        Raises:
-            TTKitError: vocab_size below the 256 that bytes need.
+        """Train a tokenizer of vocab_size ids: at least the 256 of the bytes, and fewer than asked
+        for if no pair is left that occurs twice.
         """
-        if vocab_size < 256:
-            fail(
-                f"BPETokenizer.train(text, vocab_size={vocab_size})",
-                "the bytes alone are 256",
-                "256 or more, or tokenizer_type: char",
-            )
         level = tokenizers.pre_tokenizers.ByteLevel
         inner = tokenizers.Tokenizer(tokenizers.models.BPE())
         inner.pre_tokenizer = level(add_prefix_space=False)
@@ -128,7 +118,7 @@ class BPETokenizer:
             initial_alphabet=sorted(level.alphabet()),
             show_progress=False,
         )
-        inner.train_from_iterator(_pieces(text), trainer)
+        inner.train_from_iterator(_lines(text), trainer)
         return cls(inner.to_str())
 
     @classmethod
@@ -145,12 +135,9 @@ class BPETokenizer:
         return self._inner.get_vocab_size()
 
     def encode(self, text: str) -> np.ndarray:
-        pieces = _pieces(text) if self._in_pieces else iter([text])
-        ids = [
-            np.asarray(self._inner.encode(piece, add_special_tokens=False).ids, np.uint32)
-            for piece in pieces
-        ]
-        return np.concatenate([np.zeros(0, np.uint32), *ids])
+        lines = _lines(text) if self._by_lines else [text]
+        encoded = (self._inner.encode(line, add_special_tokens=False).ids for line in lines)
+        return np.fromiter(itertools.chain.from_iterable(encoded), np.uint32)
 
     def decode(self, ids) -> str:
         known = np.ravel(ids).tolist()
@@ -160,16 +147,9 @@ class BPETokenizer:
         return {"tokenizer_type": "bpe", "tokenizer": json.loads(self._inner.to_str())}
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Cut the text into pieces of about PIECE characters that end before a newline after a word,
-    which no token crosses.
-    """
-    start = 0
-    while start < len(text):
-        cut = re.compile(r"(?<=\S)\n").search(text, min(start + PIECE, len(text)))
-        end = cut.start() if cut else len(text)
-        yield text[start:end]
-        start = end
+def _lines(text: str) -> list[str]:
+    """Cut the text before each newline after a word, which no token crosses."""
+    return re.split(r"(?<=\S)(?=\n)", text)
 
 
 # `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is

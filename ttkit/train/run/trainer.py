@@ -92,12 +92,13 @@ class Trainer:
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
         # With ZeRO each parameter is updated by one rank of those that have replicas.
-        self.owner: dict[str, int] = {}
-        if settings.layout.zero and self.parts > 1:
-            sizes = [tiled(parameter.shard_shape) for parameter in self.parameters.values()]
-            self.owner = dict(zip(self.parameters, owners(sizes, self.parts)))
-        ranks = self.parts if self.owner else 1
-        check_memory(self.settings, replace(self.layout, hosts=ranks), self.comm is None)
+        self.sharing = self.parts if settings.layout.zero else 1
+        if self.sharing > 1:
+            every = self.parameters.values()
+            sizes = [tiled(parameter.shard_shape) for parameter in every]
+            for parameter, rank in zip(every, owners(sizes, self.parts)):
+                parameter.owner = rank
+        check_memory(self.settings, replace(self.layout, hosts=self.sharing), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
@@ -140,14 +141,6 @@ class Trainer:
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
 
-    def _check_multihost(self, settings: Settings) -> None:
-        if not settings.multihost_config.enabled:
-            fail(
-                type(self).__name__,
-                "Multihost is not enabled",
-                "multihost_config: {enabled: true, num_workers: ...}",
-            )
-
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
@@ -171,14 +164,15 @@ class Trainer:
             )
         if config.use_clip_grad_norm:
             most = config.clip_grad_norm_max_norm
-            many = self.parts if self.owner else 1  # Each of them has some of the gradients.
+            many = self.sharing  # Each of them has some of the gradients.
             optimizers.clip_grad_norm(
                 self.parameters, most, lambda square: many * self.everywhere(square)
             )
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
         self.optimizer.step()
-        share_weights(self.parameters, self.replicas, self.owner)
+        if self.sharing > 1:
+            share_weights(self.parameters, self.replicas)
         self.steps += 1
         for layout in self.layouts:
             ttnn.synchronize_device(layout.device)
@@ -199,7 +193,7 @@ class Trainer:
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
         bucket_mb = self.settings.layout.bucket_mb
-        average_gradients(self.parameters, self.replicas, bucket_mb, self.owner)
+        average_gradients(self.parameters, self.replicas, bucket_mb)
         return self.everywhere(total)
 
     def everywhere(self, number: float) -> float:
@@ -218,8 +212,8 @@ class Trainer:
         """Return the learning rate of a step, from 0."""
         if self.settings.training_config.scheduler_type == "identity":
             return self.optimizer.config.lr
-        schedule = asdict(self.settings.scheduler_config)
-        return optimizers.warmup_linear(step, self.max_steps, **schedule)
+        schedule = self.settings.scheduler_config
+        return optimizers.warmup_linear(step, self.max_steps, schedule)
 
     def validate(self) -> float:
         """Return the mean loss of the text that is held out."""
@@ -317,7 +311,7 @@ class Trainer:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
-        if self.owner and self.replicas:
+        if self.sharing > 1 and self.replicas:
             # The first rank of the replicas gets what the others have.
             parts = self.replicas.gather(state) or []
             state = {key: array for part in parts for key, array in part.items()}
@@ -329,30 +323,26 @@ class Trainer:
             parameter.place(model[name])
         # A rank takes the state of what it updates of the whole model.
         state = saved.part("optimizer/")
-        names = [name for name in self.parameters if self.owner.get(name, self.part) == self.part]
+        every = self.parameters.items()
+        names = [name for name, each in every if each.owner in (None, self.part)]
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use
-    def sample(
-        self,
-        prompt: str,
-        new_tokens: int | None = None,
-        *,
-        temperature: float = 0.8,
-        top_k: int | None = None,
-        seed: int = 0,
-    ) -> str:
+    def sample(self, prompt: str, new_tokens: int | None = None, **how: Any) -> str:
         """Return a prompt and its continuation by the model; unless given, as many new tokens as
         there are positions for, at most 100.
+
+        Args:
+            how: temperature (0.8 unless given), top_k and seed, as for `generate`.
         """
         self.model.eval()
         copies = self.layout.dp  # Each data-parallel replica continues one sequence.
         ids = self.tokenizer.encode(prompt).tolist()
         if new_tokens is None:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
-        how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
+        how = {"temperature": 0.8, **how}
         texts = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, **how)
         return self.tokenizer.decode(texts[0])

@@ -75,7 +75,7 @@ def plan_tables(plan) -> list[Report]:
     axes = [f"{name} on axis {axis}: {n}" for name, axis, n in plan.model.layout.strategies()]
     if plan.layout.pp > 1:
         axes.append(f"PP: the first of {plan.layout.pp} stages")
-    training, model = plan.settings.training_config, plan.config
+    training, model = plan.settings.training_config, plan.settings.transformer_config
     title = f"{training.project_name}: {model.model_type}, {model.num_blocks} blocks, "
     title += f"on a {shape} mesh of {plan.system.name} "
     title += f"({'; '.join(axes) or 'one copy on each chip'})"
@@ -87,7 +87,7 @@ def plan_tables(plan) -> list[Report]:
         sum(getattr(part, name) for part in plan.parts) for name in ("on_a_chip", "bytes_on_a_chip")
     )
     last = ["all", f"{plan.parameters:,}", f"{held:,}", f"{nbytes:,}"]
-    columns = ["<part", "parameters", "on a chip", f"bytes there, {plan.dtype} in tiles"]
+    columns = ["<part", "parameters", "on a chip", f"bytes there, {training.precision} in tiles"]
     found = [Report(title, columns, rows, last)]
 
     chip = plan.system.chip
@@ -100,7 +100,7 @@ def plan_tables(plan) -> list[Report]:
     if plan.traffic:
         found.append(_communication(plan.traffic))
     tokens = training.batch_size * model.max_sequence_length
-    title = f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; "
+    title = f"Time of a step, modelled: {short(plan.cost.flops, 'flop')} on each chip; "
     title += f"{tokens:,} tokens a step, {float(f'{plan.tokens_per_s:.3g}'):,.0f} tokens/s"
     return [*found, _times(title, plan.times_s, plan.step_time_s)]
 
