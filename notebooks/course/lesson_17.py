@@ -53,14 +53,8 @@ Exercise(
         "places count from 0": lambda tokens, capacity: [
             place + 1 for place in _positions(tokens, capacity)
         ],
-        "the tokens take places in their order, the first token first": lambda tokens, capacity: (
-            _positions(tokens[::-1], capacity)[::-1]
-        ),
         "each expert has a queue of its own": lambda tokens, capacity: _positions(
             [0] * len(tokens), capacity
-        ),
-        "an expert takes {capacity} tokens, not one more": lambda tokens, capacity: _positions(
-            tokens, capacity + 1
         ),
         "a token that finds all {capacity} places taken gets -1": lambda tokens, capacity: (
             _positions(tokens, len(tokens))
@@ -135,11 +129,7 @@ def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
     (a, b), most = _busiest(traffic, chips, dealt)
     if most <= limit:
         return ""
-    said = f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
-    loads = [int(traffic[:, list(own)].sum()) for own in dealt]
-    if max(loads) < 1.1 * sum(loads) / len(loads):
-        return f"{said}: the chips have even work, but what counts is how far the tokens travel"
-    return said
+    return f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
 
 
 def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 
@@ -29,9 +28,6 @@ Exercise(
         ],
         "these are the query heads": lambda heads, kv_heads, chips: (
             np.arange(heads).reshape(chips, -1).tolist()
-        ),
-        "name each head once": lambda heads, kv_heads, chips: (
-            (np.arange(heads) * kv_heads // heads).reshape(chips, -1).tolist()
         ),
     },
     praise="each chip has the heads that its queries use",
@@ -70,18 +66,14 @@ Exercise(
         (512, 16, 8, 1024, 8),
         (4096, 32, 8, 14336, 32),  # This is Llama-8B on a Galaxy; it has 8 KV heads.
         (2048, 32, 32, 5632, 32),  # 32 does not divide the 176 tiles of 5632.
-        (512, 16, 2, 1024, 8),
-        (96, 6, 6, 192, 8),  # 3 chips fit the model but do not divide 8.
         (768, 12, 6, 3072, 18),  # The answer 6 is no power of two and no halving of 18.
         (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, but do not divide them.
         (2080, 64, 64, 8192, 64),  # 64 chips cannot share 65 tiles.
-        (4544, 71, 1, 18176, 8),  # Falcon-7B has one KV head.
         (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],
     mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
     | {
         "more would fit": lambda *model: 1,
-        "more would fit: not only powers of two": lambda *model: math.gcd(_largest(*model), 2**16),
     },
     praise="no more chips than heads, tiles and groups allow",
     hints=[

@@ -36,7 +36,6 @@ Exercise(
     ],
     mistakes={
         "give whole sequences, rounded up": _exact,
-        "one less is too few: whole ones are the next number up": lambda *run: _batch(*run) - 1,
         "6 operations a weight and token are forward and backward; gradients can hide under the "
         "backward alone, which has 4": functools.partial(_batch, times=4 / 6),
         "2 operations a weight and token are the forward, which is over before the first gradient "
