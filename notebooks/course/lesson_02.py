@@ -132,12 +132,6 @@ def _bytes(shape: Shape, devices: int, dim: int) -> int:
     return 2 * _in_tiles(_shard(shape, devices, dim))
 
 
-def _one_of_two(last: int, shape: Shape, devices: int, dim: int) -> int:
-    shard = _shard(shape, devices, dim)
-    shard[last] = _up(shard[last])
-    return 2 * math.prod(shard)
-
-
 Exercise(
     "02.bytes",
     asks="bytes_per_chip(shape, devices, dim)",
@@ -162,19 +156,12 @@ Exercise(
         "divide first: the shard is rounded up to tiles, not the whole tensor": (
             lambda shape, devices, dim: 2 * _in_tiles(shape) // devices
         ),
-        "rows and columns are rounded up one by one: a tile holds no values of the next rows": (
-            lambda shape, devices, dim: (
-                2048 * math.ceil(math.prod(_shard(shape, devices, dim)) / 1024)
-            )
-        ),
         "only the last two dimensions are rounded up to 32": lambda shape, devices, dim: (
             2 * math.prod(map(_up, _shard(shape, devices, dim)))
         ),
         "multiply by the dimensions before the last two, too": lambda shape, devices, dim: (
             2 * _in_tiles(_shard(shape, devices, dim)[-2:])
         ),
-        "the rows are rounded up to 32, too": lambda *case: _one_of_two(-1, *case),
-        "the columns are rounded up to 32, too": lambda *case: _one_of_two(-2, *case),
     },
     praise="whole tiles are counted, not elements",
     hints=[

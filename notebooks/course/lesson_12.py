@@ -8,6 +8,7 @@ from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
+from ttkit.lessons.challenges import Challenge
 from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.train import PipelineTrainer
@@ -156,6 +157,30 @@ Exercise(
         "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
         "place to the left, past a forward; look at the bubble after each move.",
     ],
+)
+
+
+def _bubble(answer) -> tuple[float, str]:
+    schedule = _schedule(answer).validate(memory_limit=ROOM)
+    held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
+    return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
+
+
+# Stage 0 waits for four slots before I0. F5 can start after W2, its eleventh action; then I5 comes
+# six slots after F5's end. So no schedule of this kind takes fewer than 24 slots.
+HALVES = (
+    "F0 F1 F2 I0 W0 F3 I1 I2 W1 F4 W2 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 F3 W1 W2 F4 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 W1 W2 F3 F4 I3 F5 I4 W3 I5 W4 W5",
+    "F0 I0 F1 F2 I1 I2 W0 W1 W2 F3 I3 W3 F4 I4 F5 I5 W4 W5",
+)
+
+Challenge(
+    "12.room",
+    asks=f"{STAGES} stages, {MICRO_BATCHES} micro-batches, room for {ROOM}: the smallest bubble",
+    score=_bubble,
+    unit="{:.1%} bubble",
+    reference=lambda: HALVES,
 )
 
 

@@ -72,9 +72,7 @@ Exercise(
         (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],
     mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
-    | {
-        "more would fit": lambda *model: 1,
-    },
+    | {"more would fit": lambda *model: 1},
     praise="no more chips than heads, tiles and groups allow",
     hints=[
         "Which five quantities must be divisible by the number of chips, two in whole tiles?",

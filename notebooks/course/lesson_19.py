@@ -3,56 +3,15 @@
 from __future__ import annotations
 
 import functools
-import math
+from collections.abc import Callable
 from typing import Any
 
 from ttkit.layouts.report import ERROR
 from ttkit.layouts.search import plan_layouts
+from ttkit.lessons import CheckFailed
+from ttkit.lessons.challenges import Challenge
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.folder import course
-
-
-# ---------------------------------------------------------------- 19.batch
-def _exact(parameters: int, sequence: int, chips: int, flops_per_s: float, rate: float) -> float:
-    """Return how many sequences take as long as sending."""
-    sending = 2 * (chips - 1) / chips * 4 * parameters / rate
-    return sending / (4 * parameters * sequence / flops_per_s)
-
-
-def _batch(*run, times: float = 1) -> int:
-    return max(1, math.ceil(_exact(*run) * times))
-
-
-Exercise(
-    "19.batch",
-    asks="break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)",
-    reference=_batch,
-    cases=[
-        (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
-        # The exact result is 116.25; rounding it gives too few.
-        (8_000_000_000, 80, 32, 60.0e12, 12.5e9),
-        (2**30, 1024, 4, 2**44, 2**33),  # The exact result is 3, which must not be rounded up.
-        (1_000_000_000, 4096, 1, 16.0e12, 8.0e9),
-    ],
-    mistakes={
-        "give whole sequences, rounded up": _exact,
-        "6 operations a weight and token are forward and backward; gradients can hide under the "
-        "backward alone, which has 4": functools.partial(_batch, times=4 / 6),
-        "2 operations a weight and token are the forward, which is over before the first gradient "
-        "is there": functools.partial(_batch, times=4 / 2),
-        "an all-reduce, a reduce-scatter and an all-gather, sends 2 (n - 1) / n of the gradients, "
-        "of 4 bytes each; this is half of it": functools.partial(_batch, times=1 / 2),
-        "that is the global batch; give the batch per chip": lambda *run: run[2] * _batch(*run),
-        "that is in tokens; give sequences": lambda *run: run[1] * _batch(*run),
-    },
-    praise="right in all four cases, including one chip, which sends nothing",
-    hints=[
-        "During which part of a step can a gradient be sent? How many operations does it have?",
-        "An all-reduce sends 2 (n - 1) / n of the gradients, of 4 bytes each. The backward of a "
-        "sequence takes 4 operations a weight and token.",
-        "The seconds of sending divided by those of a sequence's backward, rounded up; at least 1.",
-    ],
-)
 
 
 # ---------------------------------------------------------------- 19.layout
@@ -115,4 +74,43 @@ Exercise(
         "times.total / (times.total - times.bubble) is what a step without bubble would gain; "
         "compare it with times.communication, and with tokens_per_s of a plan with headroom=-1.",
     ],
+)
+
+
+# ---------------------------------------------------------------- the challenges
+MODEL = str(course() / "configs/models/llama8b.yaml")
+MOST, SEQUENCE = 64, 2048
+
+
+def _scored(figure: Callable, answer) -> tuple[float, str]:
+    """Return a figure of the planner's candidate for a batch and a layout."""
+    batch, layout = answer
+    if batch not in range(1, MOST + 1):
+        raise CheckFailed(f"the batch must be 1 to {MOST} sequences, not {batch!r}")
+    plans = plan_layouts(MODEL, "galaxy", batch=batch, sequence=SEQUENCE, overlap=True)
+    found = plans.find(str(layout))
+    if found.refused:
+        raise CheckFailed(f"{layout} cannot run: {found.refused}")
+    return figure(found), f"batch {batch}, {layout}"
+
+
+def _bytes_a_token(found) -> float:
+    sent: int = sum(each.bytes_sent for each in found.traffic)
+    return sent / found.times.total / found.tokens_per_s
+
+
+Challenge(
+    "19.speed",
+    asks="Llama-8B on a Galaxy: the most tokens in a second",
+    score=functools.partial(_scored, lambda found: found.tokens_per_s),
+    unit="{:,.0f} tokens/s",
+    reference=lambda: (24, "DP8 TP4 ZeRO-3 SP recompute"),
+    higher=True,
+)
+Challenge(
+    "19.bytes",
+    asks="Llama-8B on a Galaxy: the fewest bytes that a chip sends for a token",
+    score=functools.partial(_scored, _bytes_a_token),
+    unit="{:,.0f} bytes",
+    reference=lambda: (64, "DP2 TP4 PP4 ZeRO-1 SP recompute 32 micro-batches"),
 )

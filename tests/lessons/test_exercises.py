@@ -19,7 +19,7 @@ from ttkit.sim import mesh as sim_mesh
 def declared(monkeypatch):
     """A declaration of an exercise of lesson 00, which is forgotten after the test."""
     importlib.import_module("course.lesson_00")  # The lesson's own must not be forgotten with it.
-    monkeypatch.setattr(exercises, "_DECLARED", {})
+    monkeypatch.setattr(exercises, "DECLARED", {})
     monkeypatch.setattr(exercises, "_shown", {})
 
     def declare(**what):
@@ -39,7 +39,7 @@ def test_an_exercise_that_is_not_begun_tells_how_to_get_a_hint(capsys):
 def test_an_exercise_that_there_is_not():
     for call in (lessons.hint, lambda name: lessons.check(name, 1)):
         for name in ("00.none", "99.none"):
-            with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
+            with pytest.raises(ttkit.TTKitError, match="there is none of this name"):
                 call(name)
 
 

@@ -127,7 +127,7 @@ def test_what_a_learner_tried_and_passed_is_kept(notebook):
     lessons.check("00.double", ...)
     assert progress.kept()["exercises"] == {"00.share": "passed"}
     file.write_text("{broken")
-    assert progress.kept() == {"predictions": {}, "exercises": {}}
+    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}
 
 
 def test_a_solution_is_not_the_learners(notebook, capsys):
@@ -143,4 +143,4 @@ def test_a_file_that_cannot_be_written_does_not_stop_a_lesson(notebook, monkeypa
     lessons.check("00.share", 384)
     monkeypatch.setenv("TTKIT_LEARNER", "")
     lessons.check("00.share", 384)
-    assert progress.kept() == {"predictions": {}, "exercises": {}}
+    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}

@@ -98,6 +98,19 @@ def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
     assert shown[-1][0] == 0 and repr(shown[-1][1]) == chart
 
 
+def test_a_page_shows_what_the_model_writes(shown):
+    trainer = run()
+    trainer.sample = lambda prompt, temperature: f"{prompt} at <{len(trainer.history)}>"
+    view = live_training.Page(trainer, 3, "The fox")
+    for step in (1, 2):
+        trainer.history.append(record(step))
+        view.drawn -= live_training.EVERY_S
+        view.update(record(step))
+        data = shown[-1][1]
+        assert data["text/plain"].endswith(f"\n'The fox at <{step}>'")
+        assert f"The fox at &lt;{step}&gt;" in data["text/html"]
+
+
 def test_where_outputs_are_compared_only_the_chart_is_shown(shown, monkeypatch):
     monkeypatch.setenv("TTKIT_PROGRESS", "0")
     trainer = run(1)

@@ -262,7 +262,7 @@ class StepCells(Cells):
                 key, share = (chip, chunk), step.parts(chip, chunk)
                 box = Box(
                     [str(chunk)],
-                    f"{share}/{whole}" if shares else "",
+                    f"{share}/{whole}" if shares and share > 1 else "",
                     tone(chunk),
                     part=(0, 1 - share / whole, 1, share / whole),
                     new=step.before[chip].get(chunk) != step.after[chip][chunk],
