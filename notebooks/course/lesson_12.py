@@ -83,18 +83,16 @@ Exercise(
     reference=_waits,
     cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
     mistakes={
-        "that is the idle time as a part of the work; asked is its part of the whole time": (
-            _of_the_work
-        ),
-        "that is a percentage; a part is asked for": lambda *case: 100 * _waits(*case),
+        "that is idle time over work; give idle time over the whole time": _of_the_work,
+        "give a fraction, not a percentage": lambda *case: 100 * _waits(*case),
         "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
             stages, micro_batches, 1
         ),
     },
     praise="the formula gives what the timetables of seven pipelines show",
     hints=[
-        "A stage works for micro_batches slots. In how many slots does it wait until the line is "
-        "full, and when it empties?",
+        "A stage works for micro_batches slots. For how many slots does it wait while the "
+        "pipeline fills, and while it drains?",
         "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
         "long, in short slots, does it wait now?",
         "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
