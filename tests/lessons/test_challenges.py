@@ -17,7 +17,7 @@ from ttkit.plans import one_f_one_b, zb_h1
 GRID, RING = plans.topology("t3000"), plans.topology("t3000", (1, 8))
 TREE = plans.all_reduce(GRID, 1 << 20, algorithm="tree")
 AROUND = plans.all_reduce(RING, 1 << 20, axis=1)
-SLOWER = "DP8 TP4 ZeRO-3 SP recompute"
+SLOWER = "DP4 TP4 PP2 ZeRO-2 SP recompute interleaved-2 4 micro-batches"
 # challenge: an answer that is right and worse than the best known, and its row of the scoreboard
 WORSE = {
     "04.steps": (TREE, "6 steps", "★", "tree, 6 steps"),
@@ -30,8 +30,8 @@ WORSE = {
         "★",
         "the stages hold 3, 2, 2, 1",
     ),
-    "19.speed": ((24, SLOWER), "7,104 tokens/s", "★★", f"batch 24, {SLOWER}"),
-    "19.bytes": ((24, SLOWER), "1,456,563 bytes", "★", f"batch 24, {SLOWER}"),
+    "19.speed": ((32, SLOWER), "7,197 tokens/s", "★★", f"batch 32, {SLOWER}"),
+    "19.bytes": ((32, SLOWER), " bytes", "★", f"batch 32, {SLOWER}"),
 }
 UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])
 # challenge: answers that get no score, with the reason
@@ -44,7 +44,7 @@ WRONG = [
     ("12.room", one_f_one_b(4, 6), "stage 0"),
     ("12.room", zb_h1(4, 8), "4 stages and 6 micro-batches are asked for"),
     ("12.room", ["F0 F1"] * 4, "micro-batch 0 has F0; a stage does"),
-    ("19.speed", (65, SLOWER), "a batch of 1 to 64 sequences"),
+    ("19.speed", (65, SLOWER), "the batch must be 1 to 64 sequences"),
     ("19.bytes", (32, "DP32"), "DP32 cannot run"),
     ("19.bytes", (32, "DP5"), "the layout 'DP5'"),
 ]
@@ -84,7 +84,9 @@ def test_no_layout_of_the_planner_is_better_at_the_best_batch():
     for name in ("19.speed", "19.bytes"):
         declared = all_challenges()[name]
         batch, _ = declared.reference()
-        found = lesson_19.plan_layouts(lesson_19.MODEL, "galaxy", batch=batch, sequence=2048)
+        found = lesson_19.plan_layouts(
+            lesson_19.MODEL, "galaxy", batch=batch, sequence=2048, overlap=True
+        )
         scores = [declared.score((batch, each.layout))[0] for each in found.fitting]
         best = (max if declared.higher else min)(scores)
         assert declared.score(declared.reference())[0] == best
