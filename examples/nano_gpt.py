@@ -4,7 +4,7 @@
     python examples/nano_gpt.py --steps 50 --prompt "The fox "
     python examples/nano_gpt.py --config configs/training/nanogpt.yaml  the full size, for hardware
 
-Ctrl-C stops after the step at hand, with a checkpoint; the same command goes on from there.
+Ctrl-C stops after the step at hand, with a checkpoint; the same command resumes from there.
 """
 
 import argparse

@@ -34,6 +34,7 @@ _NAMES = {
     "layouts.search": "explore_layouts plan_layouts",
     "plans.collectives": "last_plan",
     "profiling": "profile",
+    "profiling.one_chip": "check_on_one_chip",
     "program": "install_as_ttnn",
     "sim.ranks.mpi": "rank_checks",
     "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "

@@ -159,10 +159,10 @@ def older_form(form: str, spelling: str) -> bool:
 
 def warn(message: str, kind: type[Warning] = UserWarning) -> None:
     """Warn about the user's line."""
-    warnings.warn(message, kind, stacklevel=levels_to_the_user())
+    warnings.warn(message, kind, stacklevel=_levels_to_the_user())
 
 
-def levels_to_the_user() -> int:
+def _levels_to_the_user() -> int:
     """Return how many frames above the caller the first line outside ttkit is, from 1."""
     frame, level = sys._getframe(1), 1
     # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.

@@ -10,14 +10,13 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from ttkit import backend, errors
-from ttkit.errors import fail, levels_to_the_user
+from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
+from ttkit.profiling.traffic import OURS, note_line
 from ttkit.sim import ttnn
-from ttkit.sim.tape import Event, Tape, tape
+from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
@@ -25,10 +24,6 @@ WHOLE = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
-# The traceback of a program leaves out frames in these files. Each call of an operation passes
-# through NumPy's `errstate`.
-ERRSTATE = np.errstate.__call__.__code__.co_filename
-OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__, ERRSTATE)
 
 
 def install_as_ttnn() -> None:
@@ -113,15 +108,6 @@ def report(parser: ArgumentParser, words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     print(traffic.compare(traffic.read(asked.one), traffic.read(asked.other)))
     return 0
-
-
-def note_line(event: Event) -> None:
-    """Write down the line of the program that made a call."""
-    frame = sys._getframe(levels_to_the_user() - 1)
-    path = os.path.relpath(frame.f_code.co_filename)
-    if path.startswith(".."):
-        path = frame.f_code.co_filename
-    event.where = f"{path}:{frame.f_lineno}"
 
 
 def report_of(calls: Tape, profile: Profile, path: str) -> str:

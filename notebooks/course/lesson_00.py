@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnlyForDevices, OnMeshes, numbers, replicas, split
 
 Exercise(
     "00.double",
     asks="double(mesh, x)",
     reference=lambda mesh, x: split(mesh, 2 * x, 1),
     cases=OnMeshes(
-        [(2, 4), (1, 3)], lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))]
+        [(2, 4), (1, 3)],
+        lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))],
+        kind=OnlyForDevices,
     ),
     mistakes={
         "the columns are there, but nothing doubled them": lambda mesh, x: split(mesh, x, 1),
         "the columns were doubled twice": lambda mesh, x: split(mesh, 4 * x, 1),
-        "these are rows, dimension 0; columns are asked for": lambda mesh, x: split(mesh, 2 * x, 0),
+        "you cut rows (dimension 0); cut columns": lambda mesh, x: split(mesh, 2 * x, 0),
         "every device holds all columns": lambda mesh, x: replicas(mesh, 2 * x),
     },
     budget=Budget(sends=0),
@@ -35,12 +37,10 @@ Exercise(
     reference=lambda: 384,
     mistakes={
         "that is the whole tensor; eight devices share it": lambda: 48 * 64,
-        "that is how many rows the whole tensor has": lambda: 48,
         "that is how many rows a chip holds; each row has 64 elements": lambda: 48 // 8,
-        "that is one row; a chip holds several": lambda: 64,
-        "that cuts columns; rows are cut, and each row stays whole": lambda: 64 // 8,
-        "that would be right for four devices; there are eight": lambda: 48 * 64 // 4,
-        "those are the bytes in float32; elements are asked for": lambda: 4 * 384,
+        "that is the shape of a shard; multiply": lambda: (6, 64),
+        "that cuts columns; cut rows, so that each row stays whole": lambda: 64 // 8,
+        "that is the size in bytes; give the number of elements": lambda: 4 * 384,
     },
     praise="384 elements on each device",
     hints=[

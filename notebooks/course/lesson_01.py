@@ -51,7 +51,7 @@ def explore(
         _outline(drawing, shape, corner)
         text, note = (
             f"{title}\n  refused: {error}",
-            "The dashed red outline is the mesh that was asked for.",
+            "The dashed red outline is the mesh that you requested.",
         )
         return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
@@ -105,7 +105,7 @@ def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
 def _chips(mesh, *_) -> dict[str, Any]:
     """Return the shape and the devices of a mesh that an answer gave."""
     if not hasattr(mesh, "get_device_ids"):
-        raise CheckFailed(f"a mesh is asked for, this is a {type(mesh).__name__}")
+        raise CheckFailed(f"expected a mesh, got a {type(mesh).__name__}")
     return _part(np.reshape(mesh.get_device_ids(), tuple(mesh.shape)))
 
 
@@ -117,27 +117,17 @@ def _ids(mesh) -> np.ndarray:
     return np.reshape(mesh.get_device_ids(), tuple(mesh.shape))
 
 
-def _pairs(mesh, rows: int, columns: int) -> list[dict[str, Any]]:
-    """Return the parts of this shape that divide a mesh, row by row."""
-    ids = _ids(mesh)
-    places = np.ndindex(ids.shape[0] // rows, ids.shape[1] // columns)
-    corners = [(rows * r, columns * c) for r, c in places]
-    return [_part(ids[r : r + rows, c : c + columns]) for r, c in corners]
-
-
 def _opened(row, mesh) -> str:
     """Return what is wrong with a mesh that was opened; a card does not tell."""
     opened = getattr(row, "parent", mesh) is None
     return "your row is a mesh of its own: cut it out of the mesh" if opened else ""
 
 
-SHAPES = OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: [])
-
 Exercise(
     "01.second_row",
     asks="second_row(mesh)",
     reference=lambda mesh: _part(_ids(mesh)[1:2]),
-    cases=SHAPES,
+    cases=OnMeshes([(2, 4), (4, 2), (2, 2)], lambda rows, columns: []),
     reads=_chips,
     mistakes={
         "that is the first row: rows are counted from 0": lambda mesh: _part(_ids(mesh)[:1]),
@@ -146,32 +136,12 @@ Exercise(
     rules=_opened,
     praise="the second row, in order",
     hints=[
-        "A line that you open walks around the rim of the machine. Which call cuts a row out of an "
+        "A line that you open follows the rim of the machine. Which call cuts a row out of an "
         "open mesh instead?",
         "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does "
         "the second row begin?",
         "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
         "rows, columns = mesh.shape",
-    ],
-)
-
-Exercise(
-    "01.pairs",
-    asks="pairs(mesh)",
-    reference=lambda mesh: _pairs(mesh, 2, 1),
-    cases=SHAPES,
-    reads=lambda parts, mesh: [_chips(part) for part in parts],
-    mistakes={
-        "these chips are side by side, not one below the other": lambda mesh: _pairs(mesh, 1, 2),
-        "this is one pair; the whole mesh must be divided into pairs": lambda mesh: _pairs(
-            mesh, 2, 1
-        )[:1],
-    },
-    praise="each chip with the one below it",
-    hints=[
-        "What is the shape of a mesh of two chips, one below the other?",
-        "Such pairs divide the mesh. Which call of this lesson cuts a whole mesh into equal ones?",
-        "mesh.create_submeshes(ttnn.MeshShape(rows, columns)), with the shape of one pair",
     ],
 )
 
@@ -220,13 +190,13 @@ Exercise(
         "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
             _cabled(system, device, (True, True))
         ),
-        "these are coordinates; device ids are asked for": lambda system, device: {
+        "these are coordinates; give device ids": lambda system, device: {
             system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
         },
     },
     praise="every linked device is found, and no other, with wrap-around and without",
     hints=[
-        "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
+        "A machine is a grid; only a line that you open follows its rim. Where is the device? "
         "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
         "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
         "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",

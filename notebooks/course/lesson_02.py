@@ -13,43 +13,46 @@ from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 
 
-# ---------------------------------------------------------------- 02.columns
+# ---------------------------------------------------------------- 02.across
 def _as_asked(tensor, mesh, x: np.ndarray) -> str:
     ttnn = backend.load()
     if tensor.dtype != ttnn.float32:
-        return f"float32 is asked for, your tensor is {tensor.dtype}"
+        return f"expected float32, got {tensor.dtype}"
     if tensor.layout != ttnn.TILE_LAYOUT:
-        return f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+        return f"expected TILE layout, got {tensor.layout}: layout=ttnn.TILE_LAYOUT"
     return ""
 
 
 Exercise(
-    "02.columns",
-    asks="columns(mesh, x)",
-    reference=lambda mesh, x: np.split(x, mesh.shape[1], 1) * mesh.shape[0],
+    "02.across",
+    asks="across(mesh, x)",
+    reference=lambda mesh, x: np.split(x, mesh.shape[1], 0) * mesh.shape[0],
     cases=OnMeshes(
         [(2, 4), (4, 2), (2, 2)],
         # Each dimension can be sharded over each axis, so that every mistake runs and can be named.
-        lambda rows, columns: [(numbers(64 * rows, 96 * columns * rows), (64 * rows, 96 * rows))],
+        lambda rows, columns: [
+            (numbers(64 * columns * rows, 96 * columns), (64 * rows, 96 * columns))
+        ],
     ),
     mistakes={
-        "the columns are cut over all {n} devices; each row of the mesh should hold all of them": (
-            lambda mesh, x: split(mesh, x, 1)
+        "the rows are cut over all {n} devices; each row of the mesh should hold all of them": (
+            lambda mesh, x: split(mesh, x, 0)
         ),
-        "the rows of x are cut, dimension 0; columns are dimension 1": lambda mesh, x: (
-            np.split(x, mesh.shape[1], 0) * mesh.shape[0]
+        "you cut the columns of x (dimension 1); cut its rows": lambda mesh, x: (
+            np.split(x, mesh.shape[1], 1) * mesh.shape[0]
         ),
         "they are cut down the rows of the mesh, axis 0; its columns are axis 1": lambda mesh, x: (
-            [part for part in np.split(x, mesh.shape[0], 1) for _ in range(mesh.shape[1])]
+            [part for part in np.split(x, mesh.shape[0], 0) for _ in range(mesh.shape[1])]
         ),
         "nothing is cut: every device holds all of x": replicas,
     },
     rules=_as_asked,
-    praise="the columns of x are cut over the columns of the mesh, and its rows hold replicas",
+    praise="the rows of x are cut over the columns of the mesh, and its rows hold replicas",
     hints=[
         "How many placements does a mesh with two axes need, and which axis runs down its rows?",
-        "Replicate along the first axis, shard dimension 1 along the second.",
-        "ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(1)])",
+        "Along the first axis, down the rows of the mesh, replicate. What happens along the "
+        "second, and to which dimension of x?",
+        "ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)])",
     ],
 )
 
@@ -132,12 +135,6 @@ def _bytes(shape: Shape, devices: int, dim: int) -> int:
     return 2 * _in_tiles(_shard(shape, devices, dim))
 
 
-def _one_of_two(last: int, shape: Shape, devices: int, dim: int) -> int:
-    shard = _shard(shape, devices, dim)
-    shard[last] = _up(shard[last])
-    return 2 * math.prod(shard)
-
-
 Exercise(
     "02.bytes",
     asks="bytes_per_chip(shape, devices, dim)",
@@ -162,19 +159,12 @@ Exercise(
         "divide first: the shard is rounded up to tiles, not the whole tensor": (
             lambda shape, devices, dim: 2 * _in_tiles(shape) // devices
         ),
-        "rows and columns are rounded up one by one: a tile holds no values of the next rows": (
-            lambda shape, devices, dim: (
-                2048 * math.ceil(math.prod(_shard(shape, devices, dim)) / 1024)
-            )
-        ),
         "only the last two dimensions are rounded up to 32": lambda shape, devices, dim: (
             2 * math.prod(map(_up, _shard(shape, devices, dim)))
         ),
         "multiply by the dimensions before the last two, too": lambda shape, devices, dim: (
             2 * _in_tiles(_shard(shape, devices, dim)[-2:])
         ),
-        "the rows are rounded up to 32, too": lambda *case: _one_of_two(-1, *case),
-        "the columns are rounded up to 32, too": lambda *case: _one_of_two(-2, *case),
     },
     praise="whole tiles are counted, not elements",
     hints=[

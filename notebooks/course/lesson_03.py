@@ -13,47 +13,45 @@ from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
 PARTIAL = "each device holds only its partial sum: the sum over the devices is missing"
 
 
-def relu(x: np.ndarray) -> np.ndarray:
-    """Return the positive numbers, and 0 for the others."""
-    return np.maximum(x, 0)
-
-
-# ---------------------------------------------------------------- 03.data_parallel
-def _by_rows(result: Callable[..., np.ndarray]) -> Callable[..., list[np.ndarray]]:
-    """Return a reference that shards the rows of a function's result over the devices."""
-    return lambda mesh, *arrays: split(mesh, result(*arrays), 0)
-
-
-def _two_layers(rows: int, columns: int) -> list:
-    n = rows * columns
-    x, w1, w2 = numbers(32 * n, 8 * n), numbers(8 * n, 16 * n), numbers(16 * n, 24 * n)
-    return [(x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape)]
+# ---------------------------------------------------------------- 03.grid
+def _blocks(mesh, rows: np.ndarray, columns: np.ndarray) -> list[np.ndarray]:
+    """Return rows @ columns in blocks, cut over both axes of the mesh."""
+    down, across = mesh.shape
+    return [a @ b for a in np.split(rows, down, 0) for b in np.split(columns, across, 1)]
 
 
 Exercise(
-    "03.data_parallel",
-    asks="data_parallel(mesh, x, w1, w2)",
-    reference=_by_rows(lambda x, w1, w2: relu(x @ w1) @ w2),
-    cases=OnMeshes([(2, 4), (1, 3)], _two_layers),
+    "03.grid",
+    asks="grid(mesh, x, w)",
+    reference=_blocks,
+    cases=OnMeshes(
+        [(2, 4), (4, 2), (2, 2)],
+        # Each operand can also be cut over all devices, so that every mistake can be named.
+        lambda rows, columns: [
+            (numbers(192 * rows, 32), (192, 32)),
+            (numbers(32, 384 * columns), (32, 384)),
+        ],
+    ),
     mistakes={
-        "the relu is missing; it stands between the two products": _by_rows(
-            lambda x, w1, w2: x @ w1 @ w2
-        ),
-        "relu came after the second product; it stands between the two": _by_rows(
-            lambda x, w1, w2: relu(x @ w1 @ w2)
-        ),
-        "relu and the product with w2 are missing": _by_rows(lambda x, w1, w2: x @ w1),
-        "the product with w2 is missing": _by_rows(lambda x, w1, w2: relu(x @ w1)),
-        "every device computed all samples: cut the rows of x": lambda mesh, x, w1, w2: replicas(
-            mesh, relu(x @ w1) @ w2
+        "rows and columns are cut over all {n} devices, as in the lesson's mistake: most blocks "
+        "are missing": lambda mesh, x, w: [
+            a @ b for a, b in zip(split(mesh, x, 0), split(mesh, w, 1))
+        ],
+        "the rows of x are cut over axis 1 of the mesh and the columns of w over axis 0": (
+            lambda mesh, x, w: [
+                a @ b for b in np.split(w, mesh.shape[0], 1) for a in np.split(x, mesh.shape[1], 0)
+            ]
         ),
     },
     budget=Budget(sends=0),
-    praise="each device computed its own rows with the same program, and nothing was sent",
+    praise="each device computed its block, all blocks are there, and nothing was sent",
     hints=[
-        "Does each chip need all samples, or some of them? Does it need all weights?",
-        "place(mesh, x, dim=0) cuts the rows of x; place(mesh, w1) and place(mesh, w2) replicate",
-        "The program of one chip is ttnn.matmul, then ttnn.relu, then ttnn.matmul.",
+        "The first axis of the mesh has the devices of a column. What do the devices of one row "
+        "of the mesh have in common: rows of x, or columns of w?",
+        "x needs two placements: sharded along dimension 0 over the first axis, replicated over "
+        "the second. Which two does w need?",
+        "config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementReplicate()]); "
+        "mapper = ttnn.create_mesh_mapper(mesh, config), for x. Then w, then one matmul.",
     ],
 )
 
@@ -96,28 +94,39 @@ def partial_sums(mesh, x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
 
 def _inner(rows: int, columns: int) -> list:
     n = rows * columns
-    return [(numbers(8 * n, 32 * n), (8 * n, 32)), (numbers(32 * n, 16 * n), (32, 16 * n))]
+    x, w = numbers(8 * n, 32 * n), numbers(32 * n, 16 * n)
+    return [(x, (8 * n, 32)), (w, (32, 16 * n)), (numbers(1, 16 * n), (1, 16 * n))]
+
+
+def _with(biases: Callable[[int], int]) -> Callable[..., list[np.ndarray]]:
+    """Return a reference that adds the bias so many times, by the number of devices."""
+    return lambda mesh, x, w, b: replicas(mesh, x @ w + biases(mesh.get_num_devices()) * b)
 
 
 Exercise(
     "03.row_parallel",
-    asks="row_parallel(mesh, x, w)",
-    reference=lambda mesh, x, w: replicas(mesh, x @ w),
+    asks="row_parallel(mesh, x, w, b)",
+    reference=_with(lambda n: 1),
     cases=OnMeshes([(1, 4), (1, 3)], _inner, fabric=True),
     mistakes={
-        PARTIAL: partial_sums,
-        "it is {n} times the result: the partial sums were added twice": lambda mesh, x, w: (
-            replicas(mesh, mesh.get_num_devices() * (x @ w))
+        "the bias is in it {n} times: each device added it to its partial sum": _with(lambda n: n),
+        "the bias b was not added": _with(lambda n: 0),
+        PARTIAL: lambda mesh, x, w, b: [part + b for part in partial_sums(mesh, x, w)],
+        "it is {n} times the result: the partial sums were added twice": lambda mesh, x, w, b: (
+            replicas(mesh, mesh.get_num_devices() * (x @ w) + b)
         ),
-        "it is {n} times too small: a sum is asked for, not a mean": lambda mesh, x, w: replicas(
-            mesh, x @ w / mesh.get_num_devices()
+        "it is {n} times too small: expected a sum, not a mean": lambda mesh, x, w, b: replicas(
+            mesh, x @ w / mesh.get_num_devices() + b
         ),
     },
     budget=Budget(sends=1),
-    praise="the partial sums are added, and every device has the result",
+    praise="the partial sums are added, the bias once, and every device has the result",
     hints=[
-        "Which dimension of x is summed over, and which of w?",
-        "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum.",
-        "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips.",
+        "Which dimension of x is summed over, and which of w? And if each of n devices adds b to "
+        "its partial sum, how often is b in the sum?",
+        "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum. The bias "
+        "comes after these are added.",
+        "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips. Then add a "
+        "replica of b.",
     ],
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
+from ttkit.lessons.challenges import Challenge
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.words import counted
@@ -35,47 +37,59 @@ def _shards(row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
     return [numbers(8, shard_bytes // 32) + chip for chip in range(len(row.chips))]
 
 
-def _ends(plan, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
-    """Return what each chip of the row holds in the end."""
+def _valid(plan, topologies: Sequence[plans.Topology], shard_bytes: int) -> plans.Plan:
+    """Return a plan that is complete, for one of these topologies."""
     if not isinstance(plan, plans.Plan):
-        raise CheckFailed(f"a Plan is asked for, this is a {type(plan).__name__}")
-    if plan.topology != row or plan.shard_bytes != shard_bytes:
-        asked = f"chips {list(row.chips)} and {shard_bytes} bytes"
+        raise CheckFailed(f"expected a Plan, got a {type(plan).__name__}")
+    if plan.topology not in topologies or plan.shard_bytes != shard_bytes:
+        asked = f"chips {list(topologies[0].chips)} and {shard_bytes} bytes"
         given = f"chips {list(plan.topology.chips)} and {plan.shard_bytes} bytes"
-        raise CheckFailed(f"the plan is for {given}; take the parameters, {asked}")
+        raise CheckFailed(f"the plan is for {given}; expected {asked}")
     try:
-        plan.validate()
+        return plan.validate()
     except TTKitError as wrong:
         raise CheckFailed(str(wrong)) from None
-    return plan.run(_shards(row, shard_bytes))
+
+
+def _ends(plan, row: plans.Topology, shard_bytes: int) -> list[np.ndarray]:
+    """Return what each chip of the row holds in the end."""
+    return _valid(plan, [row], shard_bytes).run(_shards(row, shard_bytes))
+
+
+Figure = tuple[int, str]  # A number, and what to say of it.
+
+
+def _steps(plan: plans.Plan) -> Figure:
+    return len(plan.steps), counted(len(plan.steps), "step")
+
+
+def _link(plan: plans.Plan) -> Figure:
+    (source, to), most = max(plan.bytes_per_link.items(), key=lambda item: item[1])
+    return most, f"{most:,} bytes from chip {source} to chip {to}"
+
+
+def _memory(plan: plans.Plan) -> Figure:
+    return plan.peak_extra_bytes, f"{plan.peak_extra_bytes:,} bytes of extra memory on a chip"
+
+
+FIGURES = (_steps, _link, _memory)
 
 
 def _cheap(best_of: Planner) -> Callable[..., str]:
     """Return rules: a plan costs no more than the best one."""
 
-    def rules(plan: plans.Plan, row: plans.Topology, shard_bytes: int) -> str:
-        best = best_of(row, shard_bytes)
-        (source, destination), busiest = max(plan.bytes_per_link.items(), key=lambda item: item[1])
-        extra = plan.peak_extra_bytes
-        sends = f"chip {source} sends {busiest:,} bytes to chip {destination}"
-        for used, most, what in (
-            (len(plan.steps), len(best.steps), f"takes {counted(len(plan.steps), 'step')}"),
-            (busiest, max(best.bytes_per_link.values()), sends),
-            (extra, best.peak_extra_bytes, f"a chip holds {extra:,} bytes beside its shard"),
-        ):
+    def rules(plan: plans.Plan, *case) -> str:
+        for figure in FIGURES:
+            (used, words), (most, _) = figure(plan), figure(best_of(*case))
             if used > most:
-                return f"it is right, but {what}; the budget is {most:,}"
+                return f"it is right, but it takes {words}; the budget is {most:,}"
         return ""
 
     return rules
 
 
-def _figures(plan: plans.Plan, row: plans.Topology, shard_bytes: int) -> str:
-    busiest = max(plan.bytes_per_link.values())
-    return (
-        f"{plan.collective} in {counted(len(plan.steps), 'step')}, at most {busiest:,} bytes from "
-        f"a chip to a neighbour, {plan.peak_extra_bytes:,} bytes of extra memory"
-    )
+def _figures(plan: plans.Plan, *_) -> str:
+    return f"{plan.collective}: {', '.join(figure(plan)[1] for figure in FIGURES)}"
 
 
 def _sums(row: plans.Topology, shard_bytes: int) -> np.ndarray:
@@ -111,10 +125,10 @@ Exercise(
     cases=[*zip(ROWS, SIZES)],
     reads=_ends,
     mistakes={
-        "each chip has the whole sum, as after an all_reduce; a quarter is asked for": (
+        "each chip has the whole sum, as after an all_reduce; expected one quarter": (
             lambda row, size: [_sums(row, size)] * 4
         ),
-        "each chip has all shards, as after an all_gather; sums are asked for": (
+        "each chip has all shards, as after an all_gather; expected sums": (
             lambda row, size: [np.concatenate(_shards(row, size))] * 4
         ),
     },
@@ -126,4 +140,86 @@ Exercise(
         "The first step: [Transfer(d, c, chunk=0, reduce=True), "
         "Transfer(a, b, chunk=3, reduce=True)]",
     ],
+)
+
+
+# ---------------------------------------------------------------- the challenges
+GRID, RING = plans.topology("t3000"), plans.topology("t3000", (1, 8))
+NAMED = dict(zip("abcdefgh", GRID.chips))  # a to d are the upper row, e to h the lower one.
+ARRAY = 1 << 20  # Each chip has an array of so many bytes.
+
+
+def _least(name: str, asks: str, unit: str, figure: Callable, steps: Any) -> None:
+    """Declare a challenge: an all-reduce on eight chips with the least of a figure."""
+
+    def score(plan) -> Figure:
+        whole = _valid(plan, [GRID, RING], ARRAY)
+        if whole.collective != "all_reduce" or whole.group_size < 8:
+            raise CheckFailed(f"expected an all_reduce of all eight chips, got {plan!r}")
+        return figure(whole)[0], repr(whole)
+
+    best = functools.partial(plans.Plan, "all_reduce", GRID, steps, ARRAY)
+    Challenge(name, asks=asks, score=score, unit=unit, reference=best)
+
+
+def _sends(pairs: str, *chunks: int, reduce: bool = True) -> list[plans.Transfer]:
+    """Return a step: the transfers of pairs such as "ab", which is from a to b."""
+    return [
+        plans.Transfer(NAMED[a], NAMED[b], chunks, reduce=reduce)
+        for a, b in map(tuple, pairs.split())
+    ]
+
+
+# Both chips of a column swap arrays; each row adds inwards, swaps in its middle, and tells its
+# ends. Opposite corners are four links apart, so no plan has fewer steps.
+EXCHANGE = [
+    _sends(pairs, *range(8), reduce=pairs != "ba cd fe gh")
+    for pairs in ("ae ea bf fb cg gc dh hd", "ab dc ef hg", "bc cb fg gf", "ba cd fe gh")
+]
+
+# Each chunk is added up along a tree of its own, and the sum goes back along it. Eight trees have
+# 56 edges, and there are ten pairs, so some pair is in six trees; here no pair is in seven.
+TREES = 2 * ["ab bc cd ae bf cg dh", "ef fg gh ea fb gc hd"] + [
+    "ab bc cd ae ef fg gh",
+    "ba bc cd bf fe fg gh",
+    "cb ba cd cg gf fe gh",
+    "dc cb ba dh hg gf fe",
+]
+
+
+def _along_trees():
+    steps = []
+    for chunk, tree in enumerate(TREES):
+        there = tree.split()
+        steps += [_sends(pair[::-1], chunk) for pair in there[::-1]]
+        steps += [_sends(pair, chunk, reduce=False) for pair in there]
+    return steps
+
+
+# On this ring in one direction, one chunk at a time arrives at a chip.
+AROUND = [
+    [
+        each
+        for i, pair in enumerate(["ab", "bc", "cd", "dh", "hg", "gf", "fe", "ea"])
+        for each in _sends(pair, (i - step) % 8, reduce=step < 7)
+    ]
+    for step in range(14)
+]
+
+_least(
+    "04.steps", "an all-reduce on eight chips in the fewest steps", "{:,} steps", _steps, EXCHANGE
+)
+_least(
+    "04.link",
+    "an all-reduce on eight chips, the fewest bytes over the busiest pair",
+    "{:,} bytes",
+    _link,
+    _along_trees(),
+)
+_least(
+    "04.memory",
+    "an all-reduce on eight chips, the least extra memory on a chip",
+    "{:,} bytes",
+    _memory,
+    AROUND,
 )

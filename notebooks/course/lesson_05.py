@@ -101,7 +101,6 @@ Exercise(
         ),
         "transfers of a step happen at the same time": functools.partial(_priced, sum),
         SLOWEST: functools.partial(_priced, lambda sizes: sum(sizes) / len(sizes)),
-        f"{SLOWEST}, not with its first": functools.partial(_priced, lambda sizes: sizes[0]),
         "the busiest pair of the whole plan may be idle in a step: each step has its own": (
             lambda plan, latency_s, rate: (
                 latency_s * len(plan.steps) + max(plan.bytes_per_link.values()) / plan.links / rate

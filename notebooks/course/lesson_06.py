@@ -26,11 +26,11 @@ Exercise(
     reference=lambda values: _from(values, 1),
     cases=OnRanks(_rows),
     mistakes={
-        "that is the right neighbour's: it should be sent the other way, to rank + 1": (
+        "that is the right neighbour's: send it the other way, to rank + 1": (
             lambda values: _from(values, -1)
         ),
         "each rank still has its own values": lambda values: values,
-        "it went two ranks further": lambda values: _from(values, 2),
+        "it went one rank too far": lambda values: _from(values, 2),
     },
     budget=RankBudget(sends=lambda x, n: x.nbytes),
     praise="each rank has what its left neighbour had",
@@ -61,7 +61,7 @@ Exercise(
     cases=OnRanks(lambda n: list(numbers(n, 2 * n * n))),
     mistakes={
         "each rank still has its own values": lambda values: values,
-        "that is the mean; the sum is asked for": lambda values: _sum(values, 1 / len(values)),
+        "that is the mean; expected the sum": lambda values: _sum(values, 1 / len(values)),
         "each rank added its own values twice": lambda values: _sum(values, own=True),
         "that is {n} times the sum": lambda values: _sum(values, len(values)),
     },

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _why(a: str, b: str) -> str:
     """Explain the placement of the product of two placed matrices, or why there is none."""
     if "Partial" in (a, b):
         if "Replicate" in (a, b):
-            return "each device multiplies its addend by the replica, and has an addend of a @ b"
+            return "each device multiplies its partial sum by the replica: a partial sum of a @ b"
         return "a partial sum must be summed first"
     if (a, b) == ("Shard(0)", "Shard(1)"):
         return "each device would multiply its rows by its columns only, not by all columns"
@@ -52,7 +53,7 @@ def _why(a: str, b: str) -> str:
         return "no device sums over what another one holds"
     if "Replicate" in (a, b):
         return "a replica can be cut where it lies"
-    return "each device has some of the products that an element sums"
+    return "each device has some of the terms that an element sums"
 
 
 def _wrong(placement, a: str, b: str) -> str:
@@ -67,8 +68,8 @@ Exercise(
     rules=_wrong,
     praise="eight pairs need no sending, and all others are None",
     hints=[
-        "Which dimension of a and which of b does the product sum over?",
-        "If a and b are both cut along the summed dimension, each device has an addend of the sum.",
+        "Which dimension of a and which of b does the matmul sum over?",
+        "If a and b are both cut along the summed dimension, each device has a partial sum.",
         "A replica beside a matrix that is cut along the summed dimension can be cut in the same "
         "way. That makes two more pairs. And is (a0 + a1) @ b the same as a0 @ b + a1 @ b?",
         'Eight pairs have a placement: five of them "Partial". All others are None.',
@@ -131,7 +132,7 @@ Exercise(
     mistakes={
         "each device still has its partial sum": lambda mesh, addends, *_: list(addends),
         "each device cut its own partial sum; nothing was added": _own,
-        "that is the mean; the sum is asked for": lambda mesh, *given: [
+        "that is the mean; expected the sum": lambda mesh, *given: [
             each / mesh.get_num_devices() for each in _moved(mesh, *given)
         ],
         "each device has the part of the first one": lambda mesh, *given: replicas(
@@ -140,7 +141,7 @@ Exercise(
     },
     budget=Budget(link_bytes=_enough),
     rtol=1e-4,
-    praise="you know seven ways to change a placement, and none sends more than it must",
+    praise="all seven changes are right, and none sends more than it must",
     hints=[
         "From a partial sum to Shard(1): does each device need the whole sum?",
         "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which of them fits "
@@ -148,6 +149,30 @@ Exercise(
         "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
     ],
 )
+
+
+# ---------------------------------------------------------------- torch on ranks
+def join_ranks() -> tuple[int, int]:
+    """Join this rank to torch's process group, anew; return its number and how many there are."""
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    torch.set_num_threads(1)
+    if dist.is_initialized():  # by an earlier run of the cell
+        dist.destroy_process_group()
+    folder = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    store = dist.FileStore(f"{folder}/store", comm.size)  # The ranks meet in this file.
+    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+    return comm.rank, comm.size
+
+
+def counted(mode) -> str:
+    """Return which collectives a CommDebugMode saw, and how often."""
+    calls = mode.get_comm_counts().items()
+    names = [f"{n} x {str(call).split('.')[-1].strip('_')}" for call, n in calls]
+    return ", ".join(names) or "nothing"
 
 
 # ---------------------------------------------------------------- %%torch
@@ -176,11 +201,8 @@ def run_torch_cell(shell, line: str, cell: str) -> None:
     """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
 
     Raises:
-        TTKitError: another option than --ranks; without torch, no record of this text.
+        TTKitError: without torch, no record of this text.
     """
-    if line.strip() not in ("", "--ranks"):
-        cure = "%%torch in the notebook, %%torch --ranks on the engines"
-        fail(f"%%torch {line}", "the only option is --ranks", cure)
     if installed() and line.strip():
         shell.run_cell_magic("px", "", cell)
     elif installed():

@@ -49,10 +49,10 @@ Exercise(
     cases=OnMeshes([(1, 4), (2, 4)], _samples, fabric=True),
     mistakes={
         "each device has the gradient of its own samples: nothing was averaged": _own,
-        "it is {n} times too large: the sum over {n} devices, where the loss is a mean": _times(
+        "{n} times too large: you summed over {n} devices, but the loss is a mean": _times(
             lambda n: n
         ),
-        "it is {n} times too small: error.logical_volume() counts one device's elements, so that "
+        "{n} times too small: error.logical_volume() counts one device's elements, so that "
         "the sum needs 1/{n} once": _times(lambda n: 1 / n),
         "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda n: -1),
         "y is missing: the error is x @ w - y": lambda mesh, x, w, y: _times(lambda n: 1)(
@@ -95,7 +95,7 @@ Exercise(
         "that is the plain mean, where chips have different numbers of samples": (
             lambda gradients, samples: np.mean(gradients, axis=0)
         ),
-        "that is the sum of the gradients; a mean is asked for": (
+        "that is the sum of the gradients; expected the mean": (
             lambda gradients, samples: np.sum(gradients, axis=0)
         ),
         "divide by the number of all samples": _added,

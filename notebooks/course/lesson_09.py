@@ -70,7 +70,7 @@ Exercise(
         ),
     },
     rtol=1e-4,
-    praise="with so many samples on each chip, the sending no longer matters much",
+    praise="with this many samples per chip, sending hardly matters",
     hints=[
         "How long is a step of n chips with b times the samples, and how much of it is computing?",
         "n chips reach n times b c / (b c + s). Which equation should b fulfil?",

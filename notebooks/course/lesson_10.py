@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import numpy as np
 
@@ -65,10 +66,15 @@ class Passes(Chart):
         entitle(ax, self.title)
 
 
+def without_f(module: str):
+    """Return a context in which the layers of this module of `ttkit.train.model` have no f."""
+    return patch(f"ttkit.train.model.{module}.enter", lambda x, layout: x)
+
+
 # ---------------------------------------------------------------- 10.swiglu
 Hidden = Callable[[np.ndarray, np.ndarray], np.ndarray]
-TOO_LARGE = "it is {n} times too large: the sum was made twice, or of whole values"
-TOO_SMALL = "it is {n} times too small: a sum is asked for, not a mean"
+TOO_LARGE = "{n} times too large: you summed twice, or summed complete values"
+TOO_SMALL = "{n} times too small: expected a sum, not a mean"
 
 
 def _silu(a: np.ndarray) -> np.ndarray:
@@ -152,6 +158,6 @@ Exercise(
         "A chip has some columns of dy and of w. Which numbers of dy @ wᵀ can it compute from "
         "them?",
         "dy @ wᵀ is a sum over the columns. A chip has the part of that sum for its columns.",
-        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does on the way back.",
+        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does in the backward pass.",
     ],
 )

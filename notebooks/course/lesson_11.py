@@ -98,7 +98,7 @@ SHAPES = {  # A machine can be opened in these shapes.
     "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
-RUNS: tuple[tuple[int, int, int, Any, str, Any], ...] = (
+RUNS: Any = (
     # Each row has embedding, blocks, heads, precision, machine, and how blocks run.
     (768, 40, 48, "bfloat16", "t3000", "default"),  # In float32 no shape would fit.
     # The fastest shape leaves too little free.
@@ -172,7 +172,7 @@ Exercise(
     rules=_unfit,
     praise=f"each fits with headroom, and none that does is more than {ERROR:.0%} faster",
     hints=[
-        "Which shapes may you not even ask for? Which of the others fit, with headroom?",
+        "Which shapes does training_plan refuse? Which of the others fit, with headroom?",
         "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "
         "Where it raises ttkit.TTKitError, go on with the next one.",
         "Keep plan.tokens_per_s of each shape for which fits(plan); return the shape with the "

@@ -8,6 +8,7 @@ from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
+from ttkit.lessons.challenges import Challenge
 from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.train import PipelineTrainer
@@ -82,18 +83,16 @@ Exercise(
     reference=_waits,
     cases=[(2, 1, 1), (2, 4, 1), (4, 8, 1), (3, 12, 1), (4, 8, 2), (2, 6, 3), (8, 16, 4)],
     mistakes={
-        "that is the idle time as a part of the work; asked is its part of the whole time": (
-            _of_the_work
-        ),
-        "that is a percentage; a part is asked for": lambda *case: 100 * _waits(*case),
+        "that is idle time over work; give idle time over the whole time": _of_the_work,
+        "give a fraction, not a percentage": lambda *case: 100 * _waits(*case),
         "chunks make the slots shorter": lambda stages, micro_batches, chunks: _waits(
             stages, micro_batches, 1
         ),
     },
     praise="the formula gives what the timetables of seven pipelines show",
     hints=[
-        "A stage works for micro_batches slots. In how many slots does it wait until the line is "
-        "full, and when it empties?",
+        "A stage works for micro_batches slots. For how many slots does it wait while the "
+        "pipeline fills, and while it drains?",
         "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
         "long, in short slots, does it wait now?",
         "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
@@ -156,6 +155,30 @@ Exercise(
         "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
         "place to the left, past a forward; look at the bubble after each move.",
     ],
+)
+
+
+def _bubble(answer) -> tuple[float, str]:
+    schedule = _schedule(answer).validate(memory_limit=ROOM)
+    held = ", ".join(f"{most:g}" for most in schedule.peak_activations())
+    return schedule.timeline().bubble_fraction, f"{schedule.name}: the stages hold {held}"
+
+
+# Stage 0 waits for four slots before I0. F5 can start after W2, its eleventh action; then I5 comes
+# six slots after F5's end. So no schedule of this kind takes fewer than 24 slots.
+HALVES = (
+    "F0 F1 F2 I0 W0 F3 I1 I2 W1 F4 W2 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 F3 W1 W2 F4 F5 I3 W3 I4 W4 I5 W5",
+    "F0 F1 F2 I0 W0 I1 I2 W1 W2 F3 F4 I3 F5 I4 W3 I5 W4 W5",
+    "F0 I0 F1 F2 I1 I2 W0 W1 W2 F3 I3 W3 F4 I4 F5 I5 W4 W5",
+)
+
+Challenge(
+    "12.room",
+    asks=f"{STAGES} stages, {MICRO_BATCHES} micro-batches, room for {ROOM}: the smallest bubble",
+    score=_bubble,
+    unit="{:.1%} bubble",
+    reference=lambda: HALVES,
 )
 
 

@@ -135,18 +135,14 @@ def _trained(step, optimizer: str, settings: Settings = REPLICAS) -> np.ndarray:
         changes = OPTIMIZERS[optimizer](parameters)
         for x, y in TOKENS:
             step(model, changes, layout.tokens(x), layout.tokens(y))
-            tensors = [each.get_value() for each in parameters.values()]
-            after.append(np.hstack([np.vstack(list(map(_flat, _shards(t)))) for t in tensors]))
+            after.append(np.hstack([_flat(each.get_value()) for each in parameters.values()]))
     weights = np.array(after)
     return np.broadcast_to(weights, (STEPS, 4, weights.shape[-1]))
 
 
-def _shards(tensor) -> list:
-    return list(backend.load().get_device_tensors(tensor))
-
-
-def _flat(shard) -> np.ndarray:
-    return to_numpy(shard).ravel()
+def _flat(tensor) -> np.ndarray:
+    """Return the numbers of each shard, in a row for each."""
+    return np.vstack([to_numpy(each).ravel() for each in backend.load().get_device_tensors(tensor)])
 
 
 class _Loops:
@@ -204,7 +200,7 @@ Exercise(
         "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),
     },
     rtol=1e-3,
-    praise="four replicas, one model, that of one device after each of 3 steps",
+    praise="after each of 3 steps the four replicas equal the one-device model",
     hints=[
         "What happens to the gradients of step 1 when step 2 calls backward()?",
         "Each replica has the gradient of its own windows. Which call of lesson 08 takes their "

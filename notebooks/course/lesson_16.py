@@ -1,14 +1,91 @@
-"""Lesson 16, long sequences: a picture of causal work, its exercises."""
+"""Lesson 16, long sequences: steps of a small GPT, a picture of causal work, its exercises."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from ttkit.lessons import CheckFailed
+import ttkit
+from course.common import opened, small_gpt
+from ttkit import lessons
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import numbers
+from ttkit.train import Layout, create_model
 from ttkit.train.config.layout import zigzag
+from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.parallel.distributed import mean_over_groups
 from ttkit.visualize.charts import Chart, entitle
+
+
+# ---------------------------------------------------------------- steps of a small GPT
+def laid_out(chips: int, axes: dict[str, int] | None = None, **more: Any) -> Layout:
+    """Return a layout on a new row of chips."""
+    return Layout(axes=tuple((axes or {}).items()), **more).on(opened(chips))
+
+
+def _gpt(length: int, layout: Layout, blocks: int = 2):
+    sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": 96, "num_blocks": blocks}
+    settings = small_gpt(**sizes, max_sequence_length=length, attention="stored")
+    model = create_model(settings.transformer_config, layout)
+    model.init_weights(42)
+    return model
+
+
+def _kept(length: int, layout: Layout, blocks: int) -> int:
+    model, tokens = _gpt(length, layout, blocks), np.zeros((1, 1, 1, length), int)
+    model(layout.tokens(tokens))  # The first forward makes the mask, which stays.
+    before = max(ttkit.memory(layout.device).used.values())
+    _ = model(layout.tokens(tokens))
+    return max(ttkit.memory(layout.device).used.values()) - before
+
+
+def block_bytes(length: int, layout: Layout) -> int:
+    """Return the bytes that one block keeps of a forward pass, with its scores, on a chip."""
+    return _kept(length, layout, 2) - _kept(length, layout, 1)
+
+
+class Step(NamedTuple):
+    """One step of the GPT: its loss, its averaged gradients, and what its two passes sent."""
+
+    loss: Any
+    gradients: dict[str, np.ndarray]
+    calls: dict[str, list[int]]  # A list has the bytes on links of each call of a collective.
+    parameters: dict[str, Any]
+
+
+def step(length: int, layout: Layout) -> Step:
+    """Run forward and backward; return what the chips have then and have sent."""
+    model, draw = _gpt(length, layout), np.random.default_rng(1)
+    tokens, targets = map(layout.tokens, draw.integers(0, 96, (2, 1, 1, 1, length)))
+    with ttkit.profile() as passes:
+        loss = model.loss(model(tokens), targets)
+        loss.backward()
+    calls = defaultdict(list)
+    for record in passes.records:
+        if record.bytes_on_links:
+            calls[record.name.split(".")[-1]].append(record.bytes_on_links)
+    parameters = model.parameters()
+    average_gradients(parameters)  # Replicas that have other tokens each have a part.
+    gradients = {name: each.gather_grad() for name, each in parameters.items()}
+    return Step(mean_over_groups(loss, layout), gradients, calls, parameters)
+
+
+def differing(wanted: dict, found: dict) -> list[str]:
+    """Return the names of the gradients that are not those of one chip."""
+    return [name for name in wanted if lessons.difference(wanted[name], found[name], 1e-3, 1e-5)]
+
+
+def compare(name: str, one: Step, layout: Layout) -> None:
+    """Compare a step with that of one chip; print its collectives and what a block keeps."""
+    found = step(512, layout)
+    lessons.same(one.loss, found.loss, f"{name} parallel: the loss of one chip", 1e-4)
+    wrong = len(differing(one.gradients, found.gradients))
+    print(f"  {wrong} of {len(one.gradients)} gradients are wrong")
+    for call, sizes in found.calls.items():
+        print(f"  {len(sizes):3} x {call:14} {sum(sizes) / 1e6:6.1f} MB on links")
+    print(f"  a block keeps {block_bytes(512, layout) / 1e6:.1f} MB of activations")
 
 
 class CausalWork(Chart):
@@ -46,9 +123,13 @@ class CausalWork(Chart):
         shown = []
         for order in self.orders.values():
             shown.append(1.0 * (order < order[:, None]) + 0.5 * (order == order[:, None]))
-            shown.append(np.zeros((2 * self.chips, 1)))
+            shown.append(np.full((2 * self.chips, 1), np.nan))  # It stays blank.
         ax.imshow(np.hstack(shown[:-1]), cmap="Blues", vmin=0, vmax=1.3)
         chips = np.arange(self.chips)
+        for edge in 2 * chips[1:] - 0.5:  # Between the chunks of two chips.
+            ax.axhline(edge, color="white")
+            for start in (0, 2 * self.chips + 1):
+                ax.axvline(start + edge, color="white")
         ax.set_yticks(2 * chips + 0.5, [f"chip {chip}" for chip in chips])
         starts = np.array([0, 2 * self.chips + 1])
         ax.set_xticks(
@@ -70,14 +151,14 @@ def _uneven(order, length: int, chips: int) -> str:
     if missing := sorted(set(range(length)).difference(found.tolist())):
         return f"position {missing[0]} is missing; each belongs to one chip"
     if found.size != length:
-        return f"{length} positions are asked for, there are {found.size}"
+        return f"expected {length} positions, got {found.size}"
     work = (found.reshape(chips, -1) + 1).sum(1)  # The query at position p sees p + 1 keys.
     most, least = int(work.argmax()), int(work.argmin())
     if work[most] == work[least]:
         return ""
     return (
         f"chip {most} computes {work[most]} scores and chip {least} {work[least]}; all wait for "
-        f"the slowest, and the budget of a chip is {work.sum() // chips}"
+        f"the slowest, and the limit per chip is {work.sum() // chips}"
     )
 
 
@@ -86,7 +167,7 @@ Exercise(
     asks="balanced(length, chips)",
     cases=[(16, 2), (64, 4), (48, 3), (96, 8), (20, 1)],
     rules=_uneven,
-    praise="in five cuts no chip computes more scores than another",
+    praise="in five cases no chip computes more scores than another",
     hints=[
         "How many keys does position p see? Which positions see most, and which least?",
         "Give each chip as many early positions as late ones.",
@@ -98,7 +179,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 16.merge
 Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
-UNLIKE = "exponentials are added that have different max subtracted"
+UNLIKE = "you added exponentials from which different maxima were subtracted"
 
 
 def _part(scores: np.ndarray, values: np.ndarray) -> Part:
@@ -119,22 +200,11 @@ def _parts(queries: int, d: int, height: float, hidden: slice = slice(0)) -> Par
     return *one, *two
 
 
-def _merged(*parts: np.ndarray, top=np.maximum, shrinks: bool = True) -> Part:
+def _merged(*parts: np.ndarray, shrinks: bool = True) -> Part:
     out1, max1, sum1, out2, max2, sum2 = parts
-    new = top(max1, max2)
+    new = np.maximum(max1, max2)
     one, two = (np.exp(each - new) if shrinks else np.float32(1) for each in (max1, max2))
     return out1 * one + out2 * two, new, sum1 * one + sum2 * two
-
-
-def _finite(found, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the three arrays; name what makes infinite numbers."""
-    out, top, total = (np.asarray(array) for array in found)
-    if not all(np.isfinite(array).all() for array in (out, top, total)):
-        if np.isinf(parts[4]).any():
-            rule = "exp(-inf) is 0, but -inf times 0, and -inf minus -inf, are no number"
-            raise CheckFailed(f"where the mask hides part 2, its max is -inf: {rule}")
-        raise CheckFailed("exp overflows; subtract the higher max first")
-    return out, top, total
 
 
 Exercise(
@@ -147,19 +217,15 @@ Exercise(
         _parts(6, 5, 120, slice(2, 4)),
         _parts(6, 5, 120, slice(None)),
     ],
-    reads=_finite,
+    reads=lambda found, *_: tuple(map(np.asarray, found)),
     mistakes={
         UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
-        "max is the higher of the two": lambda *parts: (
-            _merged(*parts, top=np.minimum) if np.isfinite(parts[4]).all() else None
-        ),
         "out is not divided by sum yet": lambda *parts: (
             _merged(*parts)[0] / _merged(*parts)[2],
             *_merged(*parts)[1:],
         ),
-        "the order is (out, max, sum)": lambda *parts: [_merged(*parts)[i] for i in (0, 2, 1)],
     },
-    praise="the parts make the whole, large scores too",
+    praise="merged correctly, even for large scores",
     hints=[
         "What would each part be, if the max of the other one had been subtracted from its scores?",
         "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",

@@ -1,4 +1,4 @@
-"""Lesson 17, experts: its exercises."""
+"""Lesson 17, experts: what routers choose while they learn, its exercises."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ import numpy as np
 
 from ttkit.lessons.exercises import Exercise
 from ttkit.plans import Topology, topology
+from ttkit.sim.tape import tape
+from ttkit.train import Trainer
+
+
+def choices_of(settings, steps: int) -> np.ndarray:
+    """Train on one chip; return how many of 100 tokens choose each expert, [steps, experts], in the
+    second of two blocks.
+    """
+    with tape(keeps={"topk"}) as calls, Trainer(settings) as trainer:
+        trainer.fit(steps, show=False)
+    seen = []
+    for event in calls.events:  # A router's choice is a top-k.
+        if event.name == "topk" and event.returned:
+            chosen = next(event.results[1].shards())[:, 0].astype(int)
+            seen.append(np.eye(event.operands[0].shape[-1])[chosen].sum(2).mean((0, 1)))
+    return 100 * np.array(seen[1::2])
 
 
 # ---------------------------------------------------------------- 17.positions
@@ -25,9 +41,7 @@ Exercise(
     reference=_positions,
     cases=[
         ([2, 0, 2, 2, 1, 0, 2], 2),
-        ([0, 0, 0], 1),
         ([1, 0], 3),
-        ([3, 3, 3, 3], 4),
         ([], 2),
         ([9, 200, 9], 1),
         *zip(_DRAWN, (1, 6, 8)),
@@ -37,20 +51,14 @@ Exercise(
         "places count from 0": lambda tokens, capacity: [
             place + 1 for place in _positions(tokens, capacity)
         ],
-        "the tokens take places in their order, the first token first": lambda tokens, capacity: (
-            _positions(tokens[::-1], capacity)[::-1]
-        ),
         "each expert has a queue of its own": lambda tokens, capacity: _positions(
             [0] * len(tokens), capacity
         ),
-        "an expert takes {capacity} tokens, not one more": lambda tokens, capacity: _positions(
-            tokens, capacity + 1
-        ),
-        "who comes when all {capacity} places are taken has none, -1": lambda tokens, capacity: (
+        "a token that finds all {capacity} places taken gets -1": lambda tokens, capacity: (
             _positions(tokens, len(tokens))
         ),
     },
-    praise="each token has the place of its turn, and those that come too late have none",
+    praise="each token has the place of its turn, and late tokens get none",
     hints=[
         "What must you know of the tokens before this one?",
         "Count how many tokens each expert has had so far, full or not.",
@@ -119,18 +127,14 @@ def _broken(dealt, traffic: np.ndarray, chips: Topology) -> str:
     (a, b), most = _busiest(traffic, chips, dealt)
     if most <= limit:
         return ""
-    said = f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
-    loads = [int(traffic[:, list(own)].sum()) for own in dealt]
-    if max(loads) < 1.1 * sum(loads) / len(loads):
-        return f"{said}: the chips have even work, but what counts is how far the tokens travel"
-    return said
+    return f"chip {a} sends chip {b} {most:,} bytes; {limit:,.0f} are allowed"
 
 
 def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
     part = (
         _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
     )
-    return f"the busiest pair carries {part:.0%} of what the order of numbers sends"
+    return f"the busiest pair carries {part:.0%} of what numerical order sends"
 
 
 _ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]
@@ -142,10 +146,10 @@ Exercise(
     rules=_broken,
     praise=_part,
     hints=[
-        "Even work is not asked for. What does a token cost that goes to a chip far away?",
+        "Equal work is not the goal. What does a token cost that goes to a chip far away?",
         "Begin with any order. When does it help to exchange two experts?",
         "For all pairs: exchange, count max(link_bytes(...).values()), and undo it if that is no "
-        "less. Go on until no exchange helps.",
+        "improvement. Continue until no exchange helps.",
         "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -169,7 +170,7 @@ def _run(
         return Outcome("away")
     comm, mine = kind(own, limit_s), arguments
     if values is not None:
-        mine = (values[own.rank],)
+        mine = (deepcopy(values[own.rank]),)  # What arrives is read-only; an answer may write.
     # The barrier keeps a rank's time limit from running before the others have begun.
     own.Barrier()
     try:

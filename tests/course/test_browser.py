@@ -2,6 +2,9 @@
 picture by mouse and by keyboard, guesses are revealed, exercises take answers.
 """
 
+import os
+import re
+
 import pytest
 from lab import CSS, actions, faults, started, ui, webdriver
 
@@ -19,6 +22,7 @@ HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
 CARD, TO_DO = ".ttkit-card", ".ttkit-to-do"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SMALLEST_PX = 10
+SLOWEST_S, JUMP_PX = 0.3, 8  # in which a control answers; by which the page then changes its height
 MOST = 6  # handles of a kind that are moved: a schedule has some sixty alike
 # exercise: an answer, and what the check says to it
 ANSWERS = {
@@ -31,6 +35,22 @@ SMALL = """return [...arguments[0].querySelectorAll('svg text')].filter(
     const scale = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
     return [text.textContent, size * Math.hypot(scale.a, scale.b)];
 }).filter(([words, size]) => words.trim() && size < arguments[1] - 0.05)"""
+SHOWN = "svg, img, .ttkit-alarm, .ttkit-title, .ttkit-note"
+# The seconds from the last thing that a hand did to the picture's next change, as the page has them.
+WATCH = """const area = arguments[0], abort = new AbortController();
+const seen = () => [...area.querySelectorAll(arguments[1])].map(found => found.outerHTML).join();
+const before = seen();
+let done = performance.now();
+window.answered?.stop();
+window.answered = {seconds: null, stop: () => {abort.abort(); watcher.disconnect()}};
+for (const kind of ['pointermove', 'mousemove', 'mousedown', 'mouseup', 'click', 'keydown', 'change'])
+    document.addEventListener(kind, () => done = performance.now(),
+        {capture: true, signal: abort.signal});
+const watcher = new MutationObserver(() => {
+    if (window.answered.seconds === null && seen() !== before)
+        window.answered.seconds = (performance.now() - done) / 1000;
+});
+watcher.observe(area, {subtree: true, childList: true, attributes: true, characterData: true});"""
 PARTS = ".cm-scroller, .jp-OutputArea-output"
 PICTURES = f"{PARTS}, .ttkit-picture"
 WIDE = """return [...arguments[0].querySelectorAll(arguments[1])].filter(
@@ -127,9 +147,11 @@ def move_all(lab, area, where):
         assert ready is not None, f"{where}: nothing of {waiting} can be used"
         kind, first = handles(area)[ready]
         chosen = ui.Select(first).first_selected_option.text if kind == LIST else ""
+        seconds = []
         for way in MOVES[kind]:
-            before = picture(lab, area)
+            before, height = picture(lab, area), area.size["height"]
             found = handles(area)[ready][1]
+            lab.ask(WATCH, area, SHOWN)
             lab.ask("arguments[0].scrollIntoView({block: 'center'})", found)
             way(lab, found)
             lab.until(
@@ -137,6 +159,13 @@ def move_all(lab, area, where):
                 what=f"{kind} of {where} was moved ({way.__name__}), the picture stays as it was",
             )
             lab.settle()
+            seconds.append(lab.ask("return window.answered.seconds"))
+            jump = area.size["height"] - height
+            assert abs(jump) <= JUMP_PX, f"{kind} of {where}: the page jumps by {jump} px"
+        # Other work on this computer delays an answer, and a search of all layouts takes longer.
+        limit = SLOWEST_S * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+        searches = area.find_elements(CSS, ".ttkit-map")
+        assert searches or min(seconds) <= limit, f"{kind} of {where} answers in {seconds} s"
         if chosen:  # what is refused looks the same, whatever else is chosen
             ui.Select(handles(area)[ready][1]).select_by_visible_text(chosen)
             lab.settle()
@@ -160,9 +189,9 @@ def picture(lab, area):
     may put another in their place at any time.
     """
     return lab.ask(
-        "return [...arguments[0].querySelectorAll('svg, img, .ttkit-alarm, .ttkit-title, .ttkit-note')]"
-        ".map(found => found.outerHTML)",
+        "return [...arguments[0].querySelectorAll(arguments[1])].map(found => found.outerHTML)",
         area,
+        SHOWN,
     )
 
 
@@ -243,6 +272,56 @@ MOVES = {
     ACT: (click, press_enter),
     DRAG: (arrows, drag),
 }
+
+
+def test_a_run_is_stopped_and_goes_on(lab):
+    """The stop button ends the cell whatever follows in it; the run goes on where it was, in the
+    same kernel and in a new one.
+    """
+    lab.open("14_train_a_small_gpt.ipynb")
+    watched = next(c["index"] for c in lab.cells() if c["source"].startswith("trainer.fit(prompt"))
+    made = next(c["index"] for c in lab.cells() if "trainer = Trainer(settings)" in c["source"])
+    assert not wrong(lab.run_above(watched)[:watched])
+    first = trained_and_stopped(lab, watched, 'trainer.fit(prompt="The fox")\nprint("went on")')
+    assert first > 100
+    lab.run(watched + 1)  # the next cell
+    lab.until(lambda: "temperature 1.0" in output(lab, watched + 1), what="the next cell")
+    second = trained_and_stopped(lab, watched)
+    assert second > first
+    cells = lab.run_above(watched, restart=True)
+    assert f"Resuming from step {second}:" in cells[made]["outputs"][0]["text"]
+    assert trained_and_stopped(lab, watched) > second
+
+
+def trained_and_stopped(lab, index, instead=""):
+    """Run a cell that trains, see its sample of text change, press stop; the step that it reached.
+
+    Args:
+        instead: what to write into the cell before.
+    """
+    if instead:
+        lab.node(index).find_element(CSS, ".jp-InputArea-editor .cm-line").click()
+        keys = actions(lab.driver).key_down(KEYS.CONTROL).send_keys("a").key_up(KEYS.CONTROL)
+        keys.send_keys(instead).perform()
+    lab.run(index)
+    samples = set()
+
+    def changed():
+        samples.update(re.findall(r"step \d+/400.*\n'(The fox.*)'", output(lab, index)))
+        return len(samples) > 1
+
+    lab.until(changed, what="the sample of text stays as it was")
+    lab.click("[data-command='notebook:interrupt-kernel']")
+    lab.until(lambda: lab.ask("return kernel?.status === 'idle'"), what="the cell does not end")
+    text = output(lab, index)
+    assert "went on" not in text
+    stopped = re.search(r"KeyboardInterrupt: Stopped after step (\d+)\. Saved checkpoints/", text)
+    return int(stopped[1])
+
+
+def output(lab, index):
+    """What is to be seen below a cell."""
+    return lab.node(index).find_element(CSS, ".jp-Cell-outputArea").text
 
 
 def test_the_window_is_ready_made(lab):

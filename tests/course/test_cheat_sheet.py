@@ -2,12 +2,16 @@
 
 import pathlib
 import re
+from collections import Counter
 
 import pytest
 
+from course.common import candidate
 from ttkit import plans
 from ttkit.lessons.cli import notebooks
 from ttkit.plans.cost import HOP_S, busy_traffic, hop_time_s
+from ttkit.train import Layout
+from ttkit.train.config import TransformerConfig
 
 PAGE = pathlib.Path(notebooks()[0]).parent / "cheat_sheet.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -102,19 +106,65 @@ def ring(name, n, size):
 
 @pytest.mark.parametrize("n", RINGS)
 def test_what_each_parallelism_sends(n):
-    shard = SIZE // n
+    shard, m = SIZE // n, 3
     halves = ring("reduce_scatter", n, SIZE) + ring("all_gather", n, shard)
     counted = {
         "data parallel": ring("all_reduce", n, SIZE),
+        "data parallel, hierarchical: `h` hosts of `c` chips": halves,
         "ZeRO stage 1": halves,
-        "ZeRO stage 3 (FSDP)": halves + ring("all_gather", n, shard),
+        "ZeRO stage 2": m * ring("reduce_scatter", n, SIZE) + ring("all_gather", n, shard),
+        "ZeRO stage 3 (FSDP)": m * (halves + ring("all_gather", n, shard)),
         "tensor parallel": 4 * ring("all_reduce", n, SIZE),
         "sequence parallel": 4 * halves,
-        "context parallel (ring attention)": (n - 1) * ring("shift by one", n, SIZE),
-        "expert parallel": 2 * ring("all_to_all", n, SIZE),
+        "context parallel (ring attention)": (3 * n - 2) * ring("shift by one", n, SIZE),
+        "expert parallel": 4 * ring("all_to_all", n, SIZE),
     }
     for kind, nbytes in counted.items():
-        assert value(ROWS[kind][3], n=n, W=SIZE, A=SIZE, s=SIZE) == nbytes, kind
+        assert value(ROWS[kind][3], n=n, c=n, m=m, W=SIZE, A=SIZE, s=SIZE) == nbytes, kind
+
+
+@pytest.mark.parametrize("n", RINGS)
+def test_two_levels_send_what_one_ring_over_all_chips_sends(n):
+    hosts, levels = 4, ROWS["data parallel, hierarchical: `h` hosts of `c` chips"][3]
+    inside, outside = levels.split(",")
+    names = {"c": n, "h": hosts, "W": SIZE}
+    between = ring("all_reduce", hosts, SIZE // n)
+    assert value(outside, **names) == between
+    one = value(ROWS["data parallel"][3], n=n * hosts, W=SIZE)
+    assert value(inside, **names) + between == one
+
+
+MODEL = TransformerConfig(
+    num_heads=8, embedding_dim=256, num_blocks=2, max_sequence_length=1024, dropout_prob=0
+)
+
+
+def planned(**layout):
+    """What the planner counts in a step of a small GPT on rings: {collective: (calls, bytes)}."""
+    found = candidate(MODEL, Layout(**layout), 16, 1024, system="galaxy_torus").traffic
+    calls, sizes = Counter(), Counter()
+    for each in found:
+        if "loss" not in each.what:
+            calls[each.collective] += each.times
+            sizes[each.collective] += each.bytes_sent
+    return calls, sizes
+
+
+def test_the_rows_are_those_of_a_training_step():
+    n = 4  # chips of a row, which is a ring
+    whole = sum(planned(dp=n)[1].values()) / 2 / (n - 1) * n  # the bytes of all gradients
+    for stage, kind in [(1, "ZeRO stage 1"), (2, "ZeRO stage 2"), (3, "ZeRO stage 3 (FSDP)")]:
+        for m in (1, 2):
+            found = sum(planned(dp=n, zero=stage, micro_batches=m)[1].values())
+            # Stage 3 does not gather the tables of tokens and positions for backward.
+            near = pytest.approx(found, rel=0.1 if stage == 3 else 0.001)
+            assert value(ROWS[kind][3], n=n, m=m, W=whole) == near, kind
+
+
+@pytest.mark.parametrize("n", [4, 8])
+def test_ring_attention_shifts_forward_and_backward(n):
+    shifts = planned(cp=n)[0]["shift"] / MODEL.num_blocks / 2  # of keys, or of values
+    assert value(ROWS["context parallel (ring attention)"][3], n=n, s=1) == shifts
 
 
 def test_the_bubble():

@@ -8,7 +8,8 @@ import re
 import pytest
 from answers import all_exercises
 
-from ttkit.lessons.cli import CHECK, notebooks
+from ttkit.lessons.cli import notebooks
+from ttkit.lessons.progress import CHECK
 
 LESSONS = {path.stem: path for path in notebooks()}
 SOLUTION = re.compile(r'lessons\.solution\(\s*"([^"]+)"')

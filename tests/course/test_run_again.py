@@ -6,7 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ttkit.lessons.cli import CHECK, notebooks
+from ttkit.lessons.cli import notebooks
+from ttkit.lessons.progress import CHECK
 
 pytestmark = pytest.mark.long
 CELL_S = 240

@@ -85,7 +85,7 @@ def test_nano_gpt(tmp_path, capsys):
     again, _ = module.main(config, steps=2)  # goes on
     assert [record.step for record in first + again] == [1, 2, 3, 4]
     assert again[-1].loss < first[0].loss
-    assert "Going on from step 2" in capsys.readouterr().out
+    assert "Resuming from step 2" in capsys.readouterr().out
 
 
 def test_llama(tmp_path):

@@ -52,7 +52,7 @@ def test_from_its_runner(tmp_path, name, goes_on):
         assert done.returncode == 0, done.stdout + done.stderr
         for rank, role in enumerate(roles):
             assert f"Rank {rank}/5: Running as {role}" in done.stdout, done.stdout
-    assert ("Going on from step 3" in done.stdout) == goes_on
+    assert ("Resuming from step 3" in done.stdout) == goes_on
     records = [
         json.loads(line) for line in (tmp_path / "checkpoints/log.jsonl").read_text().splitlines()
     ]

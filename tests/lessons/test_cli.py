@@ -10,7 +10,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from ttkit.__main__ import main
-from ttkit.lessons import cli
+from ttkit.lessons import cli, progress
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_settings_are_what_jupyterlab_reads():
 def test_progress_of_every_lesson(monkeypatch, tmp_path, capsys):
     file = tmp_path / "lessons.json"
     monkeypatch.setenv("TTKIT_LEARNER", str(file))
-    asked, exercises = cli.contents(cli.notebooks()[0])
+    asked, exercises = progress.contents(cli.notebooks()[0])
     assert asked and "00.double" in exercises
     kept = {
         "predictions": {f"{asked[0]}.bytes": 16},

@@ -35,7 +35,7 @@ def test_the_quoted_text_is_what_lesson_14_prints():
 
 def test_the_map_leads_to_every_other_lesson_in_order():
     text = "".join("".join(cell["source"]) for cell in cells("00"))
-    table = text[text.index("## The course") : text.index("## Eight chips")]
+    table = text[text.index("## The course") : text.index("**Next:**")]
     numbers = [name[:-1] for name in re.findall(r"\]\((\d\db?_)", table)]
     assert numbers == ("01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20".split())
 
@@ -54,8 +54,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 lambda mesh, x: ttnn.add(*[through_the_host(mesh, x)] * 2),
             ],
             {
-                "these are rows, dimension 0": lambda mesh, x: rows(mesh, x) * 2,
-                "NumPy did it on the host": lambda mesh, x: columns(mesh, 2 * x),
+                "you cut rows (dimension 0); cut columns": lambda mesh, x: rows(mesh, x) * 2,
+                "NumPy did it on the host (multiply)": lambda mesh, x: columns(mesh, 2 * x),
+                "NumPy did it on the host (add)": lambda mesh, x: columns(mesh, x + x) * 1,
                 "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x: (
                     columns(mesh, x) + 2
                 ),

@@ -110,12 +110,6 @@ def row_of(mesh, index):
     return mesh.create_submeshes(ttnn.MeshShape(1, mesh.shape[1]))[index]
 
 
-def one_by_one(mesh):
-    rows, columns = mesh.shape
-    places = [(r, c) for r in range(0, rows, 2) for c in range(columns)]
-    return [mesh.create_submesh(ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(r, c)) for r, c in places]
-
-
 def opened_row(mesh):
     ids = row_of(mesh, 1).get_device_ids()
     return ttnn.open_mesh_device(ttnn.MeshShape(1, len(ids)), physical_device_ids=ids)
@@ -137,16 +131,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
                 "is {'shape': (1, 2), 'devices': [6, 7]}": lambda mesh: row_of(mesh, -1),
                 "cut it out of the mesh": opened_row,
-                "a mesh is asked for, this is a list": lambda mesh: mesh.get_device_ids()[4:],
+                "expected a mesh, got a list": lambda mesh: mesh.get_device_ids()[4:],
                 "does it end in `return`": lambda mesh: None,
-            },
-        ),
-        "01.pairs": (
-            [lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1)), one_by_one],
-            {
-                "side by side": lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)),
-                "this is one pair": lambda mesh: one_by_one(mesh)[:1],
-                "item 0 should be": lambda mesh: one_by_one(mesh)[::-1],
             },
         ),
         "01.neighbours": ([neighbours, by_comparing], {}),

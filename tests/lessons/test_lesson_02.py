@@ -5,7 +5,7 @@ placements.
 import math
 
 import numpy as np
-from answers import R, S, both, by_axes, columns, composed, cut, put
+from answers import R, S, both, by_axes, composed, cut, put, rows
 
 import ttkit
 from ttkit import ttnn
@@ -37,23 +37,23 @@ def row_major_the_other_way(mesh, x):
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "02.columns": (
+        "02.across": (
             [
-                lambda mesh, x: by_axes(mesh, x, R, S(1)),
+                lambda mesh, x: by_axes(mesh, x, R, S(0)),
                 lambda mesh, x: put(
-                    mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=mesh.shape, dims=(None, 1))
+                    mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=mesh.shape, dims=(None, 0))
                 ),
             ],
             {
-                "they are cut down the rows of the mesh": lambda mesh, x: by_axes(mesh, x, S(1), R),
-                "the columns are cut over all 8 devices": columns,
-                "each chip should get x as [128, 192]; yours got [64, 192]": lambda mesh, x: (
-                    by_axes(mesh, x, S(0), S(1))
+                "they are cut down the rows of the mesh": lambda mesh, x: by_axes(mesh, x, S(0), R),
+                "the rows are cut over all 8 devices": rows,
+                "each chip should get x as [128, 384]; yours got [128, 192]": lambda mesh, x: (
+                    by_axes(mesh, x, S(1), S(0))
                 ),
-                "tiles are asked for": lambda mesh, x: ttnn.to_layout(
-                    by_axes(mesh, x, R, S(1)), ttnn.ROW_MAJOR_LAYOUT
+                "expected TILE layout, got": lambda mesh, x: ttnn.to_layout(
+                    by_axes(mesh, x, R, S(0)), ttnn.ROW_MAJOR_LAYOUT
                 ),
-                "should give a ttnn tensor": lambda mesh, x: np.split(x, mesh.shape[1], 1),
+                "should give a ttnn tensor": lambda mesh, x: np.split(x, mesh.shape[1], 0),
             },
         ),
         "02.round_trip": (

@@ -1,17 +1,19 @@
 """Lesson 03: its exercises with right and with wrong answers."""
 
-from answers import R, S, both, by_axes, columns, rows, whole
+from answers import R, S, both, by_axes, columns, put, rows, whole
 
 import ttkit
 from ttkit import ttnn
 
 
-def mlp(mesh, x, w1, w2):
-    return ttnn.matmul(ttnn.relu(ttnn.matmul(rows(mesh, x), whole(mesh, w1))), whole(mesh, w2))
+def grid(mesh, x, w):
+    return ttnn.matmul(by_axes(mesh, x, S(0), R), by_axes(mesh, w, R, S(1)))
 
 
-def mlp_in_linear(mesh, x, w1, w2):
-    return ttnn.linear(rows(mesh, x), whole(mesh, w1), activation="relu") @ whole(mesh, w2)
+def grid_by_2d_mappers(mesh, x, w):
+    dims = (0, None), (None, 1)
+    cuts = (ttnn.ShardTensor2dMesh(mesh, mesh_shape=mesh.shape, dims=dim) for dim in dims)
+    return ttnn.linear(*(put(mesh, array, how) for array, how in zip((x, w), cuts)))
 
 
 def column_parallel(mesh, x, w, b):
@@ -21,6 +23,11 @@ def column_parallel(mesh, x, w, b):
 def transposed(mesh, x, w, b):
     product = ttnn.matmul(whole(mesh, x), rows(mesh, w.T.copy()), transpose_b=True)
     return product + columns(mesh, b)
+
+
+def with_bias(multiply):
+    """An answer that adds the bias to what a function makes of x and w."""
+    return lambda mesh, x, w, b: multiply(mesh, x, w) + whole(mesh, b)
 
 
 def product(mesh, x, w):
@@ -54,14 +61,15 @@ def mean_of_two_sums(mesh, x, w):
 
 test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
-        "03.data_parallel": (
-            [mlp, mlp_in_linear],
+        "03.grid": (
+            [grid, grid_by_2d_mappers],
             {
-                "the relu is missing": lambda mesh, x, w1, w2: (
-                    rows(mesh, x) @ whole(mesh, w1) @ whole(mesh, w2)
+                "most blocks are missing": lambda mesh, x, w: rows(mesh, x) @ columns(mesh, w),
+                "the rows of x are cut over axis 1": lambda mesh, x, w: (
+                    by_axes(mesh, x, R, S(0)) @ by_axes(mesh, w, S(1), R)
                 ),
-                "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x, *weights: mlp(
-                    mesh, x + 1, *weights
+                "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x, w: grid(
+                    mesh, x + 1, w
                 ),
             },
         ),
@@ -79,12 +87,21 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             },
         ),
         "03.row_parallel": (
-            [lambda *given: ttnn.all_reduce(product(*given)), by_steps, gathered_and_added],
+            [
+                with_bias(lambda *given: ttnn.all_reduce(product(*given))),
+                with_bias(by_steps),
+                with_bias(gathered_and_added),
+            ],
             {
-                "the sum over the devices is missing": product,
-                "you called all_reduce, all_reduce: 1 collective would do": mean_of_two_sums,
-                "the sum over the devices was made on the host": added_by_numpy,
-                "nothing was sent": lambda mesh, x, w: whole(mesh, x) @ whole(mesh, w),
+                "the sum over the devices is missing": with_bias(product),
+                "the bias is in it 4 times": lambda mesh, x, w, b: ttnn.all_reduce(
+                    product(mesh, x, w) + whole(mesh, b)
+                ),
+                "you called all_reduce, all_reduce: 1 collective would do": with_bias(
+                    mean_of_two_sums
+                ),
+                "or the host added up": with_bias(added_by_numpy),
+                "nothing was sent": with_bias(lambda mesh, x, w: whole(mesh, x) @ whole(mesh, w)),
             },
         ),
     }

@@ -49,10 +49,12 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             ],
             {
                 "what the first chip had": spreading("ab0", "bc0", "cd0", root=0),
-                "it is right, but takes 3 steps; the budget is 2": spreading("ba1", "bc1", "cd1"),
+                "it is right, but it takes 3 steps; the budget is 2": spreading(
+                    "ba1", "bc1", "cd1"
+                ),
                 "no cable": spreading("ba1 bd1", "bc1"),
-                "take the parameters": lambda row, size: spreading("ba1 bc1", "cd1")(ROW, size),
-                "a Plan is asked for, this is a list": lambda row, size: [],
+                "; expected chips [": lambda row, size: spreading("ba1 bc1", "cd1")(ROW, size),
+                "expected a Plan, got a list": lambda row, size: [],
                 "chip 7": spreading("ba1 bc1"),
             },
         ),
@@ -88,7 +90,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     len(plan.steps) * latency_s + price(plan, 0, rate * plan.links, links=False)
                 ),
             ],
-            {"slowest pair": lambda *case: price(*case, of=min)},
+            {"should be 6.8e-05": lambda *case: price(*case, of=min)},
         ),
     }
 )

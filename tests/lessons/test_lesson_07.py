@@ -128,7 +128,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     b if a == "Replicate" else product(a, b)
                 ),
                 "it is Replicate, not None": lambda a, b: None,
-                "each device multiplies its addend": other_than(("Partial", "Replicate"), None),
+                "each device multiplies its partial sum": other_than(
+                    ("Partial", "Replicate"), None
+                ),
                 "must be summed first": other_than(("Partial", "Partial"), "Partial"),
                 "not by all columns": other_than(("Shard(0)", "Shard(1)"), "Shard(0)"),
             },

@@ -61,10 +61,5 @@ def test_with_torch_a_cell_runs(monkeypatch, capsys):
     assert shell.asked == [("px", "", "print(x)")]
 
 
-def test_other_words_after_it_are_refused():
-    with pytest.raises(TTKitError, match="the only option is --ranks"):
-        lesson_07.run_torch_cell(Shell(), "--rank", "")
-
-
 def test_installed_is_told_without_importing(torch):
     assert lesson_07.installed()

@@ -51,7 +51,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [mean_gradient, in_two_halves, without_an_axis],
             {
                 "nothing was averaged": own,
-                "4 times too large: the sum over 4 devices": but(scale=lambda n: 1),
+                "4 times too large: you summed over 4 devices": but(scale=lambda n: 1),
                 "on MeshDevice(2x4 grid, 8 devices), device 4": but(scale=lambda n: 1 / 4),
                 "the mean is over axis 1 of the mesh only": but(
                     axes=[1], scale=lambda n: 1 / min(n, 4)

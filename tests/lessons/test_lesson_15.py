@@ -116,7 +116,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "15.smallest": (
             [smallest, by_a_table],
             {
-                "that one fits, but the smallest is asked for": lambda *a: 3,
+                "that one fits, but a smaller stage fits, too": lambda *a: 3,
                 "gave nothing back": lambda *a: None,
             },
         ),

@@ -90,12 +90,6 @@ def without_a_max(out1, max1, sum1, out2, max2, sum2):
     return (out1 * one + out2 * two) / np.exp(top), top, (sum1 * one + sum2 * two) / np.exp(top)
 
 
-def lower(out1, max1, sum1, out2, max2, sum2):
-    top = np.minimum(max1, max2)
-    one, two = np.exp(max1 - top), np.exp(max2 - top)
-    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
-
-
 def divided(*parts):
     out, top, total = merge(*parts)
     return out / total, top, total
@@ -138,24 +132,20 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             {
                 "chip 1 computes 100 scores and chip 0 36; all wait for the slowest": plain,
                 "chip 1 computes 72 scores and chip 0 64": dealt,
-                "and the budget of a chip is 68": neighbours,
+                "and the limit per chip is 68": neighbours,
                 "position 8 is missing": lambda n, c: balanced(n, c) // 2,
-                "16 positions are asked for, there are 17": lambda n, c: [*balanced(n, c), 0],
+                "expected 16 positions, got 17": lambda n, c: [*balanced(n, c), 0],
             },
         ),
         "16.merge": (
             [merge, by_rows, in_place],
             {
                 UNLIKE: without_factors,
-                "exp overflows; subtract the higher max": quietly(without_a_max),
-                "max is the higher of the two": quietly(lower),
+                "is nan (30 of 30 elements": quietly(without_a_max),
                 "out is not divided by sum yet": divided,
-                "the order is (out, max, sum)": lambda *parts: [
-                    merge(*parts)[i] for i in (0, 2, 1)
-                ],
                 "item 0 element [0, 0] should be": the_second_shrinks,
                 "should be 3.867, is -3.6": any_hidden,
-                "its max is -inf: exp(-inf) is 0": quietly(chosen_by_factors),
+                "is nan (10 of 30 elements": quietly(chosen_by_factors),
             },
         ),
     }

@@ -94,7 +94,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [by_swaps, by_squares],
             {
                 "24,805,376 bytes; 17,363,763 are allowed": in_order,
-                "what counts is how far the tokens travel": even_work,
+                "are allowed": even_work,
                 "experts; each has memory for 2": crowded,
                 "expert 1 is on 0 chips": lambda *given: [[0, 2], *in_order(*given)[1:]],
                 "you gave 4 lists of experts for 8 chips": lambda *given: in_order(*given)[:4],

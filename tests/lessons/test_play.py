@@ -37,6 +37,14 @@ def test_what_is_refused_is_said_in_red_and_the_next_value_has_its_picture():
     assert shown.page == picture(2)._repr_html_()
 
 
+def test_room_is_kept_for_the_first_picture_or_for_the_tallest():
+    _, shown = made(tokens=2).children
+    assert shown.tallest == shown.page == picture(2)._repr_html_()
+    controls = {"tokens": [1, 2, 4]}
+    _, shown = panel(picture, {"tokens": 1}, controls, tallest={"tokens": 4}).children
+    assert shown.tallest == picture(4)._repr_html_() != shown.page
+
+
 def test_in_a_notebook_the_picture_that_stays_is_hidden_while_the_widget_lives(monkeypatch):
     display = pytest.importorskip("IPython.display")
     outputs = []

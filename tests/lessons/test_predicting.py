@@ -111,7 +111,7 @@ def test_an_exercise_that_waits_is_a_card_with_hints(notebook, capsys):
     lessons.check("00.double", ...)
     row, _ = outputs.pop().children
     label, button = row.children
-    assert label.value == "exercise 00.double: to do" and not file.exists()
+    assert label.value == "exercise 00.double: not done yet" and not file.exists()
     button.click()
     assert "hint 1 of" in capsys.readouterr().out
 
@@ -127,7 +127,7 @@ def test_what_a_learner_tried_and_passed_is_kept(notebook):
     lessons.check("00.double", ...)
     assert progress.kept()["exercises"] == {"00.share": "passed"}
     file.write_text("{broken")
-    assert progress.kept() == {"predictions": {}, "exercises": {}}
+    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}
 
 
 def test_a_solution_is_not_the_learners(notebook, capsys):
@@ -143,4 +143,4 @@ def test_a_file_that_cannot_be_written_does_not_stop_a_lesson(notebook, monkeypa
     lessons.check("00.share", 384)
     monkeypatch.setenv("TTKIT_LEARNER", "")
     lessons.check("00.share", 384)
-    assert progress.kept() == {"predictions": {}, "exercises": {}}
+    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}

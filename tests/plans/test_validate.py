@@ -77,7 +77,7 @@ WRONG = {
     ),
     "a ring on a line": (
         lambda: swap(GATHER, 1, find(GATHER, 1, 6, 2), destination=4),
-        ["step 1", "chip 6 sends chunk 3 to chip 4", "no cable joins them", "2, 7"],
+        ["step 1", "chip 6 sends chunk 3 to chip 4", "no cable joins them", "chip 2, chip 7"],
     ),
     "a chip that is not there": (
         lambda: swap(GATHER, 1, 0, destination=8),

@@ -164,6 +164,18 @@ def test_two_runs_are_compared(tmp_path):
         traffic.read(bad)
 
 
+def test_the_comparison_names_the_line_of_each_of_two_equal_calls():
+    def twice(mesh, times):
+        x = place(mesh, (1, 1, 32, 256), (None, 3))
+        ttnn.all_reduce(x, cluster_axis=1)
+        if times > 1:
+            ttnn.all_reduce(x, cluster_axis=1)  # This is the second one.
+
+    text = traffic.compare(seen(twice, 2)[0], seen(twice, 1)[0])
+    marked = [line for line in text.splitlines() if line[0] in "+-"]
+    assert [source(line.split(" at ")[1])[-11:] for line in marked] == ["second one."]
+
+
 def test_weights_that_are_dealt_wrongly_show_in_the_comparison():
     """Whole KV heads on each chip send as much as sharded ones: their placement differs."""
 

@@ -211,3 +211,12 @@ def test_bcast(box, cut, check):
         for name, function in (("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply)):
             how = (getattr(ttnn.BcastOpMath, name), getattr(ttnn.BcastOpDim, dim))
             check(ttnn.bcast(a, b, *how), function, a, b)
+
+
+@pytest.mark.parametrize("name", ["eq_", "ne_", "lt_", "le_", "gt_", "ge_"])
+def test_a_comparison_in_place_replaces_its_first_operand(mesh, put, name):
+    a = put(mesh, (32, 64), "S0R")
+    values, limit = a.full_array(), float(a.full_array().flat[7])
+    made = getattr(ttnn, name)(a, limit)
+    assert made is a
+    assert (a.full_array() == getattr(values, f"__{name[:-1]}__")(limit)).all()

@@ -40,6 +40,7 @@ def test_numbers_of_the_real_enumeration():
 def test_devices_one_by_one(on):
     on("t3000")
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # which wants all chips
+    assert [ttnn.GetPCIeDeviceID(i) for i in range(8)] == [0, 1, 2, 3] * 2
     assert (ttnn.GetNumPCIeDevices(), ttnn.GetNumAvailableDevices()) == (4, 8)
     device = ttnn.CreateDevice(2, dispatch_core_config=ttnn.DispatchCoreConfig())
     assert device.get_device_ids() == [2]

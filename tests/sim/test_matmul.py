@@ -84,3 +84,10 @@ def test_order_of_refusals(wide, put):
             ttnn.matmul(*operands)
     with pytest.raises(TTKitError, match="Input tensor C must be on device"):
         ttnn.linear(a, b, bias=ttnn.from_device(b))
+
+
+def test_a_bias_of_a_whole_tile_gives_its_first_row(wide, put):
+    x, w = put(wide, (64, 96), "S0R"), put(wide, (96, 64), "RR")
+    bias = put(wide, (32, 64), "RR")
+    found, first = ttnn.linear(x, w, bias=bias), ttnn.slice(bias, [0, 0], [1, 64])
+    assert (found.full_array() == ttnn.linear(x, w, bias=first).full_array()).all()

@@ -123,3 +123,13 @@ def test_refused():
         t = ttnn.zeros([2], device=mesh)
     refused(lambda: mesh.reshape(shape(1, 8)), "is closed")
     refused(lambda: ttnn.neg(t), "is closed")
+
+
+def test_each_mesh_and_submesh_has_the_next_id():
+    """As on the real library's mock cluster."""
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        first = mesh.id()
+        rows = mesh.create_submeshes(ttnn.MeshShape(1, 4))
+        assert [row.id() - first for row in rows] == [1, 2]
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 4)) as again:
+        assert again.id() == first + 3

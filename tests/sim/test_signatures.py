@@ -12,7 +12,7 @@ import pytest
 from shards import hint
 
 import ttkit
-from ttkit import ttnn
+from ttkit import errors, ttnn
 from ttkit.sim import hints, signatures
 from ttkit.sim.ops import OPERATIONS
 
@@ -160,3 +160,41 @@ def test_a_default_is_no_change(mesh):
     attend = ttnn.transformer.scaled_dot_product_attention
     q = ttnn.reshape(x, [1, 1, 32, 32])
     assert attend(q, q, q, attention_sink=None).shape == [1, 1, 32, 32]
+
+
+@pytest.mark.parametrize(
+    "call, same",
+    [
+        (lambda x: ttnn.div(x, 3.0, round_mode="floor"), lambda x: ttnn.floor(ttnn.div(x, 3.0))),
+        (lambda x: ttnn.div(x, input_tensor_b=x, round_mode=None), lambda x: ttnn.div(x, x)),
+        (
+            lambda x: ttnn.argmax(x, dim=3, keepdim=True, use_multicore=True),
+            lambda x: ttnn.argmax(x, 3, True),
+        ),
+        (
+            lambda x: ttnn.untilize(x, use_multicore=False, use_pack_untilize=True),
+            lambda x: ttnn.untilize(x),
+        ),
+    ],
+    ids=["renamed", "None", "dropped", "one of two"],
+)
+def test_keywords_of_earlier_versions_are_taken_with_a_warning_but_not_by_strict(mesh, call, same):
+    values = np.arange(2048, dtype=np.float32).reshape(1, 1, 32, 64) % 37 + 1
+    x = ttkit.from_numpy(values, device=mesh, layout=ttnn.TILE_LAYOUT)
+    ttkit.strict()
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        call(x)
+    ttkit.strict(False)
+    errors._warned.clear()
+    with pytest.warns(ttkit.DialectWarning, match="an older form"), ttkit.profile() as profile:
+        found = call(x)
+    assert len(profile.records) == 1  # A reader of the tape binds the same arguments.
+    assert (found.full_array() == same(x).full_array()).all()
+
+
+def test_a_queue_is_taken_by_place_where_the_library_takes_it_so(mesh):
+    tensor = ttkit.from_numpy(np.float32([[0, 0]]), device=mesh)
+    ttnn.copy_host_to_device_tensor(ttnn.from_device(ttnn.add(tensor, 1)), tensor, 1)
+    assert (tensor.full_array() == 1).all()
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        ttnn.all_gather(*[tensor] * 30)

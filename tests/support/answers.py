@@ -10,7 +10,7 @@ import pytest
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons import exercises
+from ttkit.lessons import challenges, exercises
 
 SUPPORT = pathlib.Path(__file__).resolve().parent
 NOTEBOOKS = SUPPORT.parents[1] / "notebooks"
@@ -26,11 +26,21 @@ def engines(ranks):
             yield cluster
 
 
-def all_exercises():
-    """Every exercise of the course, by its name."""
+def all_of(kind):
+    """Every declaration of a kind in the course, by its name."""
     for path in sorted((NOTEBOOKS / "course").glob("lesson_*.py")):
         import_module(f"course.{path.stem}")
-    return exercises._DECLARED
+    return {name: one for name, one in exercises.DECLARED.items() if isinstance(one, kind)}
+
+
+def all_exercises():
+    """Every exercise of the course, by its name."""
+    return all_of(exercises.Exercise)
+
+
+def all_challenges():
+    """Every challenge of the course, by its name."""
+    return all_of(challenges.Challenge)
 
 
 def numbered(answers):

@@ -185,10 +185,28 @@ class Lab:
         self.click(".jp-Dialog .jp-mod-accept")
         return self.until(self.finished, LESSON_S, "the lesson does not come to its end")
 
-    def finished(self):
-        """The cells, once each has run, or once there is an error that stopped the rest."""
+    def run_above(self, index, restart=False):
+        """By the menus run all cells above one, in a new kernel if asked to; the cells."""
+        self.node(index).find_element(CSS, ".jp-InputArea-editor .cm-line").click()
+        if restart:
+            self.click(".lm-MenuBar-item", "Kernel")
+            self.click(".lm-Menu-item:not(.lm-mod-disabled)", "Restart Kernel and Clear")
+            self.click(".jp-Dialog .jp-mod-accept")
+            self.until(lambda: not any(cell["count"] for cell in self.cells()), what="a restart")
+        self.click(".lm-MenuBar-item", "Run")
+        self.click(".lm-Menu-item:not(.lm-mod-disabled)", "Run All Above Selected Cell")
+        return self.until(lambda: self.finished(index), LESSON_S, "the cells above do not end")
+
+    def run(self, index):
+        """Run a cell with Shift+Enter, and do not wait for its end."""
+        self.node(index).find_element(CSS, ".jp-InputArea-editor .cm-line").click()
+        keys = webdriver.ActionChains(self.driver).key_down(webdriver.Keys.SHIFT)
+        keys.send_keys(webdriver.Keys.ENTER).key_up(webdriver.Keys.SHIFT).perform()
+
+    def finished(self, end=None):
+        """The cells, once each before `end` has run, or once an error has stopped the rest."""
         state = self.ask(STATE)  # at once: the kernel is idle for a moment between two cells, too
-        code = [cell for cell in state["cells"] if cell["type"] == "code"]
+        code = [cell for cell in state["cells"][:end] if cell["type"] == "code"]
         return (
             state["idle"]
             and (all(cell["count"] for cell in code) or any(map(faults, code)))

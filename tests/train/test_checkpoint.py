@@ -172,7 +172,7 @@ def test_the_step_on_the_command(tmp_path, capsys):
     )
     assert cli.main(["train", "--config", str(file)]) == 0
     assert cli.main(["train", "--config", str(file), "--step", "2"]) == 0
-    assert "Going on from step 2" in capsys.readouterr().out
+    assert "Resuming from step 2" in capsys.readouterr().out
     assert cli.main(["train", "--config", str(file), "--step", "9"]) == 1
     assert "it has no checkpoint of step 9" in capsys.readouterr().err
 

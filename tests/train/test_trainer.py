@@ -124,7 +124,7 @@ def test_a_resume_on_other_meshes(tmp_path, capsys):
     for form in ("DP2xTP2", "one", "TP4", "DP4"):
         with trainer(form, checkpoint_dir=str(tmp_path)) as run:
             run.fit(2, show=False)
-    assert "Going on from step 6" in capsys.readouterr().out
+    assert "Resuming from step 6" in capsys.readouterr().out
     np.testing.assert_allclose([record.loss for record in run.history], whole, rtol=1e-5)
     assert [line["step"] for line in logged(tmp_path)] == list(range(1, 9))
 
@@ -158,7 +158,7 @@ def test_ctrl_c_saves_after_the_step(tmp_path, capsys):
         assert len(run.fit(6, show=False, on_step=stop)) == 2
         path = checkpoint.latest(tmp_path)
         assert (
-            f"Stopped after step 2. Saved {path}; the same call goes on from there."
+            f"Stopped after step 2. Saved {path}; the same call resumes from there."
             in capsys.readouterr().out
         )
         run.fit(2, show=False)

@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from motion import parts
 
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer, topology
@@ -70,12 +71,12 @@ def test_what_is_wrong_is_told_in_the_plans_words_and_nothing_is_added():
     a, b, _, d = SQUARE.chips
     for call, words in (
         (lambda: builder.add(a, d), "but no cable joins them"),
-        (lambda: builder.add(b, a, chunk=3), "sends chunk 3 to chip 4, but does not hold it yet"),
+        (lambda: builder.add(b, a, chunk=3), "sends chunk 3 to chip a, but does not hold it yet"),
         (lambda: builder.add(b, d, chunk=0), "but does not hold it yet"),  # it came in this step
         (lambda: builder.add(a, 99), "there is no chip 99"),
         (
             lambda: builder.add(a, b, chunk=7),
-            "chip 4 sends chunk 7 to chip 0, but does not hold it",
+            "chip a sends chunk 7 to chip b, but does not hold it",
         ),
     ):
         with pytest.raises(TTKitError, match=words):
@@ -118,9 +119,9 @@ def test_every_way_of_every_cable_is_a_button_with_a_name():
 def test_only_what_was_added_last_glides():
     builder = build(square(), "ab ba")
     svg = builder.figure(clickable=True).drawings[0].svg()
-    assert svg.count('class="ttkit-glide"') == 1
+    assert len(parts(svg)) == 1
     builder.next_step()
-    assert "ttkit-glide" not in builder.figure(clickable=True).drawings[0].svg()
+    assert not parts(builder.figure(clickable=True).drawings[0].svg())
 
 
 def test_the_page_does_what_its_buttons_say():

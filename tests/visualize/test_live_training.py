@@ -98,6 +98,19 @@ def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
     assert shown[-1][0] == 0 and repr(shown[-1][1]) == chart
 
 
+def test_a_page_shows_what_the_model_writes(shown):
+    trainer = run()
+    trainer.sample = lambda prompt, temperature: f"{prompt} at <{len(trainer.history)}>"
+    view = live_training.Page(trainer, 3, "The fox")
+    for step in (1, 2):
+        trainer.history.append(record(step))
+        view.drawn -= live_training.EVERY_S
+        view.update(record(step))
+        data = shown[-1][1]
+        assert data["text/plain"].endswith(f"\n'The fox at <{step}>'")
+        assert f"The fox at &lt;{step}&gt;" in data["text/html"]
+
+
 def test_where_outputs_are_compared_only_the_chart_is_shown(shown, monkeypatch):
     monkeypatch.setenv("TTKIT_PROGRESS", "0")
     trainer = run(1)
@@ -143,7 +156,7 @@ def test_an_interrupt_ends_the_cell(shown, monkeypatch, tmp_path, capsys):
             trainer.fit(5, on_step=stop)
             trainer.fit(9)
         saved = tmp_path / "step_00000002.safetensors"
-        stopped = f"Stopped after step 2. Saved {saved}; the same call goes on from there."
+        stopped = f"Stopped after step 2. Saved {saved}; the same call resumes from there."
         # a sentence in place of frames, and not printed besides
         assert ended.value._render_traceback_() == [f"KeyboardInterrupt: {stopped}"]
         assert trainer.steps == 2 and saved.exists() and not capsys.readouterr().out

@@ -1,11 +1,15 @@
 """The picture of x @ w over chips."""
 
+import re
+
 import numpy as np
 import pytest
 from machine import mapper_over
+from motion import parts
 
 import ttkit
 from ttkit import ttnn
+from ttkit.visualize.drawing import GLIDE_S, STEP_S
 from ttkit.visualize.matmul import draw_matmul
 
 
@@ -52,8 +56,25 @@ def test_partial_sums_are_sheets_until_they_are_added():
     sheets, one = (draw_matmul(cut="rows", reduced=added) for added in (False, True))
     (box,) = sheets.drawings[0].cells[3].boxes
     assert [name for name, _ in box.sheets] == [f"chip {i}" for i in range(4)]
-    assert not one.drawings[0].cells[3].boxes[0].sheets
     assert "4 sheets have become one" in repr(one)
+    assert not parts(sheets.drawings[0].svg())
+
+
+@pytest.mark.parametrize("chips", [2, 8])
+def test_partial_sums_fall_into_one(chips):
+    still = draw_matmul(cut="rows", chips=chips).drawings[0].svg()
+    svg = draw_matmul(cut="rows", chips=chips, reduced=True).drawings[0].svg()
+    before, after, *sheets = parts(svg)
+    assert len(sheets) == chips and after.rests and not before.rests
+    corners = [[float(s.node[0].get(k)) for k in "xy"] for s in sheets]
+    for second in (STEP_S, STEP_S + 0.3):  # at first each sheet is where it was before
+        spots = [(x + s.off(second)[0], y + s.off(second)[1]) for s, (x, y) in zip(sheets, corners)]
+        assert len(set(spots)) == chips
+        for x, y in spots if second == STEP_S else ():
+            assert re.search(rf'<rect x="{x:g}" y="{y:g}"', still)
+    assert len(set(map(tuple, corners))) == 1 and not any(s.rests for s in sheets)
+    assert all(s.shown(STEP_S + GLIDE_S) and not s.shown(2 * STEP_S - 0.1) for s in sheets)
+    assert f">all {chips} chips</text>" in svg
 
 
 def test_adding_blocks_that_are_no_partial_sums_is_refused():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import grid
+from motion import parts
 
 import ttkit
 import ttkit.visualize
@@ -30,7 +31,7 @@ from ttkit.plans import (
     topology,
 )
 from ttkit.visualize.charts.costs import link_chart
-from ttkit.visualize.drawing import INK
+from ttkit.visualize.drawing import INK, STEP_S
 from ttkit.visualize.plan import (
     StepCells,
     chosen,
@@ -162,7 +163,7 @@ def test_sums_fill_up_and_keep_their_colour():
 def test_what_is_new_glides_from_where_it_was_sent():
     """A copy glides as a part of its own; what is added glides over the sum, and disappears."""
     gather, scatter = all_gather(T3000, 64, axis=1), reduce_scatter(T3000, 64, axis=1)
-    for plan, kind in ((gather, "glide"), (scatter, "merge")):
+    for plan in (gather, scatter):
         for picture in step_pictures(plan):
             drawing = StepCells(picture)
 
@@ -170,19 +171,18 @@ def test_what_is_new_glides_from_where_it_was_sent():
                 at = picture.plan.topology.place[chip]
                 return drawing.spot(at, picture.slots[chip].index(chunk))
 
-            style = rf'class="ttkit-{kind}" style="--dx:([-\d.]+)px;--dy:([-\d.]+)px"'
-            moved = re.findall(style, drawing.svg())
+            moved = parts(drawing.svg())
             way = [
                 [a - b for a, b in zip(spot(t.source, c), spot(t.destination, c))]
                 for arrow in picture.arrows
                 for t in arrow.transfers
                 for c in t.chunks
             ]
-            assert sorted(tuple(map(float, move)) for move in moved) == [
+            assert sorted(part.way for part in moved) == [
                 pytest.approx(move[:2], abs=0.01) for move in sorted(way)
             ]
-            assert ("prefers-reduced-motion:no-preference" in drawing.svg()) == bool(way)
-            assert "ttkit-glide" not in StepCells(picture, small=True).svg()
+            assert {part.rests for part in moved} <= {plan is gather}
+            assert not parts(StepCells(picture, small=True).svg())
 
 
 def test_arrows_say_what_they_are():
@@ -255,23 +255,23 @@ def test_in_a_notebook_the_widget_is_followed_by_the_moving_picture(shown):
 
 def test_each_chunk_glides_along_the_link_that_the_plan_names():
     plan = all_reduce(T3000, 4096, axis=1)
-    figure = draw_plan(plan, moving=True)
-    frames = figure.drawings[0].svg().split('<g class="ttkit-7"')[1:]
-    assert len(frames) == len(plan.steps) + 1
-    hidden = ['visibility="hidden"' in frame.partition(">")[0] for frame in frames]
-    assert hidden == [True] * len(plan.steps) + [False]  # without motion the last one stands
-    for frame, step in zip(frames[1:], plan.steps):
-        group = r'<g class="ttkit-(glide|merge)" style="--dx:(\S+)px;--dy:(\S+)px">'
-        ways = re.findall(group, frame)
-        drawn = StepCells(step_pictures(plan)[1])
-        apart = drawn.corner(1)[0] - drawn.corner(0)[0]  # two chips of a row
-        columns = {chip: place % 4 for place, chip in enumerate(T3000.chips)}
+    found = parts(draw_plan(plan, moving=True).drawings[0].svg())
+    frames = [part for part in found if not any(part.way)]
+    assert [frame.rests for frame in frames] == [False] * len(plan.steps) + [True]
+    drawn = StepCells(step_pictures(plan)[1])
+    apart = drawn.corner(1)[0] - drawn.corner(0)[0]  # two chips of a row
+    columns = {chip: place % 4 for place, chip in enumerate(T3000.chips)}
+    for number, step in enumerate(plan.steps, 1):
+        moved = [part for part in found if any(part.way) and part.at == round(STEP_S * number, 6)]
         expected = sorted(
             columns[t.source] - columns[t.destination] for t in step for _ in t.chunks
         )
-        assert sorted(round(float(dx) / apart) for _, dx, _ in ways) == expected
-        assert all(abs(float(dy)) < drawn.h for _, _, dy in ways)  # none leaves its row
-        assert {kind for kind, *_ in ways} == {"merge" if step[0].reduce else "glide"}
+        assert sorted(round(part.way[0] / apart) for part in moved) == expected
+        assert all(abs(part.way[1]) < drawn.h for part in moved)  # none leaves its row
+        assert {bool(part.stay) for part in moved} == {step[0].reduce}  # what is added disappears
+        assert all(
+            frame.shown(STEP_S * number + 0.1) == (frame is frames[number]) for frame in frames
+        )
 
 
 def test_plans_race_on_one_clock(shown, monkeypatch):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from motion import parts
 
 import ttkit
 import ttkit.visualize
@@ -23,8 +24,9 @@ from ttkit.plans import (
 )
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Slot
+from ttkit.visualize import on_one_axis
 from ttkit.visualize.lanes import HEAD, LANE, LEFT, WIDTH
-from ttkit.visualize.lanes.schedule import schedule_picture
+from ttkit.visualize.lanes.schedule import SECONDS, schedule_picture
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3)
@@ -208,6 +210,45 @@ def test_what_never_starts_is_dashed_and_stands_behind_the_rest():
     late = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*dasharray', page)]
     assert len(late) == 6 and [what for _, what, *_ in drawn(picture)] == ["F0", "F0"]
     assert min(late) > LEFT + WIDTH / 2 and max(late) < LEFT + WIDTH
+
+
+@pytest.mark.parametrize("build", [one_f_one_b, gpipe, zb_h1])
+def test_time_runs_along_the_axis_and_a_dot_follows_the_first_micro_batch(build):
+    schedule = build(3, 4)
+    picture = replace(schedule_picture(schedule), moving=True)
+    drawing = picture.figure().drawings[0]
+    found = parts(drawing.svg())
+    ghosts = [part for part in found if part.ghost]
+    line, *dots = [part for part in found if not part.ghost]
+    second = SECONDS / picture.end_s  # of a unit of time
+    slots = [(stage, *slot) for stage, row in enumerate(picture.modelled.slots) for slot in row]
+    # a bar and the text in it
+    assert sorted({round(ghost.at / second, 3) for ghost in ghosts}) == sorted(
+        {start for _, _, start, _ in slots}
+    )
+    assert all(ghost.shown(SECONDS + 0.1) for ghost in ghosts)
+    first = [(stage, start, end) for stage, a, start, end in slots if a.micro_batch == 0]
+    ways = []
+    for dot in dots:
+        x = float(dot.node[0].get("cx"))
+        at = [(x + dot.off(s)[0] - LEFT) / WIDTH for s in (dot.at, dot.at + dot.stay)]
+        lane = round((float(dot.node[0].get("cy")) - HEAD - 2) / LANE - 0.4)
+        ways.append((lane, *(part * picture.end_s for part in at)))
+        assert dot.at / second == pytest.approx(ways[-1][1], abs=0.01)
+        assert dot.way[1] == 0 and not dot.rests
+    assert sorted(ways) == [pytest.approx(way, abs=0.01) for way in sorted(first)]
+    assert line.stay == pytest.approx(SECONDS, abs=0.01)
+    assert not parts(schedule_picture(schedule).figure().drawings[0].svg())
+
+
+def test_pictures_that_move_on_one_axis_run_on_one_clock():
+    both = on_one_axis(
+        replace(schedule_picture(b(2, 4)), moving=True) for b in (one_at_a_time, gpipe)
+    )
+    clocks = [parts(picture.figure().drawings[0].svg()) for picture in both]
+    assert len({part.turn for clock in clocks for part in clock}) == 1
+    lines = [next(part for part in clock if not part.ghost) for clock in clocks]
+    assert lines[1].stay / lines[0].stay == pytest.approx(both[1].end_s / both[0].end_s, abs=0.01)
 
 
 def test_a_micro_batch_can_be_traced_through_all_stages():

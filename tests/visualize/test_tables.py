@@ -65,3 +65,13 @@ def test_a_report_escapes_and_keeps_words_whole():
     assert "[red]modelled[/red]" in text
     assert "all & sundry" in text
     assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4
+
+
+def test_a_report_that_is_too_wide_folds_its_text_and_loses_no_column():
+    text = repr(
+        Report(
+            "long", ("<line", "<words", "size"), [("x" * 150, "first words, more words", "18.4 MB")]
+        )
+    )
+    assert "x" * 150 in text and "18.4 MB │" in text
+    assert [line.split("│")[2].strip() for line in text.splitlines()[4:6]] == ["first", "words,"]

@@ -1,4 +1,4 @@
-"""What the lessons share: comparisons, predictions, exercises, and cells that run again.
+"""What lessons share: comparisons, predictions, exercises, challenges, cells that run again.
 
 Feedback names the device, the index and the number.
 """
@@ -6,6 +6,7 @@ Feedback names the device, the index and the number.
 import sys
 
 from ttkit import backend
+from ttkit.lessons.challenges import challenge
 from ttkit.lessons.comparing import (
     CheckFailed,
     device_difference,
@@ -19,7 +20,9 @@ from ttkit.words import in_notebook
 
 __all__ = [
     "CheckFailed",
+    "challenge",
     "check",
+    "course_map",
     "device_difference",
     "difference",
     "hint",
@@ -30,6 +33,21 @@ __all__ = [
     "todo",
     "values_mean_something",
 ]
+
+
+def course_map() -> None:
+    """Show the lessons, with a tick at each of which you have passed all exercises."""
+    from ttkit.lessons.folder import course
+    from ttkit.lessons.progress import ticked
+
+    rows = ticked(course() / "notebooks" / "welcome.md").splitlines()
+    table = "\n".join(row for row in rows if row.startswith("|"))
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/markdown": table, "text/plain": table}, raw=True)
+    else:
+        print(table)
 
 
 def tidy() -> None:

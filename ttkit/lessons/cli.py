@@ -1,7 +1,6 @@
 """The commands `ttkit lab` and `ttkit lessons`."""
 
 import os
-import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from ttkit.lessons import progress
 from ttkit.lessons.folder import copy_course, course
 
 SETTINGS = Path(__file__).with_name("jupyter")
-PREDICT, CHECK = (re.compile(rf'lessons\.{call}\(\s*"([^"]+)"') for call in ("predict", "check"))
 
 
 def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
@@ -64,7 +62,7 @@ def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
     width = max(len(path.stem) for path in notebooks())
     print(f"{'lesson':{width}}  predicted  exercises")
     for path in notebooks():
-        asked, exercises = contents(path)
+        asked, exercises = progress.contents(path)
         done = sum(name in guessed for name in asked)
         marks = [f"{name.partition('.')[2]} {results.get(name, '-')}" for name in exercises]
         print(f"{path.stem:{width}}  {f'{done} of {len(asked)}':>9}  {', '.join(marks) or 'none'}")
@@ -75,12 +73,3 @@ def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
 def notebooks() -> list[Path]:
     """Return the lessons in their order."""
     return sorted((course() / "notebooks").glob("[0-9]*.ipynb"))
-
-
-def contents(path: Path) -> list[list[str]]:
-    """Return the names of a lesson's predictions, and those of its exercises."""
-    import nbformat
-
-    cells = nbformat.read(path, as_version=4).cells
-    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    return [list(dict.fromkeys(call.findall(code))) for call in (PREDICT, CHECK)]

@@ -132,15 +132,15 @@ class Exercise:
     praise: str | Callable[..., str] = "it is right"
 
     def __post_init__(self):
-        _DECLARED[self.name] = self
+        DECLARED[self.name] = self
 
     def judge(self, answer, mesh) -> str:
         """Return praise for an answer, or raise `CheckFailed` with what is wrong."""
         if "(" not in self.asks:
             return self._value(answer)
         if not callable(answer):
-            rule = f"the function {self.asks} is asked for, without brackets after its name"
-            raise CheckFailed(f"{rule}; what you gave is a {type(answer).__name__}")
+            rule = f"expected the function {self.asks}, without brackets after its name"
+            raise CheckFailed(f"{rule}; got a {type(answer).__name__}")
         if hasattr(self.cases, "runs"):
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
@@ -193,24 +193,26 @@ class Exercise:
         return f": {broken}" if broken else ""
 
 
-_DECLARED: dict[str, Exercise] = {}
+DECLARED: dict[str, Any] = {}  # It has exercises and challenges, by their names.
 _shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 
-def _known(name: str) -> Exercise:
+def known(name: str, kind: type = Exercise) -> Any:
+    """Return the declaration of this kind that has the name, from the module of its lesson."""
+    asked = f"{kind.__name__.lower()} {name!r}"
     lesson = f"course.lesson_{name.partition('.')[0]}"
     try:
         import_module(lesson)
     except ModuleNotFoundError as error:
         if error.name == "course":
             rule = "the folder course, with the exercises, is not beside this notebook"
-            fail(f"exercise {name!r}", rule, "the notebooks' own folder: ttkit lab")
+            fail(asked, rule, "the notebooks' own folder: ttkit lab")
         if error.name != lesson:
             raise
-    if name not in _DECLARED:
-        rule = f"there are {', '.join(sorted(_DECLARED))}"
-        fail(f"exercise {name!r}", "there is no such exercise", rule)
-    return _DECLARED[name]
+    names = sorted(each for each, one in DECLARED.items() if isinstance(one, kind))
+    if name not in names:
+        fail(asked, "there is none of this name", f"there are {', '.join(names)}")
+    return DECLARED[name]
 
 
 # ---------------------------------------------------------------- what a learner calls
@@ -220,7 +222,7 @@ def hint(name: str) -> None:
     Raises:
         TTKitError: there is no such exercise.
     """
-    hints, given = _known(name).hints, _shown.get(name, 0)
+    hints, given = known(name).hints, _shown.get(name, 0)
     if given < len(hints):
         print(in_lines(f"hint {given + 1} of {len(hints)}: {hints[given]}"))
         _shown[name] = given + 1
@@ -244,7 +246,7 @@ def check(name: str, answer, mesh=None) -> None:
         CheckFailed: the answer is not right; the message names the device, index or number.
         TTKitError: there is no such exercise.
     """
-    declared = _known(name)
+    declared = known(name)
     try:
         if answer is None or answer is Ellipsis:
             raise NotDone
@@ -261,7 +263,7 @@ def check(name: str, answer, mesh=None) -> None:
 
 def _to_do(name: str) -> None:
     """Show that an exercise waits for the learner, with a button that gives hints."""
-    words = f'exercise {name}: to do. A hint: lessons.hint("{name}")'
+    words = f'exercise {name}: not done yet. For a hint: lessons.hint("{name}")'
     if not in_notebook():
         print(words)
         return
@@ -274,7 +276,7 @@ def _to_do(name: str) -> None:
             hint(name)
 
     button.on_click(press)
-    row = widgets.HBox([widgets.Label(f"exercise {name}: to do"), button])
+    row = widgets.HBox([widgets.Label(f"exercise {name}: not done yet"), button])
     card = widgets.VBox([row, hints])
     card.add_class("ttkit-to-do")
     show_widget(card, words)
@@ -282,7 +284,7 @@ def _to_do(name: str) -> None:
 
 def solution(name: str, answer, mesh=None) -> None:
     """Check the course's own solution as `check` does; your progress stays as it is."""
-    print(in_lines(f"solution of {name}: {_known(name).judge(answer, mesh)}"))
+    print(in_lines(f"solution of {name}: {known(name).judge(answer, mesh)}"))
 
 
 def todo():

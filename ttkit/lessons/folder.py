@@ -8,6 +8,7 @@ from pathlib import Path
 import ttkit
 from ttkit.errors import fail
 from ttkit.files import write_whole
+from ttkit.lessons.progress import ticked
 
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
@@ -80,7 +81,9 @@ def _copied(folder: Path) -> dict[str, str]:
 
 
 def _content(path: Path) -> bytes:
-    """Return what a learner gets of a file: of a lesson no outputs."""
+    """Return what a learner gets of a file: a lesson without outputs, the map with its ticks."""
+    if path.name == "welcome.md":
+        return ticked(path).encode()
     if path.suffix != ".ipynb":
         return path.read_bytes()
     lesson = json.loads(path.read_bytes())

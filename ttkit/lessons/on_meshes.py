@@ -72,6 +72,7 @@ class OnMeshes:
         more: further arguments; each tuple is tried on each mesh.
         call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
             and then these.
+        kind: the class of the arrays; those `OnlyForDevices` refuse NumPy's arithmetic.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -79,6 +80,7 @@ class OnMeshes:
     fabric: bool = False
     more: Sequence[tuple] = ((),)
     call: Callable | None = None
+    kind: type[np.ndarray] = np.ndarray
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Yield each call."""
@@ -95,12 +97,20 @@ class OnMeshes:
         arrays = [array for array, _ in given]
         call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
-            result = call(mesh, *(array.copy() for array in arrays), *more)
+            result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
         records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
         where = ", ".join([f"on {mesh!r}", *more])
         return MeshRun((mesh, *arrays, *more), result, where, names, asks, shards, records)
+
+
+class OnlyForDevices(np.ndarray):
+    """An array that can be cut and placed, but that NumPy may not compute with."""
+
+    def __array_ufunc__(self, ufunc, *_, **__):
+        rule = "put the array on the devices as it is, and compute there"
+        raise CheckFailed(f"NumPy did it on the host ({ufunc.__name__}): {rule}")
 
 
 @dataclass
@@ -179,7 +189,7 @@ class MeshRun(Run):
         if most is not None and used > most:
             return f"{right}: {used:,} bytes on links; the budget is {most:,}"
         if (sends or most) and not sent:
-            return ", nothing was sent: the sum over the devices was made on the host"
+            return ", nothing was sent: each device computed it all, or the host added up"
         return ""
 
     def over(self, budget: Budget | None) -> str:
@@ -206,7 +216,7 @@ class MeshRun(Run):
         used, most = self._bytes()
         if budget is None or not most:
             return ""
-        return f"{used:,} of at most {most:,} bytes came to each of {self.names['n']} chips"
+        return f"each of {self.names['n']} chips received {used:,} bytes (limit {most:,})"
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from ttkit.files import write_whole
 from ttkit.words import in_notebook
 
+PREDICT, CHECK = (re.compile(rf'lessons\.{call}\(\s*"([^"]+)"') for call in ("predict", "check"))
 PASSED = "passed"  # A passed exercise keeps this result when a later answer fails.
 
 
@@ -25,8 +27,10 @@ def place() -> Path | None:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word}}."""
-    found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}}
+    """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word},
+    "challenges": {name: the best entries, [score, words] each}}.
+    """
+    found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}, "challenges": {}}
     if path := place():
         with contextlib.suppress(OSError, ValueError):  # The file is not there yet, or is damaged.
             found |= json.loads(path.read_text(encoding="utf-8"))
@@ -50,3 +54,26 @@ def keep(kind: str, name: str, what) -> None:
         write_whole(path, json.dumps(all_kept, indent=1), f"keep your progress in {path}")
     except (OSError, RuntimeError):
         return
+
+
+def contents(path: Path) -> list[list[str]]:
+    """Return the names of a lesson's predictions, and those of its exercises."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return [list(dict.fromkeys(call.findall(code))) for call in (PREDICT, CHECK)]
+
+
+def ticked(page: Path) -> str:
+    """Return the text of the welcome page with a tick at each lesson whose exercises are passed.
+
+    A lesson of which some are passed has their number: "03 1/3". The page lies beside the lessons.
+    """
+    text, results = page.read_text(encoding="utf-8"), kept()["exercises"]
+    for path in page.parent.glob("[0-9]*.ipynb"):
+        exercises = contents(path)[1]
+        passed = sum(results.get(name) == PASSED for name in exercises)
+        if passed:
+            number = path.name[:2]
+            mark = "✓" if passed == len(exercises) else f"{passed}/{len(exercises)}"
+            text = text.replace(f"\n| {number} |", f"\n| {number} {mark} |")
+    return text

@@ -373,7 +373,7 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
         rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
         _wrong(plan, number, rule, f"one of {list(topology.chips)}")
     if not topology.joined(t.source, t.destination):
-        near = ", ".join(map(str, topology.neighbours(t.source)))
+        near = ", ".join(f"chip {chip}" for chip in topology.neighbours(t.source))
         rule = f"{_sends(t, t.chunk)}, but no cable joins them"
         _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
     if t.reduce and not plan.adds:

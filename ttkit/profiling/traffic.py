@@ -4,10 +4,14 @@ of the program, what two runs do differently, and sums that were not finished.""
 import difflib
 import json
 import os
+import runpy
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from ttkit.errors import fail
 from ttkit.files import read_text, write_whole
@@ -22,6 +26,12 @@ from ttkit.words import counted, short
 
 Parts = dict[int, str]  # By mesh axis, where the parts of a sum were made.
 COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on links", "time")
+
+
+# A program's lines are those outside of these files. Each call of an operation passes through
+# NumPy's `errstate`.
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+OURS = (PACKAGE, "<frozen", runpy.__file__, np.errstate.__call__.__code__.co_filename)
 
 
 class Line(NamedTuple):
@@ -80,6 +90,17 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         found.append(Line(*key, number, nbytes, time_s))
     wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
     return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
+
+
+def note_line(event: Event) -> None:
+    """Write down the line of the program that made a call."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    path = os.path.relpath(frame.f_code.co_filename)
+    if path.startswith(".."):
+        path = frame.f_code.co_filename
+    event.where = f"{path}:{frame.f_lineno}"
 
 
 def is_placed(event: Event) -> bool:
@@ -153,12 +174,15 @@ def read(path: str | os.PathLike[str]) -> list[Line]:
 
 def compare(one: Sequence[Line], other: Sequence[Line]) -> str:
     """Return where two runs part: what only the first has after "-", only the second after "+"."""
-    places = {line.what: line.where for line in (*one, *other)}
-    rows = []
-    for row in difflib.ndiff([line.what for line in one], [line.what for line in other]):
-        if not row.startswith("?"):
-            rows.append(row if row.startswith(" ") else f"{row}    at {places[row[2:]]}")
-    same = all(row.startswith(" ") for row in rows)
+    rows, whats = [], [[line.what for line in lines] for lines in (one, other)]
+    matcher = difflib.SequenceMatcher(a=whats[0], b=whats[1], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            rows += [f"  {line.what}" for line in one[a:b]]
+            continue
+        rows += [f"- {line.what}    at {line.where}" for line in one[a:b]]
+        rows += [f"+ {line.what}    at {line.where}" for line in other[c:d]]
+    same = whats[0] == whats[1]
     return "\n".join([*rows, "Both send the same." if same else "They part at the marked lines."])
 
 

@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,6 +18,16 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
+# Keywords of earlier versions, and what ttnn 0.81.1 calls them; "" where it no longer has them, and
+# they change no value.
+OLDER = {
+    "distributed_program_config": "",
+    "fast_and_approximate_mode": "",
+    "mesh_device": "",  # The tensor has its mesh.
+    "round_mode": "rounding_mode",
+    "use_multicore": "",
+    "use_pack_untilize": "",
+}
 Classes = tuple[type, ...]
 # What each name of a type stands for; `ttkit.sim.ttnn` adds its classes. A type that is not here,
 # such as Sequence[int], takes anything, and the function itself looks at the value.
@@ -81,7 +91,8 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
     for parameters in known().get(name, ()):
         kind: Any = PLACE
         made = []
-        for each in [*parameters, "*", *more]:
+        names = {each[0] for each in parameters}  # Some take a queue by place.
+        for each in [*parameters, "*", *(each for each in more if each[0] not in names)]:
             if each == "*":
                 kind = inspect.Parameter.KEYWORD_ONLY
                 continue
@@ -166,9 +177,21 @@ class Signature:
                 found[name] = mine
         return found
 
+    @functools.cached_property
+    def known(self) -> set[str]:
+        """The parameters of all overloads."""
+        return {name for overload in self.overloads for name in overload.parameters}
+
+    def newer(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what ttnn 0.81.1 calls arguments, and their names in the call."""
+        named = {name if name in self.known else OLDER.get(name, name): name for name in names}
+        named.pop("", None)
+        return named
+
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a right call by the function's names, and its defaults."""
-        bound = next(filter(None, (bind(o, args, kwargs)[0] for o in self.overloads)))
+        newer = {new: kwargs[old] for new, old in self.newer(kwargs).items()}
+        bound = next(filter(None, (bind(o, args, newer)[0] for o in self.overloads)))
         own, usual = self.names(bound.signature), self.own.parameters.values()
         named = {own.get(name, name): value for name, value in bound.arguments.items()}
         return {p.name: p.default for p in usual} | named
@@ -183,16 +206,17 @@ class Signature:
         tried = [bind(overload, args, kwargs) for overload in self.overloads]
         fit = [bound for bound, _ in tried if bound]
         if not fit:
-            known_names = {name for overload in self.overloads for name in overload.parameters}
-            unknown = [name for name in kwargs if name not in known_names]
-            spelling = f"ttnn.{asked.name} without mesh_device: the tensor has its mesh"
-            form = f"{asked.name}(..., mesh_device=)"
-            if unknown == ["mesh_device"] and older_form(form, spelling):
-                rest = {name: value for name, value in kwargs.items() if name != "mesh_device"}
-                way = self.way(describe(asked.name, args, rest))
-                return way or Way([], {name: name for name in rest}, {})
+            unknown = [name for name in kwargs if name not in self.known]
+            if unknown and OLDER.keys() >= {*unknown}:
+                newer, new = self.newer(kwargs), OLDER[unknown[0]]
+                spelling = f"{new}=" if new else f"ttnn.{asked.name} without {unknown[0]}"
+                if older_form(f"{asked.name}(..., {unknown[0]}=)", spelling):
+                    rest = {new: kwargs[name] for new, name in newer.items()}
+                    way = self.way(describe(asked.name, args, rest))
+                    way = way or Way([], dict(zip(rest, rest, strict=True)), {})
+                    return way._replace(own={newer.get(k, k): own for k, own in way.own.items()})
             rule = f"incompatible function arguments: {tried[0][1]}"
-            if unknown and (closest := nearest(unknown[0], known_names)):
+            if unknown and (closest := nearest(unknown[0], self.known)):
                 rule += f"; the closest is {closest}"
             cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
             fail(asked, rule, cure, TypeError)

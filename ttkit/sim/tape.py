@@ -113,6 +113,7 @@ class Tape:
         keeps: operations whose events have the tensors themselves, so that the calls can be
             repeated, or the values read.
         before: sees each event when its call begins, and may raise to refuse the call.
+        after: sees each event and its result, when the call has returned.
 
     Attributes:
         part: what the program is doing now; a program that has parts sets it.
@@ -120,9 +121,14 @@ class Tape:
 
     mesh: Any = None  # This is the mesh without values on which the calls run, if there is one.
 
-    def __init__(self, keeps: Container[str] = (), before: Callable[[Event], None] | None = None):
+    def __init__(
+        self,
+        keeps: Container[str] = (),
+        before: Callable[[Event], None] | None = None,
+        after: Callable[[Event, Any], None] | None = None,
+    ):
         self.events: list[Event] = []
-        self.part, self.keeps, self.before = "", keeps, before
+        self.part, self.keeps, self.before, self.after = "", keeps, before, after
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""
@@ -136,6 +142,8 @@ class Tape:
         result = call(*args, **kwargs)
         event.result, event.returned, event.sent = enter(result), True, since(before)
         event.in_use = most_in_use(self.mesh)
+        if self.after:
+            self.after(event, result)
         return result
 
 

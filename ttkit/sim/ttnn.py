@@ -32,7 +32,7 @@ _load, _names, _ = _attach(
             reset_global_semaphore_value wait_for_event""",
         "mesh": """MeshDevice MeshTraceId begin_trace_capture compute_distribution_to_mesh_mapping
             end_trace_capture execute_trace release_trace""",
-        "mesh.opening": """FabricRouterConfig GetDefaultDevice SetDefaultDevice
+        "mesh.opening": """FabricRouterConfig GetDefaultDevice GetPCIeDeviceID SetDefaultDevice
             close_device close_mesh_device create_mesh_device distributed_context_barrier
             distributed_context_get_rank distributed_context_get_size
             distributed_context_is_initialized get_device_ids get_fabric_config get_num_devices
@@ -140,9 +140,9 @@ def _space(prefix: str, names: str) -> _Space:
 device = _space(
     "device.",
     """Arch CloseDevice CreateDevice Device DispatchCoreAxis DispatchCoreConfig DispatchCoreType
-    GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices ReadDeviceProfiler SetDefaultDevice
-    SubDevice SubDeviceId close_device init_device_compute_kernel_config is_blackhole
-    is_wormhole_b0 open_device synchronize_device""",
+    GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices GetPCIeDeviceID ReadDeviceProfiler
+    SetDefaultDevice SubDevice SubDeviceId close_device init_device_compute_kernel_config
+    is_blackhole is_wormhole_b0 open_device synchronize_device""",
 )
 cluster = _space("cluster.", "ClusterType get_cluster_type")
 model_preprocessing = _space(

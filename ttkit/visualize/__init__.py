@@ -225,7 +225,7 @@ def on_one_axis(pictures: Iterable) -> list:
     return [replace(picture, until=end) for picture in given]
 
 
-def visualize_schedule(schedule, measured=None) -> None:
+def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
     """Show when each stage of a pipeline does what, its bubble and its memory.
 
     On a terminal it is in letters. The picture of a schedule that does not work shows where its
@@ -235,6 +235,7 @@ def visualize_schedule(schedule, measured=None) -> None:
         schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.
         measured: a run to show on the same axis, as a trainer's `timetable()` returns it; a
             schedule without times of its own then takes the medians of the run.
+        moving: time runs along the axis, and a dot follows the first micro-batch.
 
     Example:
         >>> from ttkit.plans import gpipe
@@ -245,4 +246,4 @@ def visualize_schedule(schedule, measured=None) -> None:
     """
     from ttkit.visualize.lanes.schedule import schedule_picture
 
-    _show(schedule_picture(schedule, measured))
+    _show(replace(schedule_picture(schedule, measured), moving=moving))

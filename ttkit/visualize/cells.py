@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,16 +31,7 @@ SHEET = 15  # Sheets that lie over one another are shifted by this many px.
 # EMPTY fills a box without contents; PAPER fills the rest of a box that is not full.
 EMPTY, PAPER = "var(--empty)", "#dde2ea"
 WHOLE: Rectangle = (0, 0, 1, 1)
-# A new box glides from the chip that sent it; a box that is added to another one glides and
-# disappears.
-MOTION = (
-    ".ttkit-merge{opacity:0}@media(prefers-reduced-motion:no-preference){"
-    ".ttkit-glide{animation:ttkit-glide 1s ease-in-out both}"
-    ".ttkit-merge{animation:ttkit-merge 1s ease-in-out both}}"
-    "@keyframes ttkit-glide{from{transform:translate(var(--dx),var(--dy))}}"
-    "@keyframes ttkit-merge{from{transform:translate(var(--dx),var(--dy));opacity:1}"
-    "80%{opacity:1}to{opacity:0}}"
-)
+MERGED_S = 0.96  # What is added to a box disappears after so many seconds.
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,9 @@ class Box:
         new: draw a rim around it.
         hatched: draw slanted lines over it.
         sheets: (name, fill) of sheets that lie over one another, in place of one fill.
-        sources: (cell, box) from where it glides; `added` keeps what the box held before.
+        sources: (cell, box) from where it glides.
+        added: what glides is added to what the box holds, and disappears: a box from its sources,
+            or the sheets, which fall into one.
     """
 
     texts: Sequence[str] = ()
@@ -273,25 +267,19 @@ class Cells(Drawing):
             for i, cell in enumerate(self.cells)
             for n, box in enumerate(cell.boxes if cell else ())
         ]
-        moving = [(area, box) for area, box in found if box.sources]
         empty = [area for area, box in found if not box.fill or (box.sources and not box.added)]
         self.blocks(empty, fill=EMPTY, stroke="var(--frame)", stroke_width=0.8)
         self._filled([(area, box) for area, box in found if not box.sources or box.added])
-        if moving:
-            self.add("style", MOTION)
-        for area, box in moving:
+        for area, box in found:
             for source in box.sources:
                 dx, dy = (a - b for a, b in zip(self.spot(*source)[:2], area[:2]))
-                kind = "merge" if box.added else "glide"
-                way = f'style="--dx:{dx:g}px;--dy:{dy:g}px"'
-                self._parts.append(f'<g class="ttkit-{kind}" {way}>')
-                self._filled([(area, box)])
-                self._parts.append("</g>")
+                with self.moving(stay=MERGED_S if box.added else 0, way=(dx, dy)):
+                    self._filled([(area, box)])
 
     def _filled(self, boxes: Sequence[tuple[Rectangle, Box]]) -> None:
         """Draw boxes, one shape for each look, and write on them."""
         fills: dict[str, list[Rectangle]] = {PAPER: []}
-        full = [(area, box) for area, box in boxes if box.fill and not box.sheets]
+        full = [(area, box) for area, box in boxes if box.fill and (box.added or not box.sheets)]
         for (x, y, w, h), box in full:
             left, top, wide, high = box.part
             if box.part != WHOLE:
@@ -306,9 +294,10 @@ class Cells(Drawing):
         self.blocks(rims, stroke="var(--ink)", stroke_width=1.5)
         self.hatch([area for area, box in boxes if box.hatched], 7, "var(--edge)")
         for area, box in boxes:
+            if box.added or not box.sheets:
+                self._write(area, box)
             if box.sheets:
-                area = self._sheets(area, box.sheets)
-            self._write(area, box)
+                self._sheets(area, box)
 
     def _write(self, area: Rectangle, box: Box) -> None:
         """Write the texts of a box where they fit; a slanted line marks one that is not full."""
@@ -325,14 +314,19 @@ class Cells(Drawing):
         elif box.texts and box.part != WHOLE:
             self.line((x, y + h), (x + w, y), stroke=INK, stroke_width=1)
 
-    def _sheets(self, area: Rectangle, sheets: Sequence[tuple[str, str]]) -> Rectangle:
-        """Draw sheets that lie over one another in a box, the first on top; return where it is."""
+    def _sheets(self, area: Rectangle, box: Box) -> None:
+        """Draw sheets that lie over one another in a box, the first on top; or fall into one."""
         x, y, w, h = area
-        step = min(SHEET, 0.6 * min(w, h) / max(len(sheets) - 1, 1))
-        w, h = w - step * (len(sheets) - 1), h - step * (len(sheets) - 1)
-        for i, (name, fill) in reversed(list(enumerate(sheets))):
-            left, top = x + i * step, y + i * step
-            self.box((left, top, w, h), rx=0, fill=fill, stroke=INK)
-            if step >= 12:
-                self.words(left + w - 3, top + h - 3, name, SIZE, fill=INK, text_anchor="end")
-        return x, y, w, h - SHEET
+        behind = len(box.sheets) - 1
+        step = min(SHEET, 0.6 * min(w, h) / max(behind, 1))
+        w, h = w - step * behind, h - step * behind
+        for i, (name, fill) in reversed(list(enumerate(box.sheets))):
+            off = step * behind / 2 if box.added else step * i
+            way = step * i - off
+            with self.moving(stay=MERGED_S, way=(way, way)) if box.added else nullcontext():
+                self.box((x + off, y + off, w, h), rx=0, fill=fill, stroke=INK)
+                if step >= 12:
+                    low = y + off + h - 3
+                    self.words(x + off + w - 3, low, name, SIZE, fill=INK, text_anchor="end")
+        if not box.added:
+            self._write((x, y, w, h - SHEET), box)

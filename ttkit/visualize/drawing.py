@@ -5,7 +5,8 @@ drawings beside one another are HTML: the browser breaks lines and rows as its p
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -15,8 +16,8 @@ Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
-# Faults have the colour BAD, the box under words about them ALARM, in both themes.
-BAD, ALARM = "#d64545", "#fbd0cc"
+# Faults have the colour BAD in both themes, the box under words about them ALARM.
+BAD, ALARM = "#d64545", "var(--alarm)"
 BOLD = "600"
 # A shape has these attributes unless others are given.
 RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
@@ -30,11 +31,12 @@ READABLE = 10  # A drawing shrinks until its smallest words are this many px hig
 # the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
-    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--chart:none"
+    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--chart:none"
 )
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
-    "--frame:#4d5664;--empty:#323944;--page:#15181d;--chart:invert(1) hue-rotate(180deg)"
+    "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
+    "--chart:invert(1) hue-rotate(180deg)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
@@ -50,6 +52,9 @@ _RULES = (
     ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
+    ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
+    "@media print,(prefers-reduced-motion:reduce){"
+    ".NAME .ttkit-pause,.NAME .ttkit-pause+span{display:none}}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     ".NAME .ttkit-button{background:var(--chip);border:1px solid var(--edge);border-radius:5px;"
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
@@ -57,7 +62,7 @@ _RULES = (
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
     ".NAME table{border:0;color:var(--ink);font-size:12px}"
     ".NAME td,.NAME th{padding:2px 14px 2px 0}"
-    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
+    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
@@ -88,8 +93,18 @@ ROLES = {
     "input gradient": "#e39a5b",
     "weight gradient": "#b48be0",
     "communication": "#c3c9d2",
-    "exposed": "#f2948b",
+    "exposed communication": "#f2948b",
 }
+
+STEP_S, GLIDE_S = 1.6, 0.8  # A step takes so long; what glides in it takes the first half.
+MOTION = (
+    "@media screen and (prefers-reduced-motion:no-preference){"
+    ".ttkit-pause:checked~.ttkit-panel *{animation-play-state:paused}"
+)
+PAUSE = (
+    '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
+    '<span class="ttkit-note">pause</span>'
+)
 
 
 def on_page(content: str) -> str:
@@ -109,11 +124,14 @@ class Drawing:
         title: the text alternative, and the caption where a figure has several drawings.
     """
 
-    controls = ""  # A figure has this HTML right before the SVG.
+    seconds = STEP_S  # The clock of a drawing that moves takes so long for a turn.
+    loops = False  # Else it makes one turn. A figure has a box that pauses what loops.
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
+        # For each class of parts that move: how long they stay and glide, and how they look then.
+        self.moves: dict[str, tuple[float, float, str]] = {}
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -205,13 +223,70 @@ class Drawing:
         """Write a few bold letters in a box around a point; `look` is that of the box."""
         wide = max(13, width_of(text, 11, bold=True) + 4)
         self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)
-        self.words(x, y + 4, text, size=11, fill=INK, font_weight=BOLD)
+        ink = "var(--ink)" if look["fill"] == ALARM else INK
+        self.words(x, y + 4, text, size=11, fill=ink, font_weight=BOLD)
+
+    @contextmanager
+    def moving(
+        self,
+        at: float = 0,
+        stay: float = 0,
+        way: Point = (0, 0),
+        glide: float = GLIDE_S,
+        *,
+        rest: bool = False,
+        ghost: bool = False,
+    ) -> Iterator[None]:
+        """Draw parts that move on the clock, whose turn takes `seconds`.
+
+        At rest (on paper, where motion is not wanted, and after the last turn) they are where they
+        are drawn.
+
+        Args:
+            at: from this second on they are shown.
+            stay: for so many seconds, and not at rest; 0 is without end.
+            way: (dx, dy), from how far away they come.
+            glide: the seconds which that takes.
+            rest: at rest they are shown in spite of `stay`.
+            ghost: where they are not shown they are pale; also at rest they are shown.
+        """
+        glide = glide if any(way) else 0
+        name = f"ttkit-{'ghost' if ghost else 'moves'}-{stay * 1000:.0f}-{glide * 1000:.0f}"
+        self.moves[name] = stay, glide, "opacity:.25" if ghost else "visibility:hidden"
+        how = f"--at:{at:g}s;--dx:{way[0]:g}px;--dy:{way[1]:g}px"
+        hidden = ' visibility="hidden"' if stay and not (rest or ghost) else ""
+        self._parts.append(f'<g class="{name}" style="{how}"{hidden}>')
+        yield
+        self._parts.append("</g>")
 
     def svg(self, look: str = "") -> str:
         """Return the drawing as SVG; `look` is written into its first tag."""
+        inner = "".join(self._parts)
+        if self.moves:
+            clock = f"ttkit-{self.seconds * 1000:.0f}"
+            rules = "".join(self._rule(clock, *move) for move in sorted(self.moves.items()))
+            inner = f'<style>{MOTION}{rules}}}</style><g class="{clock}">{inner}</g>'
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
-        return f"{head}<title>{escape(self.title)}</title>{''.join(self._parts)}</svg>"
+        return f"{head}<title>{escape(self.title)}</title>{inner}</svg>"
+
+    def _rule(self, clock: str, name: str, move: tuple[float, float, str]) -> str:
+        """Return how the parts of a class move.
+
+        They have keyframes of their own: browsers would compute general ones anew for each part,
+        many times a second."""
+        (stay, glide, away), turn, frames = move, self.seconds, ""
+        begun, turns = (turn, "infinite") if self.loops else (0, "1")
+        how = f"{turn:g}s linear calc(var(--at) + var(--begin,0s) - {begun:g}s) {turns}"
+        if glide:
+            frames = "0%{transform:translate(var(--dx),var(--dy))}"
+            frames += f"{100 * glide / turn:g}%{{transform:none}}"
+        if stay:
+            end = 100 * stay / turn
+            frames += f"0%,{end:g}%{{visibility:inherit;opacity:1}}{end + 0.01:g}%,to{{{away}}}"
+        return (
+            f".{clock} .{name}{{animation:{clock}{name} {how}}}@keyframes {clock}{name}{{{frames}}}"
+        )
 
     @property
     def least(self) -> str:
@@ -220,44 +295,23 @@ class Drawing:
 
 
 class Frames(Drawing):
-    """Drawings that play one after the other, in a loop, also on a page without a kernel.
+    """Drawings of one size that play one after the other, in a loop; at rest the last one stands.
 
-    Where motion is not wanted, on paper, and where a page drops styles, the last one stands.
-    `controls`, right before the SVG, have a box that pauses it.
-
-    Args:
-        frames: all of one size.
-        seconds: how long each one stands; what glides in it takes the first half.
+    Each is shown for STEP_S seconds, and moves meanwhile.
     """
 
-    controls = (
-        '<input type="checkbox" class="ttkit-pause" aria-label="pause">'
-        '<span class="ttkit-note">pause</span>'
-    )
+    loops = True
 
-    def __init__(self, frames: Sequence[Drawing], seconds: float = 1.6):
-        first, whole = frames[0], seconds * len(frames)
-        super().__init__(first.width, first.height, first.title)
+    def __init__(self, frames: Sequence[Drawing]):
+        super().__init__(frames[0].width, frames[0].height, frames[0].title)
         self.smallest = min(frame.smallest for frame in frames)
-        part, name = 100 / len(frames), f"ttkit-{len(frames)}"
-        loop = f"{whole:g}s linear var(--at) infinite"
-        start, there = "transform:translate(var(--dx),var(--dy))", "transform:none"
-        self.add(
-            "style",
-            "@media screen and (prefers-reduced-motion:no-preference){"
-            f".{name}{{visibility:hidden;animation:{name} {loop}}}"
-            f".{name} .ttkit-glide{{animation:{name}-glide {loop}}}"
-            f".{name} .ttkit-merge{{animation:{name}-merge {loop}}}"
-            ".ttkit-pause:checked~svg *{animation-play-state:paused!important}}"
-            f"@keyframes {name}{{0%{{visibility:visible}}{part:g}%{{visibility:hidden}}}}"
-            f"@keyframes {name}-glide{{0%{{{start}}}{part / 2:g}%{{{there}}}}}"
-            f"@keyframes {name}-merge{{0%{{{start};opacity:1}}{part / 2:g}%{{{there};opacity:1}}"
-            f"{part * 0.6:g}%{{opacity:0}}}}",
-        )
         for number, frame in enumerate(frames):
-            hidden = "" if frame is frames[-1] else ' visibility="hidden"'
-            at = f'style="--at:{number * seconds:g}s"'
-            self._parts.append(f'<g class="{name}" {at}{hidden}>{"".join(frame._parts)}</g>')
+            self._parts.append(f'<g style="--begin:{number * STEP_S:g}s">')
+            self.moves |= frame.moves
+            with self.moving(stay=STEP_S, rest=frame is frames[-1]):
+                self._parts += frame._parts
+            self._parts.append("</g>")
+        self.seconds = STEP_S * len(frames)
 
 
 def _slanted(area: Rectangle, gap: float) -> str:
@@ -294,11 +348,12 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            svg = drawing.svg(drawing.least)
-            panels.append(_div("panel", caption + drawing.controls + svg))
+            panels.append(_div("panel", caption + drawing.svg(drawing.least)))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
-        return on_page("".join([_div("title", escape(self.title)), *panels, *alarms, *notes]))
+        title = f'<span class="ttkit-title">{escape(self.title)}</span>'
+        pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
+        return on_page("".join([title, pause, "<br>", *panels, *alarms, *notes]))
 
 
 def _div(kind: str, content: str) -> str:
@@ -308,8 +363,9 @@ def _div(kind: str, content: str) -> str:
 # ---------------------------------------------------------------- words in pictures
 def width_of(text: str, size: float, bold: bool = False) -> float:
     """Return about how wide a line is in DejaVu Sans, the widest font that a page may take."""
-    widths = (0.37 if c in " ,.|[]():;·-ijl" else 0.76 if c.isupper() else 0.62 for c in text)
-    return size * sum(widths) * (1.1 if bold else 1)
+    widths = {"W": 0.99} | dict.fromkeys(" ,.|[]():;·-ijl", 0.37)
+    wide = sum(widths.get(c, 0.76 if c.isupper() else 0.62) for c in text)
+    return size * wide * (1.1 if bold else 1)
 
 
 def size_text(nbytes: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
-from ttkit.visualize.drawing import Figure, ranges, tone
+from ttkit.visualize.drawing import Figure, Frames, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
@@ -169,24 +169,28 @@ def draw_matmul(
     text = "\n  ".join([*lines, *notes, *wrong])
     # Put w above the result and x to its left, so that an element is where its row of x meets
     # its column of w.
-    cells = [
+    factors = [
         None,
         _matrix(parts, f"w [{k}, {n}]", (k, n), of_w),
         _matrix(parts, f"x [{m}, {k}]", (m, k), of_x),
-        _matrix(
-            parts,
-            f"result [{m}, {n}]",
-            (m, n),
-            [part.block for part in parts],
-            partial and not reduced,
-        ),
     ]
-    drawing = Cells(Grid(text, (2, 2), (0, 1, 2, 3)), cells, frame="", gap=(16, 12))
+    of_result, name = [part.block for part in parts], f"result [{m}, {n}]"
+    grid = Grid(text, (2, 2), (0, 1, 2, 3))
+    frames = []
+    for summed in (False, True) if partial and reduced else (False,):
+        product = _matrix(parts, name, (m, n), of_result, partial, summed)
+        frames.append(Cells(grid, [*factors, product], frame="", gap=(16, 12)))
+    drawing = Frames(frames) if len(frames) > 1 else frames[0]
     return Figure(title, [drawing], notes, text, "".join(wrong))
 
 
 def _matrix(
-    parts: Sequence[Part], name: str, shape: Range, held: Sequence[Ranges], partial: bool = False
+    parts: Sequence[Part],
+    name: str,
+    shape: Range,
+    held: Sequence[Ranges],
+    partial: bool = False,
+    summed: bool = False,
 ) -> Cell:
     """Return a matrix as a cell: a box for each block, in the colour of the chip that holds it.
 
@@ -194,19 +198,20 @@ def _matrix(
         held: what each chip has of it.
         partial: chips that hold the same block have partial sums of it; those of equal parts of x
             and w share a sheet.
+        summed: the sheets fall into one.
     """
     rows, columns = (sorted(set(ends)) for ends in zip(*held))
     boxes = []
     for block in itertools.product(rows, columns):
         owners = [i for i, other in enumerate(held) if other == block]
         where = slice_text(block, shape)
+        same: dict[Range, list[int]] = {}
+        for chip in owners if partial else ():
+            same.setdefault(parts[chip].inner, []).append(chip)
+        sheets = [(_names(parts, chips), tone(chips[0])) for chips in same.values()]
         if not owners:
             boxes.append(Box(hatched=True))
-        elif partial:
-            same: dict[Range, list[int]] = {}
-            for chip in owners:
-                same.setdefault(parts[chip].inner, []).append(chip)
-            sheets = [(_names(parts, chips), tone(chips[0])) for chips in same.values()]
+        elif sheets and not summed:
             texts = [f"{len(sheets)} partial sums", f"{len(sheets)} sums"]
             boxes.append(Box(texts, fill=sheets[0][1], sheets=sheets))
         elif len(owners) == 1:
@@ -216,7 +221,7 @@ def _matrix(
             count = f"{len(owners)} chips"
             everywhere = len(owners) == len(held)
             texts = [f"all {count}", "all"] if everywhere else [_names(parts, owners), count]
-            boxes.append(Box(texts, where, "var(--chip)"))
+            boxes.append(Box(texts, where, "var(--chip)", sheets=sheets, added=summed))
     size = WIDE / len(columns), TALL / len(rows)
     return Cell(name, fill="none", boxes=boxes, columns=len(columns), box=size)
 

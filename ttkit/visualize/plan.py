@@ -161,14 +161,18 @@ def title_of(plan: Plan) -> str:
     return f"{plan.collective}{along} on {plan.topology.name} {rows}x{columns}, {plan.algorithm}"
 
 
-def problem_of(plan: Plan) -> tuple[str, int]:
-    """Return the error of `plan.validate()` and the step it names; ("", -1) for a valid plan."""
+def problem_of(plan: Plan, names: Sequence[str] = ()) -> tuple[str, int]:
+    """Return the error of `plan.validate()`, with the chips' names, and the step that it is about;
+    ("", -1) for a valid plan.
+    """
+    named = dict(zip(map(str, plan.topology.chips), names))
     try:
         plan.validate()
     except TTKitError as error:
         message = str(error).replace("\n  try:", "; try:")
-        named = re.match(r"step (\d+) of", message)
-        return message, int(named[1]) if named else len(plan.steps)
+        step = re.match(r"step (\d+) of", message)
+        message = re.sub(r"chip (\d+)", lambda id: f"chip {named.get(id[1], id[1])}", message)
+        return message, int(step[1]) if step else len(plan.steps)
     return "", -1
 
 
@@ -180,7 +184,7 @@ def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     Args:
         names: of the chips, in the order of the mesh, such as "abcd".
     """
-    chips, (problem, where) = plan.topology.chips, problem_of(plan)
+    chips, (problem, where) = plan.topology.chips, problem_of(plan, names)
     states: list[State] = []
     with suppress(KeyError):  # A step sends what is not there: from then on, nothing changes.
         for state in plan.states():
@@ -262,7 +266,7 @@ class StepCells(Cells):
                 key, share = (chip, chunk), step.parts(chip, chunk)
                 box = Box(
                     [str(chunk)],
-                    f"{share}/{whole}" if shares else "",
+                    f"{share}/{whole}" if shares and share > 1 else "",
                     tone(chunk),
                     part=(0, 1 - share / whole, 1, share / whole),
                     new=step.before[chip].get(chunk) != step.after[chip][chunk],

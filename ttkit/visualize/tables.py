@@ -11,19 +11,25 @@ from ttkit.visualize.cells import Coordinate
 from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
+WIDTH = 160  # Tables of text have this many columns of characters, if their words let them.
+FOLDED = 20  # Where they do not, a column of longer texts than this is folded.
 CELL = 30  # A cell of a mesh has this many columns of text.
 Table = list  # Its elements are what rich prints, in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 
 
-def as_text(table: Table, width: int = 160) -> str:
-    """Return a table as plain text of a fixed width."""
+def as_text(table: Table, width: int = WIDTH) -> str:
+    """Return a table as plain text of this width, or of more where its words need it."""
     import io
 
     from rich.console import Console
+    from rich.measure import measure_renderables
 
     page = io.StringIO()
-    Console(file=page, width=width, color_system=None, force_jupyter=False).print(*table, sep="\n")
+    console = Console(file=page, width=width, color_system=None, force_jupyter=False)
+    anything = console.options.update(max_width=1 << 16)
+    console.width = max(width, measure_renderables(console, anything, table).minimum)
+    console.print(*table, sep="\n")
     return page.getvalue().rstrip("\n")
 
 
@@ -177,15 +183,19 @@ class Report:
         from rich.text import Text
 
         table = Table(title=Text(self.title, "bold"), box=box.SQUARE, show_footer=bool(self.last))
-        for i, heading in enumerate(self.columns):
-            cells = [row[i] for row in self.rows]
+        headings = [heading.lstrip("<") for heading in self.columns]
+        rows = [headings, *self.rows, *([self.last] if self.last else [])]
+        columns = list(zip(*rows, strict=True))
+        wide = sum(max(map(len, cells)) + 3 for cells in columns) >= WIDTH
+        for heading, cells in zip(self.columns, columns, strict=True):
             left = heading.startswith("<")
-            # The column is wide enough that no word breaks and no number loses its unit.
-            parts = " ".join(cells).split(" ") if left else cells
+            # Long text is folded in a wide table; no word breaks and no number loses its unit.
+            folds = left and wide and max(map(len, cells)) > FOLDED
+            parts = " ".join(cells).split(" ") if folds else cells
             table.add_column(
-                heading.lstrip("<"),
-                Text(self.last[i] if self.last else ""),
-                min_width=max(map(len, parts), default=0),
+                cells[0],
+                Text(cells[-1] if self.last else ""),
+                width=max(map(len, parts)),
                 justify="left" if left else "right",
             )
         for row in self.rows:

@@ -203,7 +203,7 @@ def doctors_table(found: Sequence[Line], hosts: int) -> str:
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
         row = (line.check, names, line.state, text)
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
-    width = max(100, min(160, int(os.environ.get("COLUMNS") or 120)))
+    width = max(80, min(160, int(os.environ.get("COLUMNS") or 120)))
     count = Counter(line.state for line in found)
     counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
     return f"{as_text([table], width)}\n{counts}"

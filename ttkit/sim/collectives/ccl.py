@@ -103,7 +103,7 @@ def place(call: Call) -> None:
 
 def fabric_is_on(call: Call) -> None:
     """Links forward only with a fabric."""
-    if call.mesh.fabric is FabricConfig.DISABLED:
+    if call.mesh.fabric is FabricConfig.DISABLED and not call.mesh.is_reference:
         cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
             fail(call.name, "Trying to get un-initialized fabric context", cure)
@@ -123,7 +123,7 @@ def neighbours(call: Call) -> None:
     shape, axis = call.mesh._shape, call.cluster_axis
     alone = f"{call.name} will only work for num_devices > 1, got 1: there is no neighbour"
     if math.prod(shape) == 1:
-        if is_strict() or call.name == "all_gather":
+        if not call.mesh.is_reference and (is_strict() or call.name == "all_gather"):
             refuse(alone, "a mesh of several devices")
     elif axis is not None and shape[axis] == 1:
         form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"

@@ -53,7 +53,10 @@ class MeshDevice:
 
     # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
     has_values = True
+    # One chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
+    is_reference = False
     used: Counter[Grid]
+    _numbers = itertools.count()
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class MeshDevice:
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
         self.programs: set = set()
+        self._number = next(self._numbers)
         register(self)
 
     def __repr__(self) -> str:
@@ -105,6 +109,10 @@ class MeshDevice:
         self._ids_of[self._shape] = self._ids
         # Tensors on all chips of the mesh refer to this grid.
         self.grid = grid_over(self._shape, None, self.owners)
+
+    def id(self) -> int:
+        """How many meshes and submeshes the process had made before; no id of a chip."""
+        return self._number
 
     def get_device_ids(self) -> list[int]:
         """Ids of the devices that this process drives, in row-major order."""

@@ -203,6 +203,11 @@ def get_num_pcie_devices() -> int:
     return len(get_pcie_device_ids())
 
 
+def GetPCIeDeviceID(device_id: int, /) -> int:
+    """The first chip of a chip's card, which has the PCIe connection."""
+    return next(chips[0] for chips in visible().cards if device_id in chips)
+
+
 @checked("set_fabric_config")
 def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.

@@ -109,7 +109,6 @@ for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
     operation(_name, "store", moves="part")(fill_cache)
 
 
-@operation("update_cache", "store", moves="part")
 def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
@@ -122,6 +121,10 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     values = on.arrays[0].squeeze(-4)[..., first : first + users, :].swapaxes(-3, -2)
     pages = numbers(None, np.arange(users), on.lead)
     return _write(on, values, pages, np.full_like(pages, row))
+
+
+for _name in ("update_cache", "kv_cache.update_cache_for_token_"):
+    operation(_name, "store", moves="part")(update_cache)
 
 
 # ---------------------------------------------------------------- a position for each user

@@ -57,8 +57,10 @@ FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
 WHOLE |= TESTS.keys()
 
-# The first operand of these may be a number; they have a form that replaces the first operand.
+# The first operand of these may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
+# These have a form that replaces the first operand.
+IN_PLACE = (*ELEMENTARY, "eq", "ne", "lt", "le", "gt", "ge")
 
 
 # ---------------------------------------------------------------- types
@@ -131,7 +133,7 @@ def _enter(name: str, function: Function) -> None:
         return written(call(input_tensor_a, input_tensor_b, **how), input_tensor_a)
 
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
-    if name in ELEMENTARY:
+    if name in IN_PLACE:
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
         operation(f"{name}_")(keywords_of(call)(in_place))
     operation(name)(call)

@@ -9,7 +9,7 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
-from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import widened
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
@@ -102,7 +102,7 @@ def _linear(
     `all_reduce` adds.
 
     Args:
-        bias: of `linear`, [n] or [1, n], to add.
+        bias: of `linear`, [n] or [1, n], to add; or the first row of a tile, [32, n].
         activation: such as "gelu", of the sum; else that of the `program_config`.
 
     Raises:
@@ -129,6 +129,8 @@ def _linear(
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead
         values, added = with_rank(values, lead, rank), with_rank(widened(added), lead, rank)
+        if added.shape[-2] == TILE_SIZE != values.shape[-2]:
+            added = added[..., :1, :]
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)
     activation = activation or getattr(program_config, "fused_activation", None)

@@ -44,7 +44,6 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
     return tensor.array, len(tensor.grid.shape)
 
 
-@operation("reshape", "arrange", moves="shape")
 def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
@@ -71,6 +70,10 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     if made._allocation is not None and given is not None and keeps_rows(input_tensor, made):
         made._allocation.viewed = (*given.viewed, weakref.ref(input_tensor))
     return made
+
+
+for _name in ("reshape", "view"):
+    operation(_name, "arrange", moves="shape")(reshape)
 
 
 def keeps_rows(before, after) -> bool:

@@ -25,7 +25,6 @@ from ttkit.train.parallel.distributed import (
     leave,
     local_slice,
     one_copy,
-    reduce_scatter_mean,
     scatter,
     used_on_shards,
 )
@@ -181,11 +180,12 @@ class Parameter(Tensor):
         self.set_shard_grad(self.distribute(array, self.dtype, shard=True))
 
     def add_grad(self, grad: Value) -> None:
-        """Add to the gradient accumulated so far: with ZeRO 2 and 3 the mean of the data-parallel
-        replicas, of which each chip gets its shard.
+        """Add to the gradient accumulated so far: with ZeRO 2 and 3 the sum over the data-parallel
+        replicas, of which each chip gets its shard. `average_gradients` makes it the mean, so that
+        backward waits for no arrival.
         """
         if self.zero_dim is not None and self.layout.zero >= 2:
-            grad = reduce_scatter_mean(grad, self.zero_dim, self.layout.zero_axis)
+            grad = ttnn.reduce_scatter(grad, self.zero_dim, cluster_axis=self.layout.zero_axis)
         super().add_grad(grad)
 
     def gather_grad(self) -> np.ndarray:

@@ -16,8 +16,8 @@ mean gradient, so it can update its shard of the weights with its shard of the o
 A weight is sharded along one of its dimensions, in whole tiles. If no dimension divides evenly, as
 in a narrow bias, every chip holds the full weight, and its gradients are all-reduced.
 
-Stages 2 and 3 average in `Parameter.add_grad`, once for each micro-batch; stage 1 in
-`average_gradients`, once for each step: both by `reduce_scatter_mean`.
+Stages 2 and 3 scatter in `Parameter.add_grad`, once for each micro-batch; stage 1 in
+`average_gradients`, once for each step. The latter divides by the number of chips in all stages.
 
 Ranks that have a mesh each, and replicas of the same weights, share the optimizer's state by
 parameters, whatever the stage: each rank gets the mean gradients of its own, updates them and sends
@@ -37,7 +37,7 @@ from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import TILE
 from ttkit.train.model.modules import Parameter
-from ttkit.train.parallel.distributed import averaged, reduce_scatter_mean
+from ttkit.train.parallel.distributed import averaged
 from ttkit.train.parallel.ranks import wait
 
 
@@ -84,9 +84,11 @@ def _average(parameter: Parameter) -> None:
     if parameter.expert:  # An expert's gradient is a sum over the tokens of all replicas.
         grad, axes = grad * (1 / layout.dp), []
     elif parameter.zero_dim is not None:
+        axis = layout.zero_axis
         if not parameter.has_sharded_grad:
-            grad = reduce_scatter_mean(grad, parameter.zero_dim, layout.zero_axis)
-        axes = [axis for axis in axes if axis != layout.zero_axis]
+            grad = ttnn.reduce_scatter(grad, parameter.zero_dim, cluster_axis=axis)
+        grad = grad * (1 / grad.device().shape[axis])
+        axes = [each for each in axes if each != axis]
     parameter.set_shard_grad(averaged(grad, *axes))
 
 

@@ -285,12 +285,6 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
     return value
 
 
-def reduce_scatter_mean(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    """Return each device's slice of the mean over the devices: how ZeRO averages gradients."""
-    share = 1 / value.device().shape[cluster_axis]
-    return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis) * share
-
-
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])

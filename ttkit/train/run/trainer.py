@@ -230,6 +230,7 @@ class Trainer:
         steps: int | None = None,
         *,
         show: bool = True,
+        prompt: str = "",
         on_step: Callable[[Record], None] | None = None,
     ) -> History:
         """Train: validate every eval_every steps, save every model_save_interval and at the end.
@@ -240,6 +241,7 @@ class Trainer:
         Args:
             steps: how many more; up to max_steps unless given.
             show: steps, time left, speed and loss; in a notebook the losses' curve too.
+            prompt: a notebook also shows how the model continues this text, now and then.
             on_step: called with each record.
 
         Returns:
@@ -251,7 +253,7 @@ class Trainer:
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # The log loses the steps after the checkpoint from which the run continues.
             of_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
-        view, saved = (progress(self, end) if show else None), None
+        view, saved = (progress(self, end, prompt) if show else None), None
         try:
             with interrupts(self.comm) as interrupted:
                 while self.steps < end and not interrupted():
@@ -271,7 +273,7 @@ class Trainer:
                     kept = "checkpoint_dir is empty, so nothing was saved."
                     if folder:
                         saved = self.save()
-                        kept = f"Saved {saved}; the same call goes on from there."
+                        kept = f"Saved {saved}; the same call resumes from there."
                     report = view.stopped if view else self.notify
                     report(f"Stopped after step {self.steps}. {kept}")
         finally:
@@ -328,7 +330,7 @@ class Trainer:
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)
-        self.notify(f"Going on from step {self.steps}: {saved.path}")
+        self.notify(f"Resuming from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use
     def sample(self, prompt: str, new_tokens: int | None = None, **how: Any) -> str:

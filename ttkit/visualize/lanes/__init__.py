@@ -4,6 +4,7 @@ Pipeline schedules, timelines and messages between ranks are drawn with them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from textwrap import shorten, wrap
 from typing import Any, NamedTuple
@@ -17,8 +18,10 @@ from ttkit.visualize.drawing import (
     HALO,
     INK,
     ROLES,
+    STEP_S,
     Drawing,
     Figure,
+    Point,
     Rectangle,
     ranges,
     size_text,
@@ -108,6 +111,8 @@ class Lanes(Drawing):
         axis: what the axis says.
         unit: of the times, "" where they are counted.
         until: where the axis ends, if not at `end`: pictures that are compared share it.
+        seconds: in which time runs along the axis, again and again: bars are pale before they
+            start, messages glide, a dot follows the trace "0". With 0 nothing moves.
 
     Example:
         >>> lane = Lane("chip 0", [Bar(0, 2, "compute", "matmul")])
@@ -128,17 +133,19 @@ class Lanes(Drawing):
         unit: str = "",
         until: float = 0.0,
         arrows: Sequence[Arrow] = (),
+        seconds: float = 0.0,
     ):
         bottom = HEAD + LANE * len(lanes)
         super().__init__(LEFT + WIDTH + 6, bottom + 36, title)
         later = max((len(lane.never) for lane in lanes), default=0) * LATER
         self.unit, self.end = unit, max(end, until)
         self.scale = (WIDTH - later) / (self.end or 1)
+        self.rate = seconds / (self.end or 1)
         empty = end * self.scale + later if end else WIDTH
         bars = [bar for lane in lanes for bar in lane.bars]
         kinds = {bar.kind for bar in bars}
         self.looks = {kind: look for kind, look in looks.items() if kind in kinds}
-        self.many = len(bars) > MANY
+        self.many, self.loops, self.seconds = len(bars) > MANY, seconds > 0, seconds + STEP_S
         self._legend({bar.kind for bar in bars if self.many or not self._fits(bar)}, idle)
         for row, lane in enumerate(lanes):
             top = HEAD + row * LANE
@@ -154,22 +161,45 @@ class Lanes(Drawing):
         for arrow in arrows:
             self._arrow(arrow)
         self._axis(bottom, axis)
+        if seconds:
+            self._run(end, lanes, arrows)
         for trace in sorted({bar.trace for bar in bars if bar.trace and not self.many}):
             own, others = f".ttkit-trace-{trace}", "[class^=ttkit-trace]"
             self.add("style", f"svg:has({own}:hover) {others}:not({own}){{opacity:.25}}")
 
+    def _spot(self, lane: int, time: float) -> Point:
+        """Return where the middle of a lane is at a time."""
+        return LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2
+
+    def _ghost(self, time: float):
+        """Draw parts that are pale before a time, where something moves."""
+        at = time * self.rate
+        return self.moving(at, self.seconds - at, ghost=True) if self.loops else nullcontext()
+
+    def _run(self, end: float, lanes: Sequence[Lane], arrows: Sequence[Arrow]) -> None:
+        """Draw the line of the time, the messages on their ways, and where the trace "0" is."""
+        (x, top), (_, bottom) = self._spot(0, end), self._spot(len(lanes) - 1, end)
+        with self.moving(0, end * self.rate, (LEFT - x, 0), end * self.rate):
+            self.line((x, top - BOX / 2), (x, bottom + BOX / 2), stroke="var(--ink)")
+        ways = [(tone(arrow.lane), *arrow[:4]) for arrow in arrows]
+        for row, lane in enumerate(lanes):
+            ways += [("white", row, b.start, row, b.end) for b in lane.bars if b.trace == "0"]
+        for fill, source, start, to, end in ways:
+            (x1, y1), (x2, y2) = self._spot(source, start), self._spot(to, end)
+            took = (end - start) * self.rate
+            with self.moving(start * self.rate, took, (x1 - x2, y1 - y2), took):
+                self.add("circle", cx=x2, cy=y2, r=6, fill=fill, stroke=INK)
+
     def _arrow(self, arrow: Arrow) -> None:
         """Draw an arrow with a dot at its start, where its text stands, too."""
-        (x1, y1), (x2, y2) = (
-            (LEFT + time * self.scale, HEAD + lane * LANE + 2 + BOX / 2)
-            for lane, time in ((arrow.lane, arrow.start), (arrow.to, arrow.end))
-        )
-        self.arrow((x1 + 4, y1), (x2 - 2, y2))
-        self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
+        (x1, y1), (x2, y2) = self._spot(arrow.lane, arrow.start), self._spot(arrow.to, arrow.end)
         # The text of a long arrow stands near its start, away from the texts of short arrows.
         part = 0.34 if abs(arrow.to - arrow.lane) == 1 else 0.14
         x, y = x1 + (x2 - x1) * part, y1 + (y2 - y1) * part
-        self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
+        with self._ghost(arrow.start):
+            self.arrow((x1 + 4, y1), (x2 - 2, y2))
+            self.add("circle", cx=x1 + 4, cy=y1, r=5, fill=tone(arrow.lane), stroke=INK)
+            self.words(x + 6, y + 3, arrow.text, **LEFT_WORDS, **HALO)
 
     def _fits(self, bar: Bar) -> bool:
         wide = (bar.end - bar.start) * self.scale
@@ -185,12 +215,16 @@ class Lanes(Drawing):
         for bar, area in zip(bars, areas):
             times = " to ".join(self._time(time) for time in (bar.start, bar.end))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
-            self._bar(area, bar, hover=hover, fill=bar.fill or look.fill, stroke=INK)
-            if not self._fits(bar):
-                self.hatch([area], look.gap)
+            # The edges of slivers would hide their colours.
+            thin, fill = area[2] < 2, bar.fill or look.fill
+            with self._ghost(bar.start):
+                self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
+                if not (thin or self._fits(bar)):
+                    self.hatch([area], look.gap)
         for bar, area in zip(bars, areas):  # A bar may lie over another, never over a text.
             if self._fits(bar):
-                self._text(area, bar.text, INK)
+                with self._ghost(bar.start):
+                    self._text(area, bar.text, INK)
 
     def _bar(self, area: Rectangle, bar: Bar, **look) -> None:
         look["stroke_width"] = 0.7
@@ -204,7 +238,11 @@ class Lanes(Drawing):
 
     def _text(self, area: Rectangle, text: str, colour: str) -> None:
         x, y, w, h = area
-        self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour)
+        # What would touch the text of the next bar is squeezed.
+        look: dict[str, Any] = {}
+        if width_of(text, SIZE) > w:
+            look = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
+        self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)
 
     def _shapes(self, bars: Sequence[Bar], areas: Sequence[Rectangle]) -> None:
         """Draw very many bars as one shape for each look; slivers that touch become one."""
@@ -253,7 +291,7 @@ COMPUTE, COMMUNICATION, EXPOSED = "compute", "communication", "exposed"
 KINDS = {
     COMPUTE: Look(COMPUTE, ROLES["compute"]),
     COMMUNICATION: Look("communication, hidden", ROLES["communication"], 12),
-    EXPOSED: Look("communication, exposed", ROLES["exposed"], 6),
+    EXPOSED: Look("communication, exposed", ROLES["exposed communication"], 6),
 }
 COLUMN = 18  # A line of a lane's name has at most this many letters.
 Span = tuple[float, float]  # A span is (start, end) in seconds.
@@ -373,7 +411,8 @@ def draw_exchange(run) -> Iterator[Figure]:
         notes = [f"Each arrow is a message of {each}, with a dot where it is sent."]
     looks = {"waits": Look("waits forever", ALARM, 6)}
     drawing = Lanes(lanes, looks, end, title=repr(run), idle="",
-                    axis="steps; a step is not a time", arrows=arrows)  # fmt: skip
+                    axis="steps (not to scale in time)", arrows=arrows,
+                    seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if run.waits:
         yield _waits(run)

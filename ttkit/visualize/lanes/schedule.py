@@ -15,6 +15,7 @@ from ttkit.visualize.lanes import Bar, Lane, Lanes, Look
 # Each kind has a colour, and the gap between the lines of its hatching in px.
 GAPS = {"F": 0, "B": 6, "I": 12, "W": 3}
 LOOKS = {kind: Look(name, ROLES[name], GAPS[kind]) for kind, name in KINDS.items()}
+SECONDS = 8.0  # A schedule that moves takes so long from one end of its axis to the other.
 COLUMNS = 100  # Lanes take this many columns of a terminal.
 Row = tuple[str, tuple[Slot, ...], str]
 
@@ -29,6 +30,7 @@ class SchedulePicture:
         unit: of the times: "s", or "" where they are counted in forwards.
         problem: why it does not work.
         until: where the axis ends, if not when the last stage does.
+        moving: time runs along the axis, and a dot follows the first micro-batch.
     """
 
     modelled: Timetable
@@ -36,6 +38,7 @@ class SchedulePicture:
     unit: str = "s"
     problem: str = ""
     until: float = 0.0
+    moving: bool = False
 
     @property
     def schedule(self) -> Schedule:
@@ -124,7 +127,8 @@ class SchedulePicture:
             lanes.append(Lane(name, [bar(stage, *slot) for slot in slots], about, never))
         axis = "time" if self.unit else "time; a forward of a stage takes 1"
         drawing = Lanes(lanes, LOOKS, self.end_s, title=repr(self), idle="bubble: waits",
-                        axis=axis, unit=self.unit, until=self.until)  # fmt: skip
+                        axis=axis, unit=self.unit, until=self.until,
+                        seconds=SECONDS * self.moving)  # fmt: skip
         return Figure(self.title, [drawing], text=repr(self), alarm=self.problem)
 
     def _repr_html_(self) -> str:

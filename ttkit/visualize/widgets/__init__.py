@@ -19,6 +19,11 @@ NARROW = """
 }
 .ttkit-guess > select { flex: 0 1 auto; }
 .ttkit-guess > input { max-width: 240px; }
+[data-jp-theme-light="false"] .widget-dropdown > select {
+    background-image: url("data:image/svg+xml,\
+%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\
+%3Cpath d='M5 7l4 4 4-4' fill='none' stroke='%23e8ecf2' stroke-width='1.5'/%3E%3C/svg%3E");
+}
 .jupyter-widgets:has(> .widget-html-content .ttkit-picture),
 .widget-html-content:has(.ttkit-picture) { max-width: 100%; min-width: 0; overflow-x: auto; }
 """
@@ -36,11 +41,12 @@ def _touchable() -> Any:
         _esm = Path(__file__).with_name("live.js")
         _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
+        tallest = traitlets.Unicode().tag(sync=True)
 
     return Touchable
 
 
-def touchable(page: str, act: Callable[[str], str]):
+def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
     """Return a widget that shows a page (HTML) whose parts can be used with mouse and keyboard.
 
     A part with `data-act="text"` is used by a click, Enter or Space. A part with `data-drag="a"` is
@@ -50,8 +56,10 @@ def touchable(page: str, act: Callable[[str], str]):
         page: what is shown first.
         act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
             the page that is shown then.
+        tallest: the widget is always as tall as this page, so that what follows it stays in place;
+            a taller page scrolls.
     """
-    widget = _touchable()(page=page)
+    widget = _touchable()(page=page, tallest=tallest)
 
     def receive(_, message: dict[str, str], __) -> None:
         widget.page = act(message["act"])

@@ -81,9 +81,9 @@ class PlanBuilder(Touched):
         chosen = self._obvious(source, destination) if chunk is None else chunk
         steps = [*self._steps[:-1], [*self._steps[-1], Transfer(source, destination, chosen)]]
         plan = self._with(steps)
-        wrong = problem_of(plan)[0]
+        wrong = problem_of(plan, self.names)[0]
         if wrong and UNFINISHED not in wrong:
-            plan.validate()
+            raise TTKitError(wrong)
         self._steps, self._new = steps, {(destination, chosen)}
         ends = [self._picture.name(chip) for chip in (source, destination)]
         self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."

@@ -25,11 +25,24 @@ function render({ model, el }) {
   const nameOf = (found) => found.dataset.act ?? found.dataset.drag;
   let dragged = null;
 
+  // A page for which room is kept lies unseen below the one that is shown. A taller one scrolls, so
+  // that what follows stays in place.
+  const [space, box] = [0, 1].map(() => {
+    const layer = document.createElement("div");
+    layer.style.cssText = "grid-area: 1 / 1; min-width: 0; overflow-x: auto";
+    return el.appendChild(layer);
+  });
+  el.style.display = "grid";
+  space.style.visibility = "hidden";
+  space.inert = true;
+  if (model.get("tallest")) box.style.cssText += "; height: 0; min-height: 100%; overflow-y: auto";
+  space.innerHTML = model.get("tallest").replaceAll(/ (id|data-\w+)="[^"]*"/g, "");
+
   const draw = () => {
     const used = el.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-    el.innerHTML = model.get("page");
+    box.innerHTML = model.get("page");
     // the same part keeps the focus: the next key goes to it
-    const parts = [...el.querySelectorAll("[data-act],[data-drag]")];
+    const parts = [...box.querySelectorAll("[data-act],[data-drag]")];
     if (used !== null) parts.find((found) => nameOf(found) === used)?.focus();
   };
 

@@ -56,9 +56,9 @@ class Page(Lines):
     Where outputs are compared only the chart is shown, at the end.
     """
 
-    def __init__(self, trainer, end: int):
+    def __init__(self, trainer, end: int, prompt: str = ""):
         super().__init__(trainer, end)
-        self.drawn = time.monotonic()
+        self.drawn, self.prompt = time.monotonic(), prompt
         # IPython's display handle, through which the page is updated, is None until there is one.
         self.handle: Any = None
         if shows_progress():
@@ -69,12 +69,16 @@ class Page(Lines):
     def update(self, record) -> None:
         """Take a record."""
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
-            self.drawn = time.monotonic()
-            self.handle.update(self._data(self.figures(record)), raw=True)
+            text = self.figures(record)
+            if self.prompt:
+                text += f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
+            self.handle.update(self._data(text), raw=True)
+            self.drawn = time.monotonic()  # A sample takes its time, and the run goes on first.
 
     def _data(self, text: str) -> dict[str, str]:
         """Return what is displayed."""
-        page = on_page(f'<div class="ttkit-title">{escape(text)}</div>')
+        lines = escape(text).replace("\n", "<br>")
+        page = on_page(f'<div class="ttkit-title">{lines}</div>')
         page += loss_curves(self.trainer)._repr_html_() if self.trainer.history else ""
         return {"text/html": page, "text/plain": text}
 
@@ -93,10 +97,10 @@ class Page(Lines):
             display(chart)
 
 
-def progress(trainer, end: int) -> Lines:
-    """Return what shows a run where this one runs."""
+def progress(trainer, end: int, prompt: str = "") -> Lines:
+    """Return what shows a run where this one runs; a page also shows how it continues a prompt."""
     # The notebook shows the output of an engine, so an engine must not draw a page.
     launched = "OMPI_COMM_WORLD_RANK" in os.environ
     if trainer.world == 1 and in_notebook() and not launched:
-        return Page(trainer, end)
+        return Page(trainer, end, prompt)
     return Lines(trainer, end)

@@ -18,6 +18,7 @@ def play(
     still=None,
     purpose: str = "",
     moves: str = "",
+    tallest: Mapping[str, Any] | None = None,
     **controls: Values,
 ) -> None:
     """Show a control for each argument of `draw`, and the picture of their values.
@@ -32,6 +33,8 @@ def play(
         still: the picture that stays, where it is another one than the first.
         purpose: what the controls are for, after "Run this cell to"; by default to move them.
         moves: the slider that has buttons to play and to pause, one value every 1.6 seconds.
+        tallest: the values of the tallest picture, where it is not the first. Room is kept for it,
+            so that the page does not jump; a taller one scrolls.
         controls: for each name its values: a sequence of numbers (a slider), of words or a
             mapping from words to values (a list), or a bool (a box to tick).
 
@@ -48,7 +51,7 @@ def play(
     if in_notebook():
         names = ", ".join(name.replace("_", " ") for name in controls)
         words = f"Run this cell to {purpose or f'move: {names}'}."
-        live(panel(draw, values, controls, moves), words, first)
+        live(panel(draw, values, controls, moves, tallest), words, first)
     else:
         for picture in listed(first):
             print(picture)
@@ -60,7 +63,13 @@ def _first(given: Values):
     return next(iter(given.values() if isinstance(given, Mapping) else given))
 
 
-def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values], moves: str = ""):
+def panel(
+    draw: Callable,
+    values: dict[str, Any],
+    controls: Mapping[str, Values],
+    moves: str = "",
+    tallest: Mapping[str, Any] | None = None,
+):
     """Return the widget: the controls in a row, below them the picture of their values."""
     import ipywidgets as widgets
 
@@ -69,21 +78,21 @@ def panel(draw: Callable, values: dict[str, Any], controls: Mapping[str, Values]
     def now():
         return draw(**{name: handle.value for name, handle in handles.items()})
 
-    page = touchable("", lambda part: now().act(part))
+    first = page_of(now)
+    room = page_of(lambda: draw(**{**values, **tallest})) if tallest else first
+    page = touchable(first, lambda part: now().act(part), room)
 
-    def update(_=None) -> None:
+    def update(_) -> None:
         page.page = page_of(now)
 
     for handle in handles.values():
         handle.observe(update, "value")
-    update()
-    buttons = []
+    row = list(handles.values())
     if moves:
         player = widgets.Play(max=len(handles[moves].options) - 1, interval=1600)
         widgets.jslink((player, "value"), (handles[moves], "index"))
-        buttons.append(player)
-    row = widgets.HBox([*buttons, *handles.values()], layout={"flex_flow": "row wrap"})
-    return widgets.VBox([row, page])
+        row.insert(0, player)
+    return widgets.VBox([widgets.HBox(row, layout={"flex_flow": "row wrap"}), page])
 
 
 def page_of(draw: Callable) -> str:
@@ -100,12 +109,12 @@ def _handle(name: str, given: Values, value):
     import ipywidgets as widgets
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
-    how |= {"style": {"description_width": "14ch"}}
+    how["style"] = {"description_width": "14ch"}
+    how["layout"] = {"width": "360px", "max_width": "100%"}
     if isinstance(given, bool):
-        return widgets.Checkbox(indent=False, **how)
+        return widgets.Checkbox(**how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] = {"width": "max-content", "min_width": "360px", "max_width": "100%"}
+        how["layout"] |= {"width": "max-content", "min_width": "360px"}
         return widgets.Dropdown(options=options, **how)
-    how["layout"] = {"width": "360px", "max_width": "100%"}
     return widgets.SelectionSlider(options=options, **how)

@@ -1,0 +1,130 @@
+"""Open challenges: scores come from the models, scoreboards keep the best entries, and an answer that is
+wrong or not complete gets no score.
+"""
+
+import dataclasses
+import json
+import re
+
+import pytest
+from answers import all_challenges
+
+from ttkit import lessons, plans
+from ttkit.errors import TTKitError
+from ttkit.lessons import challenges, progress
+from ttkit.plans import one_f_one_b, zb_h1
+
+GRID, RING = plans.topology("t3000"), plans.topology("t3000", (1, 8))
+TREE = plans.all_reduce(GRID, 1 << 20, algorithm="tree")
+AROUND = plans.all_reduce(RING, 1 << 20, axis=1)
+SLOWER = "DP4 TP4 PP2 ZeRO-2 SP recompute interleaved-2 4 micro-batches"
+# challenge: an answer that is right and worse than the best known, and its row of the scoreboard
+WORSE = {
+    "04.steps": (TREE, "6 steps", "★", "tree, 6 steps"),
+    "04.link": (AROUND, "917,504 bytes", "★★", "ring, 8 steps"),
+    "04.memory": (AROUND, "262,144 bytes", "★", "ring, 8 steps"),
+    "12.room": (
+        ["F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5", *["F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5"] * 2]
+        + ["F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5"],
+        "bubble",
+        "★",
+        "the stages hold 3, 2, 2, 1",
+    ),
+    "19.speed": ((32, SLOWER), " tokens/s", "★★", f"batch 32, {SLOWER}"),
+    "19.bytes": ((32, SLOWER), " bytes", "★", f"batch 32, {SLOWER}"),
+}
+UNFINISHED = dataclasses.replace(TREE, steps=TREE.steps[:-1])
+# challenge: answers that get no score, with the reason
+WRONG = [
+    ("04.steps", UNFINISHED, "after the last step chunk"),
+    ("04.link", plans.all_reduce(GRID, 1 << 10), "1024 bytes; expected chips"),
+    ("04.link", plans.all_reduce(GRID, 1 << 20, 1), "expected an all_reduce of all eight chips"),
+    ("04.memory", plans.all_gather(GRID, 1 << 20), "an all_reduce of all eight chips"),
+    ("04.memory", [], "expected a Plan, got a list"),
+    ("12.room", one_f_one_b(4, 6), "stage 0"),
+    ("12.room", zb_h1(4, 8), "4 stages and 6 micro-batches are asked for"),
+    ("12.room", ["F0 F1"] * 4, "micro-batch 0 has F0; a stage does"),
+    ("19.speed", (65, SLOWER), "the batch must be 1 to 64 sequences"),
+    ("19.bytes", (32, "DP32"), "DP32 cannot run"),
+    ("19.bytes", (32, "DP5"), "the layout 'DP5'"),
+]
+
+
+@pytest.fixture
+def scoreboards(monkeypatch, tmp_path):
+    """What is displayed; a notebook keeps what is entered in a file of its own."""
+    monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "lessons.json"))
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    return shown
+
+
+def test_there_are_six():
+    assert set(all_challenges()) == set(WORSE)
+
+
+@pytest.mark.parametrize("name", WORSE)
+def test_the_best_known_is_scored_as_any_answer_and_is_better(name, scoreboards):
+    declared, (answer, *row) = all_challenges()[name], WORSE[name]
+    worse, known = (declared.score(each)[0] for each in (answer, declared.reference()))
+    assert (worse < known) == declared.higher != (worse > known)
+    lessons.challenge(name, answer)
+    lessons.challenge(name, declared.reference())
+    best, mine, other = scoreboards[-1].rows
+    assert best[0] == "best known" and best[2] == "★★★" and best[3] == ""
+    assert mine[:3] == ("yours", *best[1:3]) and scoreboards[-1].last == ["this one", *mine[1:]]
+    assert other[0] == "yours" and all(text in cell for text, cell in zip(row, other[1:]))
+    assert other[2] == row[1]
+
+
+def test_no_layout_of_the_planner_is_better_at_the_best_batch():
+    from course import lesson_19
+
+    for name in ("19.speed", "19.bytes"):
+        declared = all_challenges()[name]
+        batch, _ = declared.reference()
+        found = lesson_19.plan_layouts(
+            lesson_19.MODEL, "galaxy", batch=batch, sequence=2048, overlap=True
+        )
+        scores = [declared.score((batch, each.layout))[0] for each in found.fitting]
+        best = (max if declared.higher else min)(scores)
+        assert declared.score(declared.reference())[0] == best
+
+
+@pytest.mark.parametrize(("name", "answer", "why"), WRONG)
+def test_a_wrong_answer_gets_no_score_and_is_told_why(name, answer, why, scoreboards):
+    with pytest.raises((lessons.CheckFailed, TTKitError), match=re.escape(why)):
+        lessons.challenge(name, answer)
+    assert not scoreboards and not progress.kept()["challenges"]
+
+
+def test_a_scoreboard_keeps_the_best_entries(scoreboards):
+    numbers = challenges.Challenge(
+        "00.least",
+        asks="the least",
+        score=lambda answer: (answer, f"it is {answer}"),
+        reference=lambda: 8,
+        unit="{:g} steps",
+    )
+    lessons.challenge("00.least", ...)
+    assert scoreboards[-1].title == "00.least: the least"
+    assert scoreboards[-1].rows == [("best known", "8 steps", "★★★", "")]
+    for number in (9, 7, 12, 10, 8, 7, 11):
+        lessons.challenge("00.least", number)
+    kept = progress.kept()["challenges"]["00.least"]
+    assert kept == [[n, f"it is {n}"] for n in (7, 8, 9, 10, 11)]
+    stars = [row[2] for row in scoreboards[-1].rows]
+    assert stars == ["★★★", "★★★★", "★★★", "★★", "★★", "★"]
+    lessons.challenge("00.least", 30)  # It is shown, and forgotten.
+    assert scoreboards[-1].last == ["this one", "30 steps", "★", "it is 30"]
+    assert progress.kept()["challenges"]["00.least"] == kept
+    assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.place().read_text())
+    challenges.DECLARED.pop(numbers.name)
+
+
+def test_a_challenge_that_there_is_not():
+    with pytest.raises(TTKitError, match=r"challenge '04.broadcast'.*\n.*there are .*04.link"):
+        lessons.challenge("04.broadcast", 1)
+    with pytest.raises(TTKitError, match=r"exercise '04.steps': there is none of this name"):
+        lessons.check("04.steps", 1)
