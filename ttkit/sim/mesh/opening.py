@@ -109,7 +109,7 @@ def open_mesh_device(
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         corner = (0, 0) if offset is None else tuple(offset)
-        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+        ids = _ids(system, shape, corner, asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -119,9 +119,8 @@ def open_mesh_device(
     return mesh
 
 
-@contextmanager
-def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
-    """Open a mesh of any machine for a `with` block, beside what is in use.
+def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
+    """Return a mesh of any machine, for a `with` block beside what is in use.
 
     Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
     are: a lesson tries a placement without touching the reader's own mesh.
@@ -133,12 +132,12 @@ def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
         32
     """
     asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
-    order = device_order(system, shape, (0, 0), asked)
-    mesh = MeshDevice(system, tuple(system.ids[r][c] for r, c in order), shape)
-    try:
-        yield mesh
-    finally:
-        mesh.is_open = False
+    return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
+
+
+def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked: str):
+    """Return the ids of the chips of a new mesh, in row-major order."""
+    return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.models.cache import looked_up, numbers, shaped
-from ttkit.sim.ops import Operands, each_element, in_whole_tiles, operation, spread
+from ttkit.sim.models.cache import numbers, shaped
+from ttkit.sim.ops import Operands, each_element, in_whole_tiles, looked_up, operation, spread
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,

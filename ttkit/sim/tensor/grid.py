@@ -167,10 +167,7 @@ def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
     """The number of a chip in row-major order."""
-    number = 0
-    for c, n in zip(coordinate, shape, strict=True):
-        number = number * n + c
-    return number
+    return int(np.ravel_multi_index(coordinate, shape))
 
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
