@@ -1,6 +1,7 @@
 """Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -271,11 +272,11 @@ def distributed_context_barrier() -> None:
 
 # ---------------------------------------------------------------- what machine this is
 # Kinds of machines, and the name of each system here.
-CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
+_CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
-SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
-_NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
-ClusterType = enumeration("ClusterType", *(cluster.partition("=")[0] for cluster in CLUSTERS))
+SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM"""
+_NAMES = {of: word for word, _, of in (each.partition("=") for each in _CLUSTERS.split())}
+ClusterType = enumeration("ClusterType", re.sub(r"=\w+", "", _CLUSTERS))
 
 
 def get_cluster_type():
