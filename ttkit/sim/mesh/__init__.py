@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -114,7 +115,7 @@ class MeshDevice:
         """How many chips."""
         return len(self._ids)
 
-    @checked("get_device_id", note=True)
+    @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not is_inside(tuple(coord), self._shape):
@@ -150,7 +151,7 @@ class MeshDevice:
         """The submeshes made so far and not closed."""
         return list(self._submeshes)
 
-    @checked("create_submesh", note=True)
+    @partial(checked, note=True)
     def create_submesh(
         self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
     ) -> MeshDevice:
@@ -181,7 +182,7 @@ class MeshDevice:
             refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
-    @checked("create_submeshes", note=True)
+    @partial(checked, note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
         """The mesh cut into equal submeshes, in row-major order of their corners.
 
@@ -197,7 +198,7 @@ class MeshDevice:
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
-    @checked("MeshDevice.reshape", note=True)
+    @partial(checked, name="MeshDevice.reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips.
 
@@ -289,7 +290,7 @@ class MeshDevice:
     set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
 
 
-@checked("compute_distribution_to_mesh_mapping")
+@checked
 def compute_distribution_to_mesh_mapping(
     distribution_shape: MeshShape, mesh_shape: MeshShape
 ) -> list[MeshCoordinate]:
@@ -337,7 +338,7 @@ def _end() -> None:
     running[:] = [each for each in running if not isinstance(each, MeshTraceId)]
 
 
-@checked("begin_trace_capture")
+@checked
 def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
@@ -346,14 +347,14 @@ def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     return trace
 
 
-@checked("end_trace_capture")
+@checked
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Stop recording; the trace can be executed now."""
     _check_trace(mesh_device, trace_id)
     _end()
 
 
-@checked("execute_trace")
+@checked
 def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Run the recorded operations again, on the values that their inputs have now.
 
@@ -369,7 +370,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
                 captured.rebind(fresh._array)
 
 
-@checked("release_trace")
+@checked
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
     _check_trace(mesh_device, trace_id)

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
@@ -59,7 +60,7 @@ def _local_ids(system: System) -> list[int]:
     )
 
 
-@checked("open_mesh_device", note=True)
+@partial(checked, note=True)
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
     offset: MeshCoordinate | None = None,
@@ -154,7 +155,7 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, cure)
 
 
-@checked("close_mesh_device")
+@checked
 def close_mesh_device(mesh_device: MeshDevice) -> None:
     """Close a mesh; shape and ids can still be read, all other calls raise."""
     mesh_device.close()
@@ -163,19 +164,19 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
 
 
-@checked("CreateDevice")
+@partial(checked, name="CreateDevice")
 def open_device(device_id: int) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
 
 
-@checked("close_device")
+@checked
 def close_device(device: MeshDevice) -> None:
     """Close what `open_device` opened."""
     device.close()
 
 
-@checked("synchronize_device")
+@checked
 def synchronize_device(device: MeshDevice) -> None:
     """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
     device.check_open()
@@ -203,7 +204,7 @@ def get_num_pcie_devices() -> int:
     return len(get_pcie_device_ids())
 
 
-@checked("set_fabric_config")
+@checked
 def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.
 

@@ -54,6 +54,9 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
+@operation(
+    "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7)
+)
 def scale_mask_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -69,10 +72,6 @@ def scale_mask_softmax_in_place(
     if added is not None:
         values = shaped(values + added, on.lead, *input_tensor.shard_shape)
     return written(on.result(softmax_of(values)), input_tensor)
-
-
-for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
-    operation(_name, flops=each_element(7))(scale_mask_softmax_in_place)
 
 
 @operation("transformer.attention_softmax_", flops=each_element(7))
@@ -249,6 +248,11 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
+@operation(
+    "transformer.scaled_dot_product_attention_decode"
+    " transformer.paged_scaled_dot_product_attention_decode",
+    flops=_flops,
+)
 def scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -301,10 +305,6 @@ def scaled_dot_product_attention_decode(
     return on.result(values)
 
 
-for _name in ("scaled_dot_product_attention_decode", "paged_scaled_dot_product_attention_decode"):
-    operation(f"transformer.{_name}", flops=_flops)(scaled_dot_product_attention_decode)
-
-
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
 def chunked_scaled_dot_product_attention(
     input_tensor_q: Tensor,
@@ -334,6 +334,9 @@ def chunked_scaled_dot_product_attention(
 
 
 # ---------------------------------------------------------------- products of one token
+@operation(
+    "experimental.group_attn_matmul experimental.attn_matmul", "product", flops=product_flops
+)
 def group_attn_matmul(
     input_tensor_a: Tensor, input_tensor_b: Tensor, *, dtype: DataType | None = None
 ) -> Tensor:
@@ -346,7 +349,3 @@ def group_attn_matmul(
     rows = reshape(by_user, [users, groups, heads // groups, -1])
     made = reshape(matmul(rows, input_tensor_b, dtype=dtype), [users, heads, 1, -1])
     return permute(made, [2, 1, 0, 3])
-
-
-for _name in ("attn_matmul", "group_attn_matmul"):
-    operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)

@@ -83,6 +83,7 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
 
 
 # ---------------------------------------------------------------- one position for all users
+@operation("fill_cache kv_cache.fill_cache_for_user_", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
@@ -92,10 +93,6 @@ def fill_cache(
     values = on.arrays[0].squeeze(-4).swapaxes(-3, -2)
     rows = numbers(None, np.arange(first, first + values.shape[-3]), on.lead)
     return _write(on, values, np.full_like(rows, user), rows)
-
-
-for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
-    operation(_name, "store", moves="part")(fill_cache)
 
 
 @operation("update_cache", "store", moves="part")

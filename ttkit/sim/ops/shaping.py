@@ -227,7 +227,6 @@ def slice_(
     return moved(input_tensor, array[tuple(picked)])
 
 
-@checked("tensor[...]")
 def get_item(tensor: Tensor, index) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
@@ -285,4 +284,4 @@ def _reshape(tensor: Tensor, *shape) -> Tensor:
     return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
 
 
-Tensor.reshape, Tensor.__getitem__ = _reshape, get_item
+Tensor.reshape, Tensor.__getitem__ = _reshape, checked(get_item, "tensor[...]")

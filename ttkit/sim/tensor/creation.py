@@ -36,17 +36,11 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 
 # When no dtype is given, ttnn chooses these types.
-FROM_HOST = {
-    "float32": DataType.FLOAT32,
+ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
+FROM_HOST = {name: DataType[name.upper()] for name in ALIKE.split()} | {
     "float16": DataType.BFLOAT16,
-    "bfloat16": DataType.BFLOAT16,
     "int64": DataType.UINT32,
-    "int32": DataType.INT32,
     "int16": DataType.UINT16,
-    "int8": DataType.INT8,
-    "uint8": DataType.UINT8,
-    "uint16": DataType.UINT16,
-    "uint32": DataType.UINT32,
     "bool": DataType.UINT8,
 }
 
@@ -165,7 +159,7 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
-@checked("to_torch")
+@checked
 def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_composer=None):
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
@@ -203,16 +197,17 @@ def _of_list(
     """Return a tensor of a list or array of values, row by row, the same on every device."""
     values: Any = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
+    return from_torch(  # type: ignore[no-any-return]
+        values, data_type, layout=layout, device=device, memory_config=memory_config
+    )
 
 
-_listed = checked("Tensor")(_of_list)
+_listed = checked(_of_list, "Tensor")
 operation("from_buffer", "write")(_of_list)
 
 
 # ---------------------------------------------------------------- in files
-@checked("dump_tensor")
+@checked
 def dump_tensor(file_name, tensor: Tensor) -> None:
     """Write a tensor with all of its shards into a file, whole or not at all.
 
@@ -232,7 +227,7 @@ def _write(path: Path, tensor: Tensor, source: tuple = ()) -> None:
     write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
 
 
-@checked("load_tensor")
+@checked
 def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
 
@@ -258,7 +253,7 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         refuse(f"Unable to load the tensor from {file_name}: {error}", cure)
 
 
-@checked("as_tensor")
+@checked
 def as_tensor(
     tensor,
     dtype: DataType | None = None,

@@ -239,7 +239,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
     alike = [topology for topology in topologies if len(topology._shape) == rank]
     placements: list[Placement] = [REPLICATE] * rank
-    claimed = {REPLICATE}
+    claimed: set[Placement] = {REPLICATE}
     for topology in alike:
         for axis, placement in enumerate(topology._placements):
             if placement not in claimed and placements[axis] == REPLICATE:
