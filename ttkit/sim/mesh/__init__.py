@@ -52,8 +52,6 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
-    has_values = True
     used: Counter[Grid]
 
     def __init__(
@@ -62,9 +60,11 @@ class MeshDevice:
         ids: tuple[int, ...],
         shape: Coordinate,
         parent: MeshDevice | None = None,
+        has_values: bool = True,
     ):
         self.system = system
         self.parent = parent
+        self.has_values = has_values  # Only a mesh for dry runs has none: see `without_values`.
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
@@ -229,7 +229,10 @@ class MeshDevice:
         self._settle()
 
     def close(self) -> None:
-        """Close the mesh and its submeshes; closing twice is silent."""
+        """Close the mesh and its submeshes; shape and ids can still be read, other calls raise.
+
+        Closing twice is silent.
+        """
         for submesh in self.get_submeshes():
             submesh.close()
         if self.is_open:

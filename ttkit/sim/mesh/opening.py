@@ -155,31 +155,17 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, cure)
 
 
-@checked
-def close_mesh_device(mesh_device: MeshDevice) -> None:
-    """Close a mesh; shape and ids can still be read, all other calls raise."""
-    mesh_device.close()
-
-
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
+close_mesh_device = checked(MeshDevice.close, "close_mesh_device")
+close_device = checked(MeshDevice.close, "close_device")
+# The simulator is eager, so that nothing is left to wait for.
+synchronize_device = checked(MeshDevice.check_open, "synchronize_device")
 
 
 @partial(checked, name="CreateDevice")
 def open_device(device_id: int) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
-
-
-@checked
-def close_device(device: MeshDevice) -> None:
-    """Close what `open_device` opened."""
-    device.close()
-
-
-@checked
-def synchronize_device(device: MeshDevice) -> None:
-    """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
-    device.check_open()
 
 
 def get_device_ids() -> list[int]:
@@ -329,26 +315,14 @@ def GetDefaultDevice():
 ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
 
 
-class MeshWithoutValues(MeshDevice):
-    """A mesh whose tensors have shape, type, placement and bytes, and whose memory has no limit.
-
-    Operations check, count memory and send as on any mesh, and compute nothing. What a program
-    would do on many chips is then on its tape in milliseconds.
-    """
-
-    has_values = False
-
-    def __init__(self, shape: tuple[int, int]):
-        super().__init__(ANY_SYSTEM, tuple(range(math.prod(shape))), shape)
-        self.fabric = FabricConfig.FABRIC_2D
-        self.dram_bytes = 1 << 62
-
-
 @contextmanager
 def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
-    Other tapes rest meanwhile, and `last_plan` stays.
+    Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations
+    check, count memory and send as on any mesh, and compute nothing, so that what a program would
+    do on many chips is on the tape in milliseconds. Other tapes rest meanwhile, and `last_plan`
+    stays.
 
     Example:
         >>> from ttkit import ttnn
@@ -358,7 +332,8 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         >>> y.shape, calls.events[-1].in_use
         (Shape([4194304, 1048576]), 10995116277760)
     """
-    mesh = MeshWithoutValues(shape)
+    mesh = MeshDevice(ANY_SYSTEM, tuple(range(math.prod(shape))), shape, has_values=False)
+    mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
     others, collectives = running[:], list(latest)
     calls = TapeWithoutValues(mesh)
     running[:] = [calls]

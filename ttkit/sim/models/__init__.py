@@ -128,9 +128,7 @@ def scaled_dot_product_attention(
     _check_batch(users, many)
     rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
     check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
-    q, k, v, mask = on.arrays
-    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
-    return on.result(values)
+    return on.result(attend(*on.arrays, scale, is_causal, sliding_window_size or 0))
 
 
 def _check_batch(users: int, keys: int) -> None:
@@ -280,9 +278,9 @@ def scaled_dot_product_attention_decode(
         sliding_window_size: only this many keys, the last ones, count.
         share_cache: all users read the cache of the first.
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    _, users, heads, _ = qkv[0].shard_shape
-    on = Operands(*qkv, attn_mask, cur_pos_tensor, page_table_tensor)
+    _, users, heads, _ = input_tensor_q.shard_shape
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, attn_mask, cur_pos_tensor, page_table_tensor)
     lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
     last = int(at.max()) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
@@ -301,8 +299,7 @@ def scaled_dot_product_attention_decode(
         if mask is not None:
             mask = shaped(mask, lead, users, heads, 1, key.shape[-2])
         values = attend(query, key, value, mask, scale)
-    values = shaped(values, lead, *qkv[0].shard_shape)
-    return on.result(values)
+    return on.result(shaped(values, lead, *input_tensor_q.shard_shape))
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -324,9 +321,9 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     users, _, length, _ = input_tensor_q.shard_shape
-    on = Operands(*qkv, chunk_start_idx_tensor, page_table_tensor)
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, chunk_start_idx_tensor, page_table_tensor)
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     at = first[..., None] + np.arange(length)
     _join_pages(on, users, int(at.max()) + 1)

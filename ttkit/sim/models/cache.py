@@ -130,8 +130,7 @@ def paged_update_cache(
         page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
         mesh_coords: only the chips at these coordinates write.
     """
-    more = (input_tensor, update_idxs_tensor, page_table)
-    on = _operands(cache_tensor, *more)
+    on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
     rows = numbers(rows, update_idxs, on.lead)
@@ -173,8 +172,7 @@ def paged_fill_cache(
         page_table: int32 [users, pages]; of a negative page nothing is written.
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
-    more = (input_tensor, page_table, batch_idx_tensor)
-    on = _operands(cache_tensor, *more)
+    on = _operands(cache_tensor, input_tensor, page_table, batch_idx_tensor)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
     rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape

@@ -184,14 +184,12 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """
     on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
-    for tensor in tensors:
-        a, b = list(first.shard_shape), list(tensor.shard_shape)
-        if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
-            rule = "All dimensions must be the same size except for the dimension along which"
-            refuse(f"{rule} the concat is taking place: {a} and {b}")
-        if tensor.dtype is not first.dtype:
-            rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
-            refuse(rule, "ttnn.typecast")
+    shapes, kinds = [list(t.shard_shape) for t in tensors], [t.dtype.name for t in tensors]
+    if len({(*shape[:axis], ..., *shape[axis + 1 :]) for shape in shapes}) > 1:
+        rule = "All dimensions must be the same size except for the dimension along which"
+        refuse(f"{rule} the concat is taking place: {shapes}")
+    if len(set(kinds)) > 1:
+        refuse(f"All tensors must have the same dtype: {', '.join(kinds)}", "ttnn.typecast")
     whole = np.concatenate(spread(on.arrays, on.lead), on.lead + axis)
     return moved(on.like, whole, topology=on.topology)
 
