@@ -312,9 +312,6 @@ def GetDefaultDevice():
 
 
 # ---------------------------------------------------------------- without values
-ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
-
-
 @contextmanager
 def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
@@ -332,7 +329,9 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         >>> y.shape, calls.events[-1].in_use
         (Shape([4194304, 1048576]), 10995116277760)
     """
-    mesh = MeshDevice(ANY_SYSTEM, tuple(range(math.prod(shape))), shape, has_values=False)
+    # Any system serves, because a dry run never uses its links.
+    ids = tuple(range(math.prod(shape)))
+    mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
     mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
     others, collectives = running[:], list(latest)
     calls = TapeWithoutValues(mesh)

@@ -128,7 +128,8 @@ def scaled_dot_product_attention(
     _check_batch(users, many)
     rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
     check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
-    return on.result(attend(*on.arrays, scale, is_causal, sliding_window_size or 0))
+    q, k, v, mask = on.arrays
+    return on.result(attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0))
 
 
 def _check_batch(users: int, keys: int) -> None:

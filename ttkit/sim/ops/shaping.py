@@ -229,22 +229,25 @@ def get_item(tensor: Tensor, index) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
     parts = list(index) if isinstance(index, tuple) else [index]
-    at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
-    parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (rank + 1 - len(parts))
     if len(parts) > rank:
         refuse(f"Too many indices for tensor of dimension {rank}", kind=IndexError)
-    ranges, kept = [], []
+    starts, ends, steps, kept = [], [], [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
-            step = 1 if part.step is None else part.step
-            ranges.append((part.start or 0, size if part.stop is None else part.stop, step))
             kept.append(dim)
         elif isinstance(part, (int, np.integer)) and -size <= part < size:
-            ranges.append((int(part) % size, int(part) % size + 1, 1))
+            part = slice(int(part) % size, int(part) % size + 1)
         else:
             rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
             refuse(rule, "whole numbers, slices and ...", IndexError)
-    picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
+        starts.append(part.start or 0)
+        ends.append(size if part.stop is None else part.stop)
+        steps.append(1 if part.step is None else part.step)
+    picked = slice_(tensor, starts, ends, steps)
     if len(kept) == rank:
         return picked
     return reshape(picked, [picked.shard_shape[dim] for dim in kept])

@@ -171,8 +171,7 @@ class World:
 
     def run(self, comm, call: str, arguments: tuple, asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
-        if self._broken:
-            self.in_step(asked)
+        self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
             self.wait([request], (), asked, (), arguments)
@@ -256,7 +255,7 @@ class ProcessGroup(NamedTuple):
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     """The process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners
-    if not grid.whole or owners.me not in owners.ranks:
+    if len(grid.covers) != len(owners.ranks) or owners.me not in owners.ranks:
         return None
     owner = np.reshape(owners.ranks, grid.mesh_shape)
     first = tuple(c for c in grid.covers if owner[c] == owner.flat[0])

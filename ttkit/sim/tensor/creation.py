@@ -14,19 +14,12 @@ from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, operation
 from ttkit.sim.ranks import mpi
-from ttkit.sim.tensor import (
-    DataType,
-    Layout,
-    MeshCoordinate,
-    MeshShape,
-    PlacementReplicate,
-    PlacementShard,
-    dtypes,
-)
+from ttkit.sim.tensor import DataType, Layout, MeshCoordinate, MeshShape, dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
+    MeshMapperConfig,
     ReplicateTensorToMesh,
     chosen,
     replicate_tensor_to_mesh_mapper,
@@ -244,8 +237,7 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         with open(file_name, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
         (dtype, layout), there, shape, dims, coords, source = about
-        placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
-        label = TensorTopology(shape, placements, coords)
+        label = TensorTopology(shape, MeshMapperConfig(tuple(dims)).placements, coords)
         kind = DataType[dtype], Layout[layout]
         return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.

@@ -108,11 +108,6 @@ class Grid:
         """How many chips' values this process has."""
         return len(self.coords)
 
-    @property
-    def whole(self) -> bool:
-        """True where every chip of the mesh is covered."""
-        return len(self.covers) == math.prod(self.mesh_shape)
-
     @functools.cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
