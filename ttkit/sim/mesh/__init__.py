@@ -193,7 +193,8 @@ class MeshDevice:
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
-                refuse(f"{rule} along dimension {axis}")
+                asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
+                fail(asked, f"{rule} along dimension {axis}")
         starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
