@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import warn
+from ttkit.errors import fail, warn
 from ttkit.files import write_whole
-from ttkit.sim.arguments import refuse
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, operation
 from ttkit.sim.ranks import mpi
@@ -148,7 +148,7 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
         if not grid.size:
             far = grid.owner_of(grid.covers[0])
             cure = f"host rank {far} has these values: read them there"
-        refuse(rule, cure)
+        fail(describe("to_torch", (tensor,)), rule, cure)
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
