@@ -288,4 +288,13 @@ def _reshape(tensor: Tensor, *shape) -> Tensor:
     return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
 
 
+def _pad_to_tile(tensor: Tensor, pad_value: float) -> Tensor:
+    """Return a tensor on the host with room for whole tiles; padding has no values here."""
+    made = moved(tensor, tensor.array)
+    made.padded = dtypes.padded(made.shard_shape, Layout.TILE)
+    return made
+
+
 Tensor.reshape, Tensor.__getitem__ = _reshape, get_item
+Tensor.pad_to_tile = _pad_to_tile
+Tensor.unpad_from_tile = lambda tensor, shape: slice_(tensor, [0] * len(shape), shape)
