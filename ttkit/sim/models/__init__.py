@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, axis_of, each_element, operation, result, written
+from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
 from ttkit.sim.ops.shaping import shards
 from ttkit.sim.tensor import DataType
@@ -54,10 +54,10 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
-def scale_mask_softmax_in_place(
+def scale_mask_softmax(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
+    """Return softmax(scale * x + mask) of [b, heads, s, n].
 
     Args:
         mask: [b or 1, 1, s or 1, n].
@@ -68,24 +68,29 @@ def scale_mask_softmax_in_place(
         values = values * F(scale)
     for one in added:
         values = shaped(values + one, on.lead, *input_tensor.shard_shape)
-    return written(on.result(softmax_of(values)), input_tensor)
+    return on.result(softmax_of(values))
 
 
-for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
-    operation(_name, flops=each_element(7))(scale_mask_softmax_in_place)
-
-
-@operation("transformer.attention_softmax_", flops=each_element(7))
-def attention_softmax_(
+def attention_softmax(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
+    """Return softmax(x / sqrt(head_size) + mask).
 
     Args:
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return scale_mask_softmax_in_place(tensor, scale, attention_mask)
+    return scale_mask_softmax(tensor, scale, attention_mask)
+
+
+for _name, _function in {
+    "scale_mask_softmax": scale_mask_softmax,  # type: ignore[dict-item]
+    "scale_mask_softmax_in_place": in_place(scale_mask_softmax),
+    "scale_causal_mask_hw_dims_softmax_in_place": in_place(scale_mask_softmax),
+    "transformer.attention_softmax": attention_softmax,
+    "transformer.attention_softmax_": in_place(attention_softmax),
+}.items():
+    operation(_name, flops=each_element(7))(_function)
 
 
 # ---------------------------------------------------------------- attention
