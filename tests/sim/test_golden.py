@@ -108,7 +108,7 @@ def test_heads(wide, put, check, reference, groups, transpose):
 
 @pytest.mark.parametrize("name", ["linear", "layer_norm", "pad", "all_gather", "eqz", "max"])
 def test_what_torch_has_not_or_means_otherwise_is_refused(torch, name):
-    with pytest.raises(TTKitError, match=f"ttnn.{name}.*no reference"):
+    with pytest.raises(TTKitError, match=f"no reference for ttnn.{name}"):
         ttnn.get_golden_function(getattr(ttnn, name))
 
 

@@ -8,9 +8,9 @@ from ttkit.sim.ops.unary import UNARY
 
 
 def _rms_norm(x, weight=None, *, epsilon=1e-12):
-    from torch.nn.functional import rms_norm
+    import torch
 
-    return rms_norm(x, x.shape[-1:], weight, epsilon)
+    return torch.rms_norm(x, x.shape[-1:], weight, epsilon)
 
 
 def _attention_softmax(x, *, head_size=None, attention_mask=None):
@@ -27,18 +27,20 @@ def _split_heads(x, kv=None, *, num_heads, num_kv_heads=None, transpose_key=True
     return q, k.mT if transpose_key else k, v
 
 
-OWN: Any = {
+OWN = {
     "rms_norm": _rms_norm,
     "transformer.attention_softmax": _attention_softmax,
     "transformer.concatenate_heads": lambda x: x.transpose(1, 2).flatten(2),
     "transformer.split_query_key_value_and_split_heads": _split_heads,
 }
 # Where torch has a function under one of these names, it has the same meaning.
-KNOWN = {*OWN, *UNARY, *FUNCTIONS}
-KNOWN.update(
-    """addcdiv addcmul clamp concat cumsum matmul mean permute prod reshape softmax std sum tril
-    triu var where""".split()
-)
+KNOWN = {
+    *OWN,
+    *UNARY,
+    *FUNCTIONS,
+    *"""addcdiv addcmul clamp concat cumsum matmul mean permute prod reshape softmax std sum tril
+    triu var where""".split(),
+}
 
 
 def get_golden_function(operation: Any) -> Any:
@@ -60,6 +62,5 @@ def get_golden_function(operation: Any) -> Any:
     name = operation.python_fully_qualified_name.removeprefix("ttnn.").removesuffix("_")
     known = vars(torch.nn.functional) | vars(torch) | OWN
     if name not in KNOWN & known.keys():
-        asked = f"get_golden_function(ttnn.{name})"
-        fail(asked, "the simulator has no reference for it", "torch's own functions")
+        fail("get_golden_function", f"no reference for ttnn.{name}", "torch's own functions")
     return known[name]

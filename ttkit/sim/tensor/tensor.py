@@ -171,12 +171,10 @@ class Tensor:
     # The modules of these operations add them as methods, as they do Python's operators.
     __getitem__: Callable[[Tensor, Any], Tensor]
     cpu: Callable[..., Tensor]
-    pad_to_tile: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
     to: Callable[..., Tensor]
     to_numpy: Callable[..., np.ndarray]
     to_torch: Callable
-    unpad_from_tile: Callable[..., Tensor]
 
     def __init__(self, *args, **kwargs):
         """Do nothing: `__new__`, which `ttkit.sim.tensor.creation` adds, has made the tensor."""

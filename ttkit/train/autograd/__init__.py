@@ -194,12 +194,16 @@ class Tensor:
         return self._with("sub", other, operator.sub, lambda g, *_: g, lambda g, *_: ttnn.neg(g))
 
     def __mul__(self, other: Tensor | float) -> Tensor:
-        slopes = lambda g, x, y: g * y, lambda g, x, y: g * x
-        return self._with("mul", other, operator.mul, *slopes)
+        return self._with("mul", other, operator.mul, lambda g, x, y: g * y, lambda g, x, y: g * x)
 
     def __div__(self, other: Tensor | float) -> Tensor:
-        slopes = lambda g, x, y: g / y, lambda g, x, y: ttnn.neg(g * x / (y * y))
-        return self._with("div", other, operator.truediv, *slopes)
+        return self._with(
+            "div",
+            other,
+            operator.truediv,
+            lambda g, x, y: g / y,
+            lambda g, x, y: ttnn.neg(g * x / (y * y)),
+        )
 
     __radd__, __rmul__ = __add__, __mul__
 
