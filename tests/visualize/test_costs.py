@@ -89,5 +89,5 @@ def test_bars_are_of_pairs_not_of_links():
 def test_the_other_ways_are_counted():
     plan = all_reduce(topology("galaxy_torus"), 1 << 20)
     more = len(plan.bytes_per_link) - MOST
-    assert f"{more} more ways carry no more" in repr(link_chart(plan))
-    assert "without bytes: 1 way" in repr(link_chart(broadcast(topology("n300"), 4096)))
+    assert f"{more} more directions carry at most as many" in repr(link_chart(plan))
+    assert "without bytes: 1 direction" in repr(link_chart(broadcast(topology("n300"), 4096)))

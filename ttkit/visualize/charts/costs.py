@@ -107,7 +107,7 @@ def link_chart(plan) -> Stacks:
         >>> from ttkit.plans import broadcast, topology
         >>> link_chart(broadcast(topology("n300"), 4096))
         broadcast on n300 1x2, both ways
-        bytes of each pair of chips, one way, over 2 links together; without bytes: 1 way
+        bytes of each pair of chips, one way, over 2 links together; without bytes: 1 direction
           0 → 1: 4 KiB, busy in 1 of 1 steps
     """
     steps: Counter[tuple[int, int]] = Counter()
@@ -123,7 +123,7 @@ def link_chart(plan) -> Stacks:
     title = f"{title_of(plan)}\nbytes of each pair of chips, one way, "
     title += f"over {counted(plan.links, 'link')} together"
     if ways[MOST:]:
-        title += f"; {len(ways) - MOST} more ways carry no more"
+        title += f"; {len(ways) - MOST} more directions carry at most as many"
     if idle := len(pairs) - len(ways):
-        title += f"; without bytes: {counted(idle, 'way')}"
+        title += f"; without bytes: {counted(idle, 'direction')}"
     return Stacks(title, bars, unit="bytes")
