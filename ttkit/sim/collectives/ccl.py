@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail, is_strict, older_form
+from ttkit.errors import is_strict, older_form
 from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe, keywords_of, refuse
 from ttkit.sim.collectives import exchanged
@@ -106,7 +106,7 @@ def fabric_is_on(call: Call) -> None:
     if call.mesh.fabric is FabricConfig.DISABLED and not call.mesh.is_reference:
         cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
-            fail(call.name, "Trying to get un-initialized fabric context", cure)
+            refuse("Trying to get un-initialized fabric context", cure)
 
 
 def covers_mesh(call: Call) -> None:
@@ -128,7 +128,7 @@ def neighbours(call: Call) -> None:
     elif axis is not None and shape[axis] == 1:
         form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"
         if not older_form(f"{form} along an axis of one chip", cure):
-            fail(f"{form} on {call.mesh!r}", alone, cure)
+            refuse(alone, cure)
         call.cluster_axis = 1 - axis
         call.axes = [1 - axis]
 
@@ -138,7 +138,7 @@ def axis_is_named(call: Call) -> None:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
-            fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
+            refuse(rule, "cluster_axis=0 or cluster_axis=1")
 
 
 def dim_in_range(call: Call) -> None:
@@ -295,7 +295,7 @@ def run(call: Call):
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
-            mpi.agree(grid, call.asked)
+            mpi.compare(call.asked, mpi.members(grid))
     values = spec.moves(call)
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)

@@ -200,8 +200,7 @@ class MeshDevice:
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
-                asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
-                fail(asked, f"{rule} along dimension {axis}")
+                refuse(f"{rule} along dimension {axis}")
         starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
@@ -242,11 +241,11 @@ class MeshDevice:
             submesh.close()
         if self.is_open:
             self.is_open = False
-            if self.parent is None:
+            if self in opened_meshes:
                 opened_meshes.remove(self)
                 if not opened_meshes:
                     fabric_setting[0] = FabricConfig.DISABLED
-            elif self in self.parent._submeshes:
+            elif self.parent and self in self.parent._submeshes:
                 self.parent._submeshes.remove(self)
 
     def check_open(self) -> None:
@@ -312,15 +311,12 @@ def compute_distribution_to_mesh_mapping(
 
 
 # ---------------------------------------------------------------- traces
-class MeshTraceId:
+class MeshTraceId(Tape):
     """A captured run: a tape with its tensors, whose values a replay reads as they are then."""
 
-    def __init__(self, mesh: MeshDevice):
-        self.mesh, self.released = mesh, False
-        self.tape = Tape(keeps=OPERATIONS, before=_refuse_host_data)
-
-
-_capturing: list[MeshTraceId] = []  # At most one trace is being captured.
+    def __init__(self, of: MeshDevice):
+        super().__init__(keeps=OPERATIONS, before=_refuse_host_data)
+        self.of: MeshDevice | None = of  # A trace that was released is of no mesh.
 
 
 def _refuse_host_data(event: Event) -> None:
@@ -337,18 +333,16 @@ def _refuse_host_data(event: Event) -> None:
         fail(describe(event.name, event.args, event.kwargs), rule, cure)
 
 
-def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId) -> Tape:
+def _check_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     mesh_device.check_open()
-    if trace_id.released or trace_id.mesh is not mesh_device:
+    if trace_id.of is not mesh_device:
         rule = f"the trace is not one of {mesh_device!r}"
         refuse(rule, "the id that begin_trace_capture gave, before release_trace")
-    return trace_id.tape
 
 
 def _end() -> None:
-    for trace in _capturing:
-        running.remove(trace.tape)
-    _capturing.clear()
+    """End the capture of a trace: there is at most one."""
+    running[:] = [each for each in running if not isinstance(each, MeshTraceId)]
 
 
 @checked("begin_trace_capture")
@@ -356,16 +350,14 @@ def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
     _end()  # This ends a capture that was never ended.
-    trace = MeshTraceId(mesh_device)
-    _capturing.append(trace)
-    running.append(trace.tape)
+    running.append(trace := MeshTraceId(mesh_device))
     return trace
 
 
 @checked("end_trace_capture")
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Stop recording; the trace can be executed now."""
-    _tape(mesh_device, trace_id)
+    _check_trace(mesh_device, trace_id)
     _end()
 
 
@@ -375,10 +367,10 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 
     The tensors of their results get the new values.
     """
-    tape = _tape(mesh_device, trace_id)
-    if tape in running:
+    _check_trace(mesh_device, trace_id)
+    if trace_id in running:
         refuse("the trace is still being captured", "ttnn.end_trace_capture first")
-    for event in tape.events:
+    for event in trace_id.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
             for captured, fresh in zip(event.results, again, strict=True):
@@ -388,5 +380,6 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
 @checked("release_trace")
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
-    _tape(mesh_device, trace_id).events.clear()
-    trace_id.released = True
+    _check_trace(mesh_device, trace_id)
+    trace_id.events.clear()
+    trace_id.of = None

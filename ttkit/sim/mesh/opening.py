@@ -1,6 +1,7 @@
 """Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -109,7 +110,7 @@ def open_mesh_device(
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         corner = (0, 0) if offset is None else tuple(offset)
-        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+        ids = _ids(system, shape, corner, asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -119,9 +120,8 @@ def open_mesh_device(
     return mesh
 
 
-@contextmanager
-def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
-    """Open a mesh of any machine for a `with` block, beside what is in use.
+def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
+    """Return a mesh of any machine, for a `with` block beside what is in use.
 
     Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
     are: a lesson tries a placement without touching the reader's own mesh.
@@ -133,12 +133,12 @@ def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
         32
     """
     asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
-    order = device_order(system, shape, (0, 0), asked)
-    mesh = MeshDevice(system, tuple(system.ids[r][c] for r, c in order), shape)
-    try:
-        yield mesh
-    finally:
-        mesh.is_open = False
+    return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
+
+
+def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked: str):
+    """Return the ids of the chips of a new mesh, in row-major order."""
+    return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
@@ -277,11 +277,11 @@ def distributed_context_barrier() -> None:
 
 # ---------------------------------------------------------------- what machine this is
 # Kinds of machines, and the name of each system here.
-CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
+_CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
-SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
-_NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
-ClusterType = enumeration("ClusterType", *(cluster.partition("=")[0] for cluster in CLUSTERS))
+SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM"""
+_NAMES = {of: word for word, _, of in (each.partition("=") for each in _CLUSTERS.split())}
+ClusterType = enumeration("ClusterType", re.sub(r"=\w+", "", _CLUSTERS))
 
 
 def get_cluster_type():

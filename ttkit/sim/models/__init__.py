@@ -14,8 +14,8 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import by_pages, numbers, shaped
 from ttkit.sim.ops import Operands, axis_of, each_element, operation, result, written
-from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.shaping import shards
+from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
+from ttkit.sim.ops.shaping import permute, reshape, shards
 from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -63,11 +63,11 @@ def scale_mask_softmax_in_place(
         mask: [b or 1, 1, s or 1, n].
     """
     on = Operands(input_tensor, mask)
-    values, *added = on.broadcast() if mask is not None else on.arrays[:1]
+    values, added = on.arrays
     if scale is not None:
         values = values * F(scale)
-    for one in added:
-        values = shaped(values + one, on.lead, *input_tensor.shard_shape)
+    if added is not None:
+        values = shaped(values + added, on.lead, *input_tensor.shard_shape)
     return written(on.result(softmax_of(values)), input_tensor)
 
 
@@ -341,13 +341,11 @@ def group_attn_matmul(
 
     The result is [1, heads, users, n]; query heads share key heads.
     """
-    on = Operands(input_tensor_a, input_tensor_b)
-    x, y = on.arrays
-    (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-    x = shaped(x, -4, groups, heads // groups, users, size)
-    values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
-    values = shaped(values, -4, 1, heads, users, -1)
-    return on.result(values, dtype)
+    heads, users = input_tensor_a.shard_shape[1:3]
+    by_user, groups = permute(input_tensor_a, [2, 1, 0, 3]), input_tensor_b.shard_shape[1]
+    rows = reshape(by_user, [users, groups, heads // groups, -1])
+    made = reshape(matmul(rows, input_tensor_b, dtype=dtype), [users, heads, 1, -1])
+    return permute(made, [2, 1, 0, 3])
 
 
 for _name in ("attn_matmul", "group_attn_matmul"):

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, operation, spread
+from ttkit.sim.ops import Operands, looked_up, operation, spread
 from ttkit.sim.tensor import integers
-from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -23,15 +21,6 @@ Array = np.ndarray
 def shaped(array: Array, keep: int, *shape: int) -> Array:
     """Return an array with its first axes as they are, and the others in another shape."""
     return array.reshape((*array.shape[:keep], *shape))
-
-
-# ---------------------------------------------------------------- each chip's own places
-def looked_up(array: Array, lead: int, places: Array) -> Array:
-    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
-    array, places = spread((array, places), lead)
-    if blocks.idle[0]:
-        return absent(places.shape + array.shape[lead + 1 :], array.dtype)
-    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.models.cache import looked_up, numbers, shaped
-from ttkit.sim.ops import Operands, each_element, in_whole_tiles, operation, spread
+from ttkit.sim.models.cache import numbers, shaped
+from ttkit.sim.ops import Operands, each_element, in_whole_tiles, looked_up, operation, spread
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
@@ -105,10 +105,9 @@ def nlp_create_qkv_heads_decode(
 def nlp_concat_heads_decode(input_tensor: Tensor, *, num_heads: int) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
     on = Operands(input_tensor)
-    (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
-    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
-    joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(shaped(joined, -2, -1), rearranged=True)
+    x = on.arrays[0][..., :num_heads, :]
+    rows = [(0, 0)] * (x.ndim - 3) + [(0, 32 - x.shape[-3]), (0, 0), (0, 0)]
+    made = on.result(shaped(np.pad(x, rows), on.lead, 1, 1, 32, -1), rearranged=True)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 

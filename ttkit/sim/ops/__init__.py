@@ -14,11 +14,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ttkit.errors import TTKitError
-from ttkit.sim import tape
+from ttkit.sim import blocks, tape
 from ttkit.sim.arguments import describe, refuse, translate
 from ttkit.sim.signatures import QUEUES, Signature, Way
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor import dtypes as rounding
+from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
@@ -398,3 +399,11 @@ def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
     """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
+
+
+def looked_up(array: np.ndarray, lead: int, places: np.ndarray) -> np.ndarray:
+    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
+    array, places = spread((array, places), lead)
+    if blocks.idle[0]:
+        return absent(places.shape + array.shape[lead + 1 :], array.dtype)
+    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]

@@ -84,14 +84,10 @@ def deallocate(tensor: Tensor) -> None:
 def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
-    if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
+    if host_tensor.spec[:3] != device_tensor.spec[:3] or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
         refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
-
-
-def _spec(tensor: Tensor) -> tuple:
-    return list(tensor.shard_shape), tensor.dtype, tensor.layout
 
 
 # ---------------------------------------------------------------- layout and type
@@ -332,10 +328,9 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> Tensor:
-    first = tensors[0]
-    if any(_spec(t) != _spec(first) for t in tensors):
-        rule = "All tensor shards must have the same tensor spec, got"
-        rule = f"{rule} {[_spec(t) for t in tensors]}"
+    first, specs = tensors[0], [tensor.spec[:3] for tensor in tensors]
+    if any(spec != specs[0] for spec in specs):
+        rule = f"All tensor shards must have the same tensor spec, got {specs}"
         refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)

@@ -192,7 +192,10 @@ for _name, _function in UNARY.items():
 
 
 # ---------------------------------------------------------------- gradients
-def _gelu_erf_derivative(x: Array) -> Array:
+def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
+    """By the error function, or by tanh where the variant is not accurate."""
+    if variant is not GeluVariant.Accurate:
+        return blocks.elementwise(_gelu_tanh_derivative, x)
     density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
     return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
 
@@ -219,15 +222,12 @@ def _silu_derivative(x: Array) -> Array:
     return s * (1 + x * (1 - s))
 
 
-def _backward(grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    on = Operands(grad, tensor)
-    g, x = on.broadcast()
-    return [on.result(g * derivative(x), tensor.dtype)]
-
-
-def _enter_gradient(name: str, derivative: Function) -> None:
-    def call(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
-        return _backward(grad_tensor, input_tensor, derivative)
+def _enter_gradient(name: str, derivative: Callable[..., Array]) -> None:
+    @keywords_of(derivative)
+    def call(grad_tensor: Tensor, input_tensor: Tensor, **how) -> list[Tensor]:
+        on = Operands(grad_tensor, input_tensor)
+        g, x = on.broadcast()
+        return [on.result(g * derivative(x, **how), input_tensor.dtype)]
 
     call.__doc__ = f"Return [gradient of the input of {name}]."
     operation(f"{name}_bw")(call)
@@ -235,16 +235,7 @@ def _enter_gradient(name: str, derivative: Function) -> None:
 
 _enter_gradient("relu", lambda x: (x > 0).astype(F))
 _enter_gradient("silu", _silu_derivative)
-
-
-@operation("gelu_bw")
-def gelu_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
-) -> list[Tensor]:
-    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, else tanh."""
-    accurate = variant is GeluVariant.Accurate
-    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
-    return _backward(grad_tensor, input_tensor, derivative)
+_enter_gradient("gelu", _gelu_derivative)
 
 
 # ---------------------------------------------------------------- activations of other operations

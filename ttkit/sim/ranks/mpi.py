@@ -25,6 +25,7 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import binding, shared_mesh
 from ttkit.sim.tensor.grid import Coordinate, Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.words import numbered
 
 Array = np.ndarray
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
@@ -133,7 +134,8 @@ class World:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
-            requests: one for each of `ranks`, those that can be late; `more` are waited for too.
+            requests: those that can be late; `more` are waited for too.
+            ranks: the one that each of the requests waits for; empty where that is not known.
         """
         test, everything = self.mpi.Request.Testall, [*requests, *more]
         if test(everything):
@@ -156,8 +158,9 @@ class World:
                     nap = min(2 * nap, LONGEST_NAP_S)
         except KeyboardInterrupt:
             interrupted = True
-        missing = [r for r, request in zip(ranks, requests, strict=True) if not request.Test()]
-        names, waited = numbered(missing or [-1]), time.perf_counter() - start
+        missing = [r for r, request in zip(ranks, requests, strict=False) if not request.Test()]
+        names = numbered("rank", missing) if missing else "other ranks"
+        waited = time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}"
         if interrupted:
@@ -172,7 +175,7 @@ class World:
             self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], [-1], asked, (), arguments)
+            self.wait([request], (), asked, (), arguments)
         else:
             getattr(comm, call)(*arguments)
 
@@ -193,18 +196,6 @@ def decoded(message: np.ndarray) -> str:
     return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
-def numbered(ranks: Sequence[int]) -> str:
-    """Name ranks in words.
-
-    Example:
-        >>> numbered([1]), numbered([0, 2]), numbered([-1])
-        ('rank 1', 'ranks 0, 2', 'other ranks')
-    """
-    if any(r < 0 for r in ranks):
-        return "other ranks"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
-
-
 @functools.cache
 def world() -> World:
     """Return all ranks; every rank must make the first call, which connects them."""
@@ -216,6 +207,7 @@ def me() -> int:
     return world().rank if world.cache_info().currsize else 0
 
 
+@functools.lru_cache(maxsize=1024)
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
     return world().ranks(
@@ -223,37 +215,27 @@ def members(grid: Grid) -> list[int]:
     )
 
 
-def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
-    """Raise on every rank unless all that share a grid make the same call.
-
-    Args:
-        all_hosts: also ranks without a chip of the grid take part.
+def compare(call: object, ranks: Sequence[int]) -> None:
+    """Raise on each of these ranks unless all of them make the same call; without checks, do not.
 
     Raises:
         CollectiveMismatch: a rank called something else, or did not arrive in time.
     """
-    if not settings.checks:
+    if not settings.checks or world().rank not in ranks:
         return
-    here = world()
-    owners: Any = grid.owners
-    ranks = here.ranks(range(owners.hosts)) if all_hosts else members(grid)
-    if here.rank in ranks:
-        compare(str(call), ranks)
-
-
-def compare(call: str, ranks: Sequence[int]) -> None:
-    """Raise on each of these ranks unless all of them make the same call."""
-    calls = world().swap(call, ranks, call)
-    if len({text[:TEXT] for text in calls.values()}) == 1:
+    shown = str(call)[:TEXT]
+    calls = world().swap(shown, ranks, shown)
+    if len(set(calls.values())) == 1:
         return
     by_call: dict[str, list[int]] = {}
     for rank in sorted(calls):
         by_call.setdefault(calls[rank], []).append(rank)
     parts = [
-        f"{numbered(ranks)} call{'s' * (len(ranks) == 1)} {text}" for text, ranks in by_call.items()
+        f"{numbered('rank', ranks)} call{'s' * (len(ranks) == 1)} {text}"
+        for text, ranks in by_call.items()
     ]
     cure = "the same calls in the same order on every rank of the mesh"
-    fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)
+    fail(f"rank {world().rank} in {shown}", "; ".join(parts), cure, CollectiveMismatch)
 
 
 # ---------------------------------------------------------------- collectives
@@ -306,14 +288,10 @@ class Communicator(NamedTuple):
         return made
 
 
-communicators: dict[tuple[int, ...], Communicator] = {}  # The keys are tuples of host ranks.
-
-
+@functools.cache
 def _communicator(hosts: tuple[int, ...]) -> Communicator:
-    if hosts not in communicators:
-        comm = world().group(world().ranks(hosts))
-        communicators[hosts] = Communicator(comm, blocks.shared_sum(comm))
-    return communicators[hosts]
+    comm = world().group(world().ranks(hosts))
+    return Communicator(comm, blocks.shared_sum(comm))
 
 
 def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sums: bool) -> Array:
@@ -383,8 +361,9 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
     """
     if tensor.grid.owners is None:
         return tensor._array, tensor.grid
-    agree(tensor.grid, describe(name, (tensor,)), all_hosts=True)
-    return collected(tensor, world().ranks(range(tensor.grid.owners.hosts)))
+    ranks = world().ranks(range(tensor.grid.owners.hosts))
+    compare(describe(name, (tensor,)), ranks)
+    return collected(tensor, ranks)
 
 
 def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Grid]:

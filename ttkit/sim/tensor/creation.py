@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail, warn
+from ttkit.errors import warn
 from ttkit.files import write_whole
-from ttkit.sim.arguments import describe, refuse
+from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, operation
 from ttkit.sim.ranks import mpi
@@ -161,7 +161,7 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
         if not grid.size:
             far = grid.owner_of(grid.covers[0])
             cure = f"host rank {far} has these values: read them there"
-        fail(describe("to_torch", (tensor,)), rule, cure)
+        refuse(rule, cure)
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
@@ -180,8 +180,7 @@ def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_
     array = to_numpy(tensor, mesh_composer=mesh_composer)
     while torch_rank is not None and array.ndim > torch_rank:
         if len(array) != 1:
-            rule = "Unable to squeeze to desired rank!"
-            fail(f"to_torch(torch_rank={torch_rank})", rule, "ttnn.reshape")
+            refuse("Unable to squeeze to desired rank!", "ttnn.reshape")
         array = array[0]
     try:
         import torch

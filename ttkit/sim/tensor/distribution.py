@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -333,33 +333,30 @@ def ConcatMesh2dToTensor(
 
 # ---------------------------------------------------------------- which one to use
 Mapper = TypeVar("Mapper", CppTensorToMesh, CppMeshToTensor)
-_defaults: dict[type, ContextVar[Any]] = {
-    CppTensorToMesh: ContextVar("mesh_mapper", default=None),
-    CppMeshToTensor: ContextVar("mesh_composer", default=None),
-}
+# These are of the `distribute` blocks around, the inner ones first.
+_defaults: ContextVar[tuple] = ContextVar("distribute", default=())
+
+
+def _unwrapped(given):
+    return given.unwrap() if isinstance(given, ReplicateTensorToMeshWrapper) else given
 
 
 def chosen(given, kind: type[Mapper]) -> Mapper | None:
     """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
-    variable = _defaults[kind]
     if given is None:
-        return variable.get()  # type: ignore[no-any-return]
-    if isinstance(given, ReplicateTensorToMeshWrapper):
-        given = given.unwrap()
-    return given
+        return next((each for each in _defaults.get() if isinstance(each, kind)), None)
+    return _unwrapped(given)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def distribute(default) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
-    if isinstance(default, ReplicateTensorToMeshWrapper):
-        default = default.unwrap()
-    variable = _defaults.get(type(default))
-    if variable is None:
+    default = _unwrapped(default)
+    if not isinstance(default, (CppTensorToMesh, CppMeshToTensor)):
         rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
         fail(f"distribute({default!r})", rule, kind=ValueError)
-    token = variable.set(default)
+    token = _defaults.set((default, *_defaults.get()))
     try:
         yield
     finally:
-        variable.reset(token)
+        _defaults.reset(token)
