@@ -37,7 +37,7 @@ CHIPS, HOSTS = "chip links", "between hosts"
 # From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
-ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
+WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
 class Traffic(NamedTuple):
@@ -78,7 +78,7 @@ class Traffic(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
-    as_line = collective in ALGORITHM and not topology.is_torus
+    as_line = collective in WITH_ALGORITHM and not topology.is_torus
     how = {"algorithm": "line"} if as_line else {}
     build = getattr(collectives, collective)
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]

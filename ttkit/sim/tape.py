@@ -6,7 +6,6 @@ call that another operation makes is part of that operation, and no event of its
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from weakref import ref
 
 import numpy as np
 
-from ttkit.plans.collectives import Record, latest
+from ttkit.errors import fail
+from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import bytes_of
@@ -70,6 +70,27 @@ class HostArray(NamedTuple):
     dtype: str
 
 
+class CollectiveRecord(NamedTuple):
+    """A collective that ran: enough to plan it, and cheap to keep."""
+
+    collective: str  # This is the name of its builder in `ttkit.plans`.
+    mesh: Any
+    shard_bytes: int  # The size of each chip's shard includes tile padding.
+    how: tuple[tuple[str, Any], ...]  # These are the other arguments of the builder, by name.
+
+    @property
+    def axis(self) -> int | None:
+        """The mesh axis; None for all chips, and for a transfer between two."""
+        return dict(self.how).get("axis")
+
+    @property
+    def plan(self) -> Plan:
+        """The transfers that cards would make."""
+        build = getattr(collectives, self.collective)
+        there = topology(self.mesh)
+        return build(there, self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
+
+
 @dataclass(slots=True)
 class Event:
     """One call.
@@ -91,7 +112,7 @@ class Event:
     part: str
     result: Any = None
     returned: bool = False
-    sent: list[Record] = field(default_factory=list)
+    sent: list[CollectiveRecord] = field(default_factory=list)
     in_use: int = 0
     where: str = ""
 
@@ -134,13 +155,12 @@ class Tape:
         """Make a call, write it down, and return its result."""
         enter = kept if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
-        before = latest[-1] if latest else None
         event = Event(name, tuple(map(enter, args)), named, self.part)
         if self.before:
             self.before(event)
         self.events.append(event)
         result = call(*args, **kwargs)
-        event.result, event.returned, event.sent = enter(result), True, since(before)
+        event.result, event.returned = enter(result), True
         event.in_use = most_in_use(self.mesh)
         if self.after:
             self.after(event, result)
@@ -172,10 +192,48 @@ def tape(**how) -> Iterator[Tape]:
         running.remove(new)
 
 
-def since(last: Record | None) -> list[Record]:
-    """Return the collectives that have run after one, in order."""
-    newer = itertools.takewhile(lambda each: each is not last, reversed(latest))
-    return list(newer)[::-1]
+# ---------------------------------------------------------------- collectives
+_last: list[CollectiveRecord] = []  # The collective that ran last with values, if there is one.
+
+
+def report(collective: str, mesh, shard_bytes: int, **how) -> None:
+    """Add a collective that has run to the running event of each tape.
+
+    Args:
+        collective, how: a builder of `ttkit.plans` and its arguments after the shard's bytes.
+    """
+    record = CollectiveRecord(collective, mesh, shard_bytes, tuple(how.items()))
+    for each in running:
+        each.events[-1].sent.append(record)
+    if mesh.has_values:
+        _last[:] = [record]
+
+
+def last_plan() -> Plan:
+    """Return the plan of the collective that ran last on the simulator.
+
+    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
+
+    Raises:
+        TTKitError: none has run yet.
+
+    Example:
+        >>> import ttkit
+        >>> from ttkit import ttnn
+        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> ttkit.last_plan()
+        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
+    """
+    if not _last:
+        fail(
+            "ttkit.last_plan()",
+            "no collective has run yet; on a card they are not recorded",
+            "ttnn.all_gather(...) on the simulator first",
+        )
+    return _last[0].plan
 
 
 # ---------------------------------------------------------------- arguments and results

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import is_strict, older_form
-from ttkit.plans.collectives import Record, latest
+from ttkit.sim import tape
 from ttkit.sim.arguments import describe, keywords_of, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
@@ -199,6 +199,22 @@ def ends_fit(call: Call) -> None:
 
 
 # ---------------------------------------------------------------- specs
+def _path(call: Call) -> dict[str, Any]:
+    """Return how a plan of the call sends: arguments of its builder in `ttkit.plans`."""
+    closed = (call.topology or call.mesh.fabric) in CLOSED
+    algorithm = None if closed else "line"
+    return {"axis": call.cluster_axis, "algorithm": algorithm, "links": call.num_links}
+
+
+def _path_from_root(call: Call) -> dict[str, Any]:
+    return {"root": call.ends[0][call.axes[0]], **_path(call)}
+
+
+def _path_between(call: Call) -> dict[str, Any]:
+    source, destination = (call.mesh.id_at(tuple(end)) for end in call.ends)
+    return {"source": source, "destination": destination, "links": call.num_links}
+
+
 @dataclass(frozen=True)
 class Collective:
     """A collective.
@@ -208,6 +224,7 @@ class Collective:
         moves: returns the result's values.
         label: returns the result's topology from the operand's.
         plan: its name in `plans`; "" where nothing is sent.
+        path: returns the other arguments of the plan.
         sums: the result is computed, and rounded.
     """
 
@@ -215,6 +232,7 @@ class Collective:
     moves: Callable[[Call], Any]
     label: Callable[..., TensorTopology]
     plan: str
+    path: Callable[[Call], dict[str, Any]] = _path
     sums: bool = False
 
 
@@ -276,8 +294,11 @@ COLLECTIVES: dict[str, Collective] = {
         lambda call: each(call)[call.ends[0][call.axes[0]]],
         after_gather,
         "broadcast",
+        _path_from_root,
     ),
-    "point_to_point": Collective((ends_fit, fabric_is_on), _sent, unchanged, "point_to_point"),
+    "point_to_point": Collective(
+        (ends_fit, fabric_is_on), _sent, unchanged, "point_to_point", _path_between
+    ),
 }
 
 
@@ -289,14 +310,12 @@ def run(call: Call):
         check(call)
     covers_mesh(call)
     tensor, grid = call.tensor, call.tensor.grid
-    if spec.plan:
-        wanted = call.topology or call.mesh.fabric
-        nbytes = bytes_of(tensor.padded, tensor.dtype)
-        how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
-        latest.append(Record(spec.plan, call.mesh, nbytes, *how))
-        if not grid.local:
-            mpi.compare(call.asked, mpi.members(grid))
+    if spec.plan and not grid.local:
+        mpi.compare(call.asked, mpi.members(grid))
     values = spec.moves(call)
+    if spec.plan:
+        nbytes = bytes_of(tensor.padded, tensor.dtype)
+        tape.report(spec.plan, call.mesh, nbytes, **spec.path(call))
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):

@@ -9,7 +9,6 @@ from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import asleep, outside_fabric
-from ttkit.plans.collectives import latest
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
@@ -363,13 +362,10 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         (Shape([4194304, 1048576]), 10995116277760)
     """
     mesh = MeshWithoutValues(shape)
-    others, collectives = running[:], list(latest)
-    calls = TapeWithoutValues(mesh)
+    others, calls = running[:], TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls
     finally:
         running[:] = others
-        latest.clear()
-        latest.extend(collectives)
         mesh.is_open = False
