@@ -17,7 +17,6 @@ from weakref import ref
 
 import numpy as np
 
-from ttkit.errors import fail
 from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
@@ -190,50 +189,6 @@ def tape(**how) -> Iterator[Tape]:
         yield new
     finally:
         running.remove(new)
-
-
-# ---------------------------------------------------------------- collectives
-_last: list[CollectiveRecord] = []  # The collective that ran last with values, if there is one.
-
-
-def report(collective: str, mesh, shard_bytes: int, **how) -> None:
-    """Add a collective that has run to the running event of each tape.
-
-    Args:
-        collective, how: a builder of `ttkit.plans` and its arguments after the shard's bytes.
-    """
-    record = CollectiveRecord(collective, mesh, shard_bytes, tuple(how.items()))
-    for each in running:
-        each.events[-1].sent.append(record)
-    if mesh.has_values:
-        _last[:] = [record]
-
-
-def last_plan() -> Plan:
-    """Return the plan of the collective that ran last on the simulator.
-
-    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
-
-    Raises:
-        TTKitError: none has run yet.
-
-    Example:
-        >>> import ttkit
-        >>> from ttkit import ttnn
-        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
-        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
-        >>> ttkit.last_plan()
-        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
-    """
-    if not _last:
-        fail(
-            "ttkit.last_plan()",
-            "no collective has run yet; on a card they are not recorded",
-            "ttnn.all_gather(...) on the simulator first",
-        )
-    return _last[0].plan
 
 
 # ---------------------------------------------------------------- arguments and results

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import is_strict, older_form
-from ttkit.sim import tape
+from ttkit.errors import fail, is_strict, older_form
+from ttkit.plans import Plan
 from ttkit.sim.arguments import describe, keywords_of, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
 from ttkit.sim.ranks import mpi
+from ttkit.sim.tape import CollectiveRecord, running
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
@@ -315,7 +316,7 @@ def run(call: Call):
     values = spec.moves(call)
     if spec.plan:
         nbytes = bytes_of(tensor.padded, tensor.dtype)
-        tape.report(spec.plan, call.mesh, nbytes, **spec.path(call))
+        report(spec.plan, call.mesh, nbytes, **spec.path(call))
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):
@@ -324,6 +325,47 @@ def run(call: Call):
         return moved(tensor, values, topology=topology)
     owned = values.flags.owndata or (grid.local and not np.may_share_memory(values, tensor.array))
     return result(tensor, values, topology=topology, owned=owned)
+
+
+# ---------------------------------------------------------------- what has run
+_last: list[CollectiveRecord] = []  # This is the collective that ran last, if one did.
+
+
+def report(collective: str, mesh, shard_bytes: int, **how) -> None:
+    """Add a collective that has run to the running event of each tape.
+
+    Args:
+        collective, how: a builder of `ttkit.plans` and its arguments after the shard's bytes.
+    """
+    record = CollectiveRecord(collective, mesh, shard_bytes, tuple(how.items()))
+    for tape in running:
+        tape.events[-1].sent.append(record)
+    if mesh.has_values:
+        _last[:] = [record]
+
+
+def last_plan() -> Plan:
+    """Return the plan of the collective that ran last on the simulator.
+
+    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
+
+    Raises:
+        TTKitError: none has run yet.
+
+    Example:
+        >>> import ttkit
+        >>> from ttkit import ttnn
+        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> ttkit.last_plan()
+        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
+    """
+    if not _last:
+        rule = "no collective has run yet; on a card they are not recorded"
+        fail("ttkit.last_plan()", rule, "ttnn.all_gather(...) on the simulator first")
+    return _last[0].plan
 
 
 # ---------------------------------------------------------------- the collectives
