@@ -36,7 +36,7 @@ _NAMES = {
     "profiling.one_chip": "check_on_one_chip",
     "program": "install_as_ttnn",
     "sim.collectives.ccl": "last_plan",
-    "sim.ranks.mpi": "rank_checks",
+    "waiting": "rank_checks",
     "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "
     "visualize_memory visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
     "visualize_system_mesh visualize_tensor",

@@ -10,7 +10,6 @@ meshes of two stages may differ in shape."""
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import to_numpy
-from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
+from ttkit.waiting import wait_for
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
@@ -32,8 +31,6 @@ KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 Cuts = Sequence[tuple[int | None, int | None]]
 Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
 
-# A wait sleeps this long between two tests, so that Ctrl-C ends it and its core is free.
-POLL_S = 0.0005
 Result = TypeVar("Result")
 
 
@@ -55,38 +52,13 @@ def start_mpi():
     return MPI
 
 
-def wait(request, times: float = 1) -> None:
-    """Wait for an MPI request, so that Ctrl-C interrupts it.
-
-    Raises:
-        TTKitError: it is not complete after `times` times `TTKIT_RANK_TIMEOUT` seconds, which are
-            300 unless set.
-    """
-    start = time.monotonic()
-    while not request.Test():
-        time.sleep(POLL_S)
-        check_timeout(start, "the other ranks", times)
-
-
-def check_timeout(start: float, what: str, times: float = 1) -> None:
-    """Raise if a wait that began at `start`, by `time.monotonic()`, exceeds this many times the
-    limit.
-    """
-    limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
-    if time.monotonic() - start > limit:
-        fail(
-            f"wait for {what}",
-            f"nothing came in {limit:g} s",
-            "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT",
-        )
-
-
-def mean(comm, number: float) -> float:
-    """Return the mean of a number over the ranks: above 0 if any rank has raised a flag."""
+def mean_over_ranks(comm, number: float) -> float:
+    """Return the mean over the ranks; of flags, which are 0 or 1, it is above 0 if any is set."""
     from mpi4py import MPI
 
     values = np.array([number], np.float64) / comm.size
-    wait(comm.Iallreduce(MPI.IN_PLACE, values))
+    request = comm.Iallreduce(MPI.IN_PLACE, values)
+    wait_for("the other ranks", request.Test, (request, values))
     return float(values[0])
 
 
@@ -100,9 +72,9 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
     seen = [False]
 
     def anyone() -> bool:
-        return mean(comm, float(seen[0])) > 0 if comm else seen[0]
+        return mean_over_ranks(comm, float(seen[0])) > 0 if comm else seen[0]
 
-    def note(number: int, frame) -> None:
+    def on_sigint(number: int, frame) -> None:
         if seen[0]:
             raise KeyboardInterrupt
         seen[0] = True
@@ -110,19 +82,19 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield anyone  # Python delivers signals to the main thread only.
         return
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, on_sigint)
     try:
         yield anyone
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def of_rank_0(comm, call: Callable[[], Result]) -> Result:
+def on_rank_0(comm, call: Callable[[], Result]) -> Result:
     """Make a call on rank 0 alone and return its result on every rank; an error there is raised
     on all ranks, which would deadlock otherwise.
 
     Example:
-        >>> of_rank_0(None, lambda: 7)  # one process alone
+        >>> on_rank_0(None, lambda: 7)  # one process alone
         7
     """
     if comm is None:
@@ -241,8 +213,7 @@ class MPITransport(Transport):
         routes: of what sockets carry.
         chunks: how many chunks of the model each stage has.
         name: names the rank of a message that does not arrive.
-        patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
-            itself, so that the sender's message comes first and names the culprit.
+        timeout_factor: as of `ttkit.waiting.until`.
 
     Attributes:
         bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
@@ -255,10 +226,10 @@ class MPITransport(Transport):
         routes: Iterable[Route] = (),
         chunks: int = 1,
         name: Callable[[int], str] = "stage {}".format,
-        patience: float = 1,
+        timeout_factor: float = 1,
     ):
         self.comm, self.layout, self.chunks = comm, layout, chunks
-        self.name, self.patience = name, patience
+        self.name, self.timeout_factor = name, timeout_factor
         self.bytes_sent = Counter[str]()
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
@@ -319,10 +290,10 @@ class MPITransport(Transport):
         Raises:
             TTKitError: it has not arrived in time.
         """
-        start, source = time.monotonic(), message.source.stage
-        while not self.comm.iprobe(source, self._tag(message)):
-            time.sleep(POLL_S)
-            check_timeout(start, f"the {message.what} of {self.name(source)}", self.patience)
+        source, tag = message.source.stage, self._tag(message)
+        what = f"the {message.what} of {self.name(source)}"
+        factor = self.timeout_factor
+        wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=factor)
         return True
 
     def take(self, message: Message) -> np.ndarray:
@@ -338,5 +309,5 @@ class MPITransport(Transport):
     def flush(self) -> None:
         """Wait until all that was sent has been received."""
         for request in self._sent:
-            wait(request, self.patience)
+            wait_for("the other ranks", request.Test, request, self.timeout_factor)
         self._sent = []

@@ -29,7 +29,7 @@ from ttkit.train.parallel.ranks import (
     MPITransport,
     Transport,
     fabric_routes,
-    mean,
+    mean_over_ranks,
     start_mpi,
     to_host,
 )
@@ -300,7 +300,7 @@ class PipelineTrainer(Trainer):
 
     def everywhere(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
-        return total if self.comm is None else mean(self.comm, total) * self.count
+        return total if self.comm is None else mean_over_ranks(self.comm, total) * self.count
 
     def validate(self) -> float:
         """Return the mean loss of the text that is held out: forwards only."""

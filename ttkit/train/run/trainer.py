@@ -24,7 +24,7 @@ from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.plan import check_memory
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.checkpoint import History, Record, Saved
@@ -79,7 +79,7 @@ class Trainer:
         self.run_folder = folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
         self._open(settings)
         # Only rank 0 reads the checkpoint, since other hosts may not have it.
-        saved = of_rank_0(self.comm, lambda: checkpoint.saved(folder, step)) if folder else None
+        saved = on_rank_0(self.comm, lambda: checkpoint.saved(folder, step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
@@ -198,7 +198,7 @@ class Trainer:
 
     def everywhere(self, number: float) -> float:
         """Return the mean of a number over the replicas."""
-        return mean(self.replicas, number) if self.replicas else number
+        return mean_over_ranks(self.replicas, number) if self.replicas else number
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
@@ -252,7 +252,7 @@ class Trainer:
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # The log loses the steps after the checkpoint from which the run continues.
-            of_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
+            on_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
         view, saved = (progress(self, end, prompt) if show else None), None
         try:
             with interrupts(self.comm) as interrupted:
@@ -307,7 +307,7 @@ class Trainer:
             "optimizer_steps": self.optimizer.steps,
             "step": self.steps,
         }
-        return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
+        return on_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
 
     def collected(self) -> dict[str, np.ndarray]:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
