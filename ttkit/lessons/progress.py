@@ -15,7 +15,7 @@ PASSED = "passed"  # A passed exercise keeps this result when a later answer fai
 
 
 def place() -> Path | None:
-    """Return the file: `TTKIT_LEARNER`, else lessons.json where the system keeps such things.
+    """Return the file: `TTKIT_LEARNER`, else lessons.json in the XDG state folder.
 
     Return None where `TTKIT_LEARNER` is empty: nothing is kept.
     """
@@ -66,7 +66,7 @@ def contents(path: Path) -> list[list[str]]:
 def ticked(page: Path) -> str:
     """Return the text of the welcome page with a tick at each lesson whose exercises are passed.
 
-    A lesson of which some are passed has their number: "03 1/3". The page lies beside the lessons.
+    A lesson passed in part shows the count: "03 1/3". The page lies beside the lessons.
     """
     text, results = page.read_text(encoding="utf-8"), kept()["exercises"]
     for path in page.parent.glob("[0-9]*.ipynb"):

@@ -229,7 +229,7 @@ def shift(
 
 
 # ---------------------------------------------------------------- how chunks spread along a line
-def _along(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
+def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
     """In step t the chunks of each chip make their t-th hop, both ways.
 
     On a line they go to the ends, around a ring half of the hops each way.
@@ -283,7 +283,7 @@ def _spread(
             name = algorithm or ("ring" if topology.closes(line) else "line")
             names[name] = True
             loads = [has.get(chip, ()) for chip in line]
-            moved.append(_along(draft, name, line, loads))
+            moved.append(_line_steps(draft, name, line, loads))
             has |= dict.fromkeys(line, tuple(itertools.chain.from_iterable(loads)))
         steps += _together(moved)
     return steps, " and ".join(names)

@@ -32,8 +32,8 @@ class Held(NamedTuple):
     The names are those of `Tensor`, so that a function of shapes and types takes either.
 
     Attributes:
-        tensor, array: weak references, by which a reader knows the same one again in other
-            events; nothing is kept alive.
+        tensor, array: weak references, so that a reader can recognise a tensor in several events
+            without keeping it alive.
         lead: the lengths of the array's axes over the chips; along an axis of length 1 all chips
             have the same values.
     """
@@ -95,7 +95,7 @@ class Event:
     """One call.
 
     Attributes:
-        name: of the operation, a key of `OPERATIONS`, or of a call that manages meshes.
+        name: a key of `OPERATIONS`, or the name of a call that manages meshes.
         args, kwargs, result: as the program gave and got them, but with a `Held` in place of each
             tensor and a `HostArray` in place of each array.
         part: what the program was doing, by `Tape.part`.
@@ -227,18 +227,19 @@ def stored_bytes(tensors: Sequence) -> int:
 
 # ---------------------------------------------------------------- calls without values
 # At most this many calls are known; a search over layouts needs a few thousand.
-MOST = 1 << 15
-PLAIN = (int, float, str, NoneType, Enum)
+MAX_KNOWN_CALLS = 1 << 15
+KEYABLE = (int, float, str, NoneType, Enum)
 # These fields of a result are the same each time; its mesh and its memory are new.
-SAME = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
+REUSED_FIELDS = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
 
 
 class Known(NamedTuple):
     """A call that has run on a mesh without values.
 
     Attributes:
-        event: on the tape.
-        results: the fields and bytes of each tensor; or the number of the operand that it was.
+        event: the event of the first such call.
+        results: for each result the fields and bytes of a new tensor, or the index of the operand
+            that was returned.
     """
 
     event: Event
@@ -288,12 +289,11 @@ class TapeWithoutValues(Tape):
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
             tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
-        # The results exist now, so that the memory in use is that after the call.
-        use = most_in_use(self.mesh)
+        use = most_in_use(self.mesh)  # It includes the results.
         again = (event.name, event.args, event.kwargs, self.part, event.result, True)
         self.events.append(Event(*again, event.sent, use))
-        several = type(event.result)
-        return several(made) if several in (list, tuple) else made[0]
+        result_type = type(event.result)
+        return result_type(made) if result_type in (list, tuple) else made[0]
 
 
 class NotPlain(Exception):
@@ -310,7 +310,7 @@ def _key(value):
         return kind + (value.grid, value.topology, array.shape)
     if type(value) is float:  # No shape depends on the value of a float.
         return float
-    if isinstance(value, PLAIN):
+    if isinstance(value, KEYABLE):
         return value
     if type(value) in (list, tuple):
         return tuple(map(_key, value))
@@ -320,14 +320,16 @@ def _key(value):
 
 
 def _learn(key, event: Event, results: list[Tensor], operands: list[Tensor]) -> None:
-    """Remember a call all of whose results are interleaved over the DRAM of a mesh."""
+    """Remember a call if all its results are interleaved over the DRAM of a mesh."""
     made: list[tuple[Any, int] | int] = []
     for tensor in results:
         if tensor._allocation is None or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
             return
         number = next((i for i, other in enumerate(operands) if other is tensor), None)
-        made.append((SAME(tensor), tensor._allocation.nbytes) if number is None else number)
+        made.append(
+            (REUSED_FIELDS(tensor), tensor._allocation.nbytes) if number is None else number
+        )
     if made:
-        while len(_known) >= MOST:
+        while len(_known) >= MAX_KNOWN_CALLS:
             del _known[next(iter(_known))]
         _known[key] = Known(event, made)

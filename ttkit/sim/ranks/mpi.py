@@ -254,7 +254,7 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         if sums and nbytes > EXACT_BELOW * len(group.hosts):
             values, sums = _added_up(tensor, axes, _communicator(group.hosts)), False
         else:
-            values = _along(tensor, axes, group)
+            values = _gathered(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
     made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
@@ -276,7 +276,7 @@ def _own(values: Array, chips: Grid, grid: Grid) -> Array:
     return own if own.size == values.size else own.copy()
 
 
-def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
+def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
     lead, counts = len(group.blocks), group.blocks

@@ -92,18 +92,18 @@ class Trainer:
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
         # With ZeRO each parameter is updated by one rank of those that have replicas.
-        self.sharing = self.parts if settings.layout.zero else 1
+        self.sharing = self.num_replicas if settings.layout.zero else 1
         if self.sharing > 1:
             every = self.parameters.values()
             sizes = [tiled(parameter.shard_shape) for parameter in every]
-            for parameter, rank in zip(every, owners(sizes, self.parts)):
+            for parameter, rank in zip(every, owners(sizes, self.num_replicas)):
                 parameter.owner = rank
         check_memory(self.settings, replace(self.layout, hosts=self.sharing), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            ids, length, config, groups, self.part, self.parts
+            ids, length, config, groups, self.replica, self.num_replicas
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history = History()
@@ -146,9 +146,9 @@ class Trainer:
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
         # By default there is one replica, which takes the whole batch: part 0 of 1.
-        self.replicas, self.part, self.parts = None, 0, 1
+        self.replicas, self.replica, self.num_replicas = None, 0, 1
         if self.settings.distributed.enabled:
-            self.replicas, self.part, self.parts = self.comm, self.rank, self.world
+            self.replicas, self.replica, self.num_replicas = self.comm, self.rank, self.world
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
@@ -326,7 +326,7 @@ class Trainer:
         # A rank takes the state of what it updates of the whole model.
         state = saved.part("optimizer/")
         every = self.parameters.items()
-        names = [name for name, each in every if each.owner in (None, self.part)]
+        names = [name for name, each in every if each.owner in (None, self.replica)]
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)

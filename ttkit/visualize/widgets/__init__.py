@@ -69,7 +69,7 @@ def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
 
 
 def show_widget(widget, words: str) -> None:
-    """Display a widget whose controls get their keys; a saved page shows the words.
+    """Display a widget that receives key presses itself; a saved page shows the words.
 
     JupyterLab would take Enter, arrows and letters for itself: only its own text boxes get them.
     """
