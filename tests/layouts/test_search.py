@@ -240,6 +240,13 @@ def test_nothing_fits():
     assert "0 layouts fit" in repr(found)
 
 
+def test_a_million_tokens_are_too_many():
+    """Planned for many rows at once, their scores would be larger than any array."""
+    found = plan_layouts(LLAMA8B, "n300", batch=2, sequence=1 << 20)
+    assert not found.fitting and all(each.refused for each in found.refused)
+    assert {"CP2", "DP2"} <= {str(each.layout).split()[0] for each in found.refused}
+
+
 def test_inference():
     found = plan_layouts(LLAMA8B, "galaxy", batch=32, mode="inference")
     assert found.best.tokens_per_s == max(plan.tokens_per_s for plan in found.fitting)

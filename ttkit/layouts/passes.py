@@ -322,12 +322,14 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     length = config.max_sequence_length // layout.cp
     length //= layout.tp if layout.sequence_parallel else 1
     has_positions = config.model_type == "gpt2" and ends[0]
-    if length % TILE or config.num_experts or (rows == 1 and has_positions):
-        found, events = _run(config, layout, ends, rows)
-        return found._replace(computed=computed(events, rows, MOST))
     # All bytes of a row are a multiple of this: of a tile in bfloat16, or of the tokens.
     unit = math.gcd(2048, 4 * config.max_sequence_length // layout.cp)
     many = MOST // unit
+    # An array has less than 2**63 bytes, and attention's scores are the largest.
+    too_many = many * config.num_heads * config.max_sequence_length**2 >= 1 << 60
+    if length % TILE or config.num_experts or (rows == 1 and has_positions) or too_many:
+        found, events = _run(config, layout, ends, rows)
+        return found._replace(computed=computed(events, rows, MOST))
     found, events = _run(config, layout, ends, many)
 
     def of_rows(nbytes: Any) -> Any:
