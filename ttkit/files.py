@@ -101,7 +101,7 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
 
 
 def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
-    """Return the document of a text, which the file `path` has.
+    """Parse the text of the file `path`.
 
     Raises:
         TTKitError: not YAML.
@@ -113,7 +113,8 @@ def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
     try:
         loader = yaml.SafeLoader(text)
         if node := loader.get_single_node():
-            _note(document, node, ())  # The loader then merges `<<` keys in.
+            # The next line merges `<<` keys, which hides keys that repeat, so they are noted first.
+            _note(document, node, ())
             document.value = loader.construct_document(node)
         return document
     except (yaml.YAMLError, ValueError) as error:

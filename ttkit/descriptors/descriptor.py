@@ -68,7 +68,7 @@ class MeshInstance:
         return row // rows * self.host_dims[1] + column // columns
 
     def part_of(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return corner and shape of the block that a host rank drives."""
+        """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
             rule = (
                 f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not "
@@ -86,7 +86,7 @@ class Connection:
 
     Args:
         meshes: ids of the two meshes.
-        channels, policy: as of a mesh.
+        channels, policy: as for a mesh.
         devices: the chips at the ends, None where any chip may be.
     """
 
@@ -101,7 +101,7 @@ class MeshGraphDescriptor:
     """The content of a descriptor file; `read_descriptor` makes one.
 
     Args:
-        name: of the file, without its ending.
+        name: the file's name without its ending.
 
     Example:
         >>> from ttkit.descriptors import descriptor_path, read_descriptor

@@ -20,7 +20,8 @@ from ttkit.errors import nearest
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-# A comment or a text, which are passed over; a field and whether a message opens; a message's end.
+# The pattern matches, in this order: what is skipped (a comment or a string), a field with its
+# opening bracket if it has one, an opening bracket alone, a closing bracket.
 _FIELD = re.compile(
     r"""\#.*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
     r"|(?P<name>\w+)\s*(?::(?!\s*[{<])|:?\s*(?P<open>[{<]))|(?P<bare>[{<])|(?P<close>[}>])"

@@ -193,7 +193,7 @@ class Exercise:
         return f": {broken}" if broken else ""
 
 
-DECLARED: dict[str, Any] = {}  # It has exercises and challenges, by their names.
+DECLARED: dict[str, Any] = {}  # The exercises and challenges by their names.
 _shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 

@@ -1,6 +1,6 @@
 """Which hosts a cluster has, and which rank runs on which.
 
-A hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile has them.
+They are read from a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
 """
 
 import json
@@ -45,7 +45,7 @@ def read_hosts(path: str | os.PathLike[str]) -> Counter[str]:
     A host that is named twice has its slots added.
 
     Raises:
-        TTKitError: not there, or not of either form; names the line or the number of the host.
+        TTKitError: the file is missing or has another form; the message names the line or the host.
 
     Example:
         >>> dict(read_hosts("configs/2loudboxes/hosts.txt"))

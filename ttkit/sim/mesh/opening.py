@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import asleep, outside_fabric
+from ttkit.hardware.systems import fabric_on_a_subset, outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
@@ -145,7 +145,7 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
     ranks.check_fabric(fabric_setting[0].name, asked)
     remote = {chip for card in devices.cards for chip in card[1:]}
-    rule = asleep(set(devices.coordinate_of) - set(ids))
+    rule = fabric_on_a_subset(set(devices.coordinate_of) - set(ids))
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
     # rank cannot know which chips other ranks open.
     if binding() is None and remote and rule and not remote & set(ids):

@@ -56,7 +56,7 @@ FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "max": (lambda x, axes: x.max(axes, keepdims=True), 1),
     "min": (lambda x, axes: x.min(axes, keepdims=True), 1),
     "prod": (lambda x, axes: x.prod(axes, keepdims=True), 1),
-    "var": (_variance, 4),  # The four flops add up, subtract, square and add up.
+    "var": (_variance, 4),  # An element is added to the mean, subtracted, squared and added.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }
 
@@ -80,7 +80,7 @@ def _enter(name: str) -> None:
 
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
-    Chips are not put together: `ttnn.all_reduce` adds over chips.
+    Each chip reduces its own shard; `ttnn.all_reduce` adds over chips.
     """
     operation(name, flops=each_element(flops))(call)
 
@@ -210,7 +210,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
         refuse(f"index {first if first < 0 else last} is not one of 0 to {most - 1}")
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[axis] = places.astype(np.int64)
-    # NumPy adds at places of a flat array ten times as fast as at those of several axes.
+    # `np.add.at` is ten times as fast with one flat index as with an index for each axis.
     flat: Array = np.zeros((), np.int64)
     for number, length in zip(at, into.shape):
         flat = flat * length + number
