@@ -43,22 +43,22 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
     return settings.checks, settings.timeout_s
 
 
-def until(done: Callable[[], bool], keep: object = None, timeout_factor: float = 1) -> bool:
+def until(done: Callable[[], bool], keep: object = None, timeout_s: float | None = None) -> bool:
     """Call `done` until it returns true; return False if it does not within the time-out.
 
     Args:
         keep: the messages that are waited for, with their memory. MPI may write into it until it
             is finalised, which is after Python has ended, so it is only freed if the wait ends
             well.
-        timeout_factor: multiplies the time-out. A rank whose sender may itself be waiting gets
-            more, so that the error names the first rank that is late.
+        timeout_s: that of `rank_checks` unless given.
     """
     if done():
         return True
     start, nap = time.perf_counter(), 20e-6
+    limit_s = settings.timeout_s if timeout_s is None else timeout_s
     kept = ctypes.py_object(keep)
     ctypes.pythonapi.Py_IncRef(kept)
-    while (waited := time.perf_counter() - start) <= timeout_factor * settings.timeout_s:
+    while (waited := time.perf_counter() - start) <= limit_s:
         if done():
             ctypes.pythonapi.Py_DecRef(kept)
             return True
@@ -78,6 +78,8 @@ def wait_for(
 
     Args:
         what: what other ranks send.
+        timeout_factor: multiplies the time-out. A rank whose sender may itself be waiting gets
+            more, so that the error names the first rank that is late.
 
     Raises:
         TTKitError: the time is over.
@@ -85,5 +87,6 @@ def wait_for(
     Example:
         >>> wait_for("the gradients of rank 1", lambda: True)
     """
-    if not until(done, keep, timeout_factor):
-        fail(f"wait for {what}", f"nothing came in {timeout_factor * settings.timeout_s:g} s", CURE)
+    limit_s = timeout_factor * settings.timeout_s
+    if not until(done, keep, limit_s):
+        fail(f"wait for {what}", f"nothing came in {limit_s:g} s", CURE)

@@ -215,7 +215,7 @@ class MPITransport(Transport):
         routes: the routes that use sockets.
         chunks: how many chunks of the model each stage has.
         name: names the rank of a message that does not arrive.
-        timeout_factor: as of `ttkit.waiting.until`.
+        timeout_factor: as of `ttkit.waiting.wait_for`.
 
     Attributes:
         bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
