@@ -20,7 +20,7 @@ FOUNDATION = {"errors", "files", "lazy", "waiting", "words"}
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "lazy": set(),
+    "lazy": {"errors"},
     "waiting": {"errors"},
     "words": set(),
     "hardware": set(),

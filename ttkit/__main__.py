@@ -1,5 +1,7 @@
 """The command `ttkit`: a table of commands, each of which stands in the `cli.py` of its room.
 
+A command gets a parser, to which it adds its options, and its words; its docstring is its help.
+
 `python -m ttkit` is the same command, and `python -m ttkit PROGRAM` is `ttkit python PROGRAM`. Exit
 codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an unknown
 option, 130 after Ctrl-C, 0 after a dry run.
@@ -8,6 +10,7 @@ option, 130 after Ctrl-C, 0 after a dry run.
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -41,7 +44,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0 if asked_for else 2
     try:
         command = getattr(import_module(f"ttkit.{COMMANDS[name]}"), name)
-        return int(command(words[1:]))
+        parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
+        return int(command(parser, words[1:]))
     except TTKitError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

@@ -51,7 +51,7 @@ class TTKitError(Plain, RuntimeError):
           try: open 2x4
     """
 
-    rule = cure = ""  # `fail` sets both.
+    asked = rule = cure = ""  # `fail` sets them.
 
 
 class OutOfMemoryError(TTKitError):
@@ -163,7 +163,7 @@ def warn(message: str, kind: type[Warning] = UserWarning) -> None:
 
 
 def _levels_to_the_user() -> int:
-    """Return the stack level of the first line outside ttkit, which the warning is about."""
+    """Return how many frames above the caller the first line outside ttkit is, from 1."""
     frame, level = sys._getframe(1), 1
     # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
     ours = ("ttkit", "numpy", "contextlib")

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from ttkit.errors import fail, nearest
 
 Where = tuple[str | int, ...]
+AnyPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Document:
         return Finding(severity, str(self.path), line, rule, cure, column)
 
 
-def read_text(path: str | os.PathLike[str], what: str) -> str:
+def read_text(path: AnyPath, what: str) -> str:
     """Read the text of a UTF-8 file.
 
     Raises:
@@ -91,7 +92,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         fail(asked, f"byte {error.start} is not UTF-8 text", "save it as plain text")
 
 
-def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
+def read_yaml(path: AnyPath, what: str) -> Document:
     """Read a YAML file with the safe loader: nothing in it is run.
 
     Raises:
@@ -100,7 +101,7 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     return parse_yaml(read_text(path, what), path, what)
 
 
-def parse_yaml(text: str, path: str | os.PathLike[str], what: str) -> Document:
+def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
     """Parse the text of the file `path`.
 
     Raises:
@@ -154,9 +155,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"did you mean '{close}'?" if close else ""
 
 
-def find_file(
-    path: str | os.PathLike[str], what: str, near: Path | None = None, asked: str = ""
-) -> Path:
+def find_file(path: AnyPath, what: str, near: Path | None = None, asked: str = "") -> Path:
     """Return the absolute path of a file that a configuration names.
 
     A relative path is searched for where tt-run searches, in $TT_METAL_HOME and the current folder,
@@ -185,14 +184,19 @@ def find_file(
     )
 
 
+def errors_in(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are errors."""
+    return [finding for finding in findings if finding.severity == "error"]
+
+
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
     """Raise one error with all findings that are errors, below a head made of their number."""
-    errors = [finding for finding in findings if finding.severity == "error"]
+    errors = errors_in(findings)
     lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))
 
 
-def write_whole(path: str | os.PathLike[str], text: str | bytes, asked: object) -> Path:
+def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:
     """Write a file and return its path; readers see the old file or the new one, never half.
 
     Args:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from ttkit.errors import nearest
+
 Attached = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
@@ -29,10 +31,8 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
 
     def load(name: str):
         if name not in modules:
-            import difflib  # It is imported late, so that `import ttkit` stays light.
-
             known = [] if name.startswith("_") else [*modules, *vars(sys.modules[package])]
-            closest = "".join(difflib.get_close_matches(name, known, 1))
+            closest = nearest(name, known)
             text = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
         module = import_module(f"{below or package}.{modules[name]}")

@@ -1,10 +1,10 @@
 """Unchanged programs: `import ttnn` and `import ttml` give the simulator's; a report of a run."""
 
-import argparse
 import os
 import runpy
 import sys
 import traceback
+from argparse import REMAINDER, ArgumentParser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -62,16 +62,14 @@ def install_as_ttnn() -> None:
 
 
 # ---------------------------------------------------------------- the command
-def python(words: Sequence[str]) -> int:
-    """`ttkit python`: run an unchanged program on the simulator."""
-    about = "Run a Python program that imports ttnn or ttml, unchanged, on the simulator."
-    parser = argparse.ArgumentParser("ttkit python", description=about)
+def python(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Run a Python program that imports ttnn or ttml, unchanged, on the simulator."""
     parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
     parser.add_argument("--strict", action="store_true", help="accept what ttnn 0.81.1 accepts")
     parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
                         help="print what ran; the file is for ttkit report")  # fmt: skip
     parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
+    parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
     if asked.report and not asked.report.endswith(".json"):  # It is the program.
         asked.program.insert(0, asked.report)
@@ -103,10 +101,8 @@ def python(words: Sequence[str]) -> int:
     return 0
 
 
-def report(words: Sequence[str]) -> int:
-    """`ttkit report`: show where the collectives of two runs part."""
-    about = "Show where two runs part: their collectives, from `ttkit python --report FILE.json`."
-    parser = argparse.ArgumentParser("ttkit report", description=about)
+def report(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Show where two runs part: their collectives, from `ttkit python --report FILE.json`."""
     parser.add_argument("one", metavar="A.json")
     parser.add_argument("other", metavar="B.json")
     asked = parser.parse_args(words)

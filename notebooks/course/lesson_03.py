@@ -46,7 +46,7 @@ Exercise(
     budget=Budget(sends=0),
     praise="each device computed its block, all blocks are there, and nothing was sent",
     hints=[
-        "The first axis of the mesh has the devices of a column. What do the devices of one row "
+        "Along the first axis lie the devices of one column. What do the devices of one row "
         "of the mesh have in common: rows of x, or columns of w?",
         "x needs two placements: sharded along dimension 0 over the first axis, replicated over "
         "the second. Which two does w need?",

@@ -135,7 +135,7 @@ Exercise(
         "that is the mean; expected the sum": lambda mesh, *given: [
             each / mesh.get_num_devices() for each in _moved(mesh, *given)
         ],
-        "each device has the part of the first one": lambda mesh, *given: replicas(
+        "each device has the first device's part": lambda mesh, *given: replicas(
             mesh, _moved(mesh, *given)[0]
         ),
     },
@@ -211,7 +211,7 @@ def run_torch_cell(shell, line: str, cell: str) -> None:
         print(record()["cells"][key(cell)], end="")
     else:
         rule = "torch is not installed, and the cell was changed since its output was recorded"
-        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
+        fail("%%torch", rule, "run `make .venv/with-torch`, or restore the cell")
 
 
 def activate_torch_cells() -> None:

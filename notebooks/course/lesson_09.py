@@ -28,7 +28,7 @@ Exercise(
     reference=_means,
     cases=OnRanks(_of_ranks, comm=OneAllreduce),
     mistakes={
-        "each rank still has its own": lambda values: values,
+        "each rank still has its own gradients": lambda values: values,
         "it is {n} times too large: the sum, not the mean": lambda values: _means(
             values, len(values)
         ),
@@ -73,7 +73,7 @@ Exercise(
     praise="with this many samples per chip, sending hardly matters",
     hints=[
         "How long is a step of n chips with b times the samples, and how much of it is computing?",
-        "n chips reach n times b c / (b c + s). Which equation should b fulfil?",
+        "n chips reach n times b c / (b c + s). Which equation must b satisfy?",
         "b c = share (b c + s). Bring b to one side.",
     ],
 )

@@ -68,7 +68,7 @@ Exercise(
             lambda *given: [part for own in _of_groups(*given) for part in own]
         ),
         "the sum went along axis 1, over devices with different columns of w; replicas with "
-        "other samples lie along axis 0": lambda *given: [
+        "different samples lie along axis 0": lambda *given: [
             sum(own) for own in _of_groups(*given) for _ in own
         ],
         "it is {n} times too large: the loss is a mean over all elements of y, not over those of "
@@ -85,7 +85,7 @@ Exercise(
         "ttnn.MeshMapperConfig([for axis 0, for axis 1]) takes a placement for each axis: x has "
         "PlacementShard(0) and PlacementReplicate().",
         "The gradient of w is 2/N xᵀ(xw - y). N counts all elements of y, not those of a device. "
-        "Which devices hold other samples of the same columns?",
+        "Which devices hold different samples of the same columns?",
         "One ttnn.all_reduce with cluster_axis=0 of ttnn.matmul(x, error, transpose_a=True); then "
         "multiply by 2 / y.size.",
     ],
@@ -174,7 +174,7 @@ Exercise(
     hints=[
         "Which shapes does training_plan refuse? Which of the others fit, with headroom?",
         "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "
-        "Where it raises ttkit.TTKitError, go on with the next one.",
+        "If it raises ttkit.TTKitError, go on to the next one.",
         "Keep plan.tokens_per_s of each shape for which fits(plan); return the shape with the "
         "most, or None where there is none.",
     ],

@@ -32,7 +32,7 @@ Exercise(
     },
     praise="each chip has the heads that its queries use",
     hints=[
-        "How many query heads has a chip? How many query heads share one head of keys?",
+        "How many query heads does a chip have? How many query heads share one head of keys?",
         "Query head h uses head h // (heads // kv_heads).",
         "For chip c, take the query heads from c * heads // chips on; a set has each head once.",
     ],

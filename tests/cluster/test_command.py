@@ -166,7 +166,7 @@ def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
 
 def test_mpirun_does_not_get_what_belongs_to_one_rank(monkeypatch):
     monkeypatch.setenv("TT_MESH_ID", "9")
-    assert "TT_MESH_ID" not in mpirun_environment() and "PATH" in mpirun_environment()
+    assert "TT_MESH_ID" not in mpirun_environment([], {}) and "PATH" in mpirun_environment([], {})
     assert pasteable(["mpirun", "echo"]).partition(" && ")[2].startswith("env -u TT_MESH_ID ")
 
 

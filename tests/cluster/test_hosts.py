@@ -63,7 +63,7 @@ def test_forms_of_a_hosts_txt(put):
         ("hosts.json", '["a", {"ips": []}]', "host 2: {'ips': []} names no host"),
         ("hosts.json", '[{"ssh": "-x"}]', "host 1: {'ssh': '-x'} names no host"),
         ("hosts.json", "[]", "it names no host"),
-        ("hosts.json", '["a",\n', "hosts.json:2: malformed JSON"),
+        ("hosts.json", '["a",\n', "hosts.json:2: malformed YAML"),
         ("rankfile", "rank 0 host slot=0", "rankfile:1: 'rank 0 host slot=0' is not a line of a"),
         ("rankfile", "rank 0=a slot=0\n\nrank 0=b slot=0", "from 0, each once. Got: [0, 0]"),
         ("rankfile", "", "Got: []"),

@@ -10,8 +10,7 @@ from places import many
 
 import ttkit
 from ttkit.cluster import read_descriptor
-from ttkit.descriptors import load_text
-from ttkit.descriptors.reading import OURS
+from ttkit.descriptors.reading import OURS, load_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent.parent / "configs"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.cluster import MeshInstance, descriptor_path
-from ttkit.descriptors import chips_of, placed
+from ttkit.descriptors.placing import chips_of, placed
 from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.systems import grid_links
 

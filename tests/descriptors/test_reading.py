@@ -16,7 +16,7 @@ from ttkit.cluster import (
     descriptor_text,
     read_descriptor,
 )
-from ttkit.descriptors import load_text
+from ttkit.descriptors.reading import load_text
 
 GOOD = """# two meshes, joined
 mesh_descriptors {

@@ -230,7 +230,6 @@ T3000 = topology("t3000")
         (lambda: all_gather(T3000, 8, 1, links=0), "links=0"),
         (lambda: all_gather(T3000, 0, 1), "at least 1"),
         (lambda: all_gather(T3000, 8, 2), "axes 0 (down a column) and 1"),
-        (lambda: broadcast(T3000, 8, 4, 1), "root=4"),
         (lambda: shift(T3000, 8), "no cable joins chip 6 and chip 5"),
         (lambda: shift(T3000, 8, 2), "axis 2 of"),
         (lambda: topology("t4000"), "no system has that name"),

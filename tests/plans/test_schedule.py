@@ -106,8 +106,6 @@ def test_more_memory_than_there_is(schedule, limit, enough, said):
 @pytest.mark.parametrize(
     ("ask", "phrase"),
     [
-        (lambda: Schedule("mine", 0, 1, []), "stages=0 must be a whole number"),
-        (lambda: Schedule("mine", 1, 1, ["F0 B0"], chunks=0), "chunks=0"),
         (lambda: Schedule("mine", 2, 2, [RIGHT]), r"2 lists, one for each stage, this is \['F0 B0"),
         (lambda: Schedule("mine", 2, 2, RIGHT), "2 lists, one for each stage, this is 'F0 B0"),
         (lambda: by_hand("F0 X0"), "'X0'.*an action is one of F, B, I, W and a micro-batch's num"),

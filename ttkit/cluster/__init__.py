@@ -19,8 +19,8 @@ _NAMES = {
     "cluster.files.lint": "lint_path",
     "cluster.launch.command": "mpirun_command rank_environment",
     "cluster.launch.doctor": "examine",
-    "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_path "
-    "descriptor_text read_descriptor",
+    "descriptors.descriptor": "Connection MeshGraphDescriptor MeshInstance",
+    "descriptors.reading": "check_descriptor descriptor_path descriptor_text read_descriptor",
     "files": "Finding",
 }
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES, below="ttkit")

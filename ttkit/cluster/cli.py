@@ -1,8 +1,8 @@
 """The commands that read a cluster's files: `ttkit run`, `doctor`, `sync`, `lint` and `convert`."""
 
-import argparse
 import shlex
 import sys
+from argparse import REMAINDER, SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from ttkit.cluster.files.bindings import plain_ranks
 from ttkit.cluster.files.hosts import hosts_text, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
-from ttkit.files import find_file
+from ttkit.files import errors_in, find_file
 
 # An option, the name of its value ("" for a switch), and its help.
 Options = tuple[tuple[str, str, str], ...]
@@ -40,17 +40,15 @@ SYNC: Options = (
 )
 
 
-def _parser(name: str, about: str, options: Options = ()) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(f"ttkit {name}", description=about, allow_abbrev=False)
+def _add(parser: ArgumentParser, options: Options) -> None:
     for option, value, text in options:
         how: dict[str, Any] = {"action": "store_true"}
         if value:
             how = {"metavar": value, "type": int if option == "-n" else str}
         parser.add_argument(option, help=text, **how)
-    return parser
 
 
-def _config(asked: argparse.Namespace) -> Config:
+def _config(asked: Namespace) -> Config:
     """Return the files that the options --config, --rank-binding and --hostfile name."""
     config = Config()
     if asked.config is not None:
@@ -63,14 +61,14 @@ def _config(asked: argparse.Namespace) -> Config:
     return config
 
 
-def run(words: Sequence[str]) -> int:
-    """`ttkit run`: start a program on the ranks of a configuration; return its exit code."""
+def run(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Start a program on the ranks of a configuration."""
     from ttkit.cluster.launch import HOOK, launch
 
-    parser = _parser("run", "Start a program on the ranks of a configuration.", RUN)
+    _add(parser, RUN)
     # tt-run also takes its own options after the program's name; here they are the program's.
     parser.usage = "ttkit run [options] program [its arguments]"
-    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("program", nargs=REMAINDER, help=SUPPRESS)
     # argparse would take a value that begins with - for an option.
     words = list(words)
     if "--mpi-args" in words[:-1]:
@@ -110,15 +108,15 @@ def run(words: Sequence[str]) -> int:
     return launch(started_with(hook=HOOK), hosts)
 
 
-def sync(words: Sequence[str]) -> int:
-    """`ttkit sync`: copy this folder to the other hosts."""
+def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Bring this folder to the same path on every other host of a hosts file.
+
+    Without --apply, only show what differs. Exit code 1 where a host failed.
+    """
     from ttkit.cluster.launch.remote import sync as synced
 
-    about = (
-        "Bring this folder to the same path on every other host of a hosts file; "
-        "without --apply, only show what differs. Exit code 1 where a host failed."
-    )
-    asked = _parser("sync", about, SYNC).parse_args(words)
+    _add(parser, SYNC)
+    asked = parser.parse_args(words)
     names = list(_config(asked).named_hosts())
     done = []
     for text, failed in synced(names, asked.apply, asked.install):
@@ -131,46 +129,39 @@ def sync(words: Sequence[str]) -> int:
     return int(any(done))
 
 
-def doctor(words: Sequence[str]) -> int:
-    """`ttkit doctor`: check whether the hosts can run ranks."""
+def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Check whether the hosts of a hosts file, or without one this host, can run ranks.
+
+    Say what to do. Exit code 1 where one cannot.
+    """
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
-    about = (
-        "Check whether the hosts of a hosts file, or without one this host, can run ranks, "
-        "and say what to do. Exit code 1 where one cannot."
-    )
-    asked = _parser("doctor", about, HOSTS).parse_args(words)
-    names = list(_config(asked).named_hosts())
+    _add(parser, HOSTS)
+    names = list(_config(parser.parse_args(words)).named_hosts())
     found = examine(names)
     print(doctors_table(found, max(1, len(names))))
     return int(any(line.state == "red" for line in found))
 
 
-def lint(words: Sequence[str]) -> int:
-    """`ttkit lint`: check cluster files."""
+def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."""
     # This loads protobuf, which most commands do not need.
     from ttkit.cluster.files.lint import lint_path
 
-    about = "Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."
-    parser = _parser("lint", about)
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print("\n".join(map(str, findings)) or "no findings")
-    return int(any(finding.severity == "error" for finding in findings))
+    return int(bool(errors_in(findings)))
 
 
-def convert(words: Sequence[str]) -> int:
-    """`ttkit convert`: print a file in another form."""
-    about = (
-        "Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file in another form."
-    )
+def convert(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file in another form."""
     forms = {"txt": hosts_text, "rankfile": rankfile_of}
-    parser = _parser("convert", about)
     parser.add_argument("file", type=Path)
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")
     asked = parser.parse_args(words)
     if asked.to == "textproto":
-        from ttkit.descriptors import descriptor_text, read_descriptor
+        from ttkit.descriptors.reading import descriptor_text, read_descriptor
 
         text = descriptor_text(read_descriptor(asked.file))
     else:

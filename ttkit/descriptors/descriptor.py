@@ -104,7 +104,7 @@ class MeshGraphDescriptor:
         name: the file's name without its ending.
 
     Example:
-        >>> from ttkit.descriptors import descriptor_path, read_descriptor
+        >>> from ttkit.descriptors.reading import descriptor_path, read_descriptor
         >>> descriptor = read_descriptor(descriptor_path(8))
         >>> descriptor.total_devices, descriptor.total_hosts, descriptor.meshes[0].device_dims
         (8, 1, (2, 4))

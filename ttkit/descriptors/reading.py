@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import Finding, read_text
+from ttkit.files import AnyPath, Finding, errors_in, read_text
 
 KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
@@ -27,7 +27,7 @@ class Loaded(NamedTuple):
     """A file that was read: the descriptor, unless there are errors among the findings."""
 
     descriptor: MeshGraphDescriptor | None
-    findings: tuple[Finding, ...]
+    findings: list[Finding]
     report: bool = False  # The real library prints these errors as a report.
 
 
@@ -39,7 +39,7 @@ def load_text(text: str, path: str) -> Loaded:
 
         old, findings = old_descriptor(text, path)
         if old is None:
-            return Loaded(None, tuple(findings))
+            return Loaded(None, findings)
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
         # Lines of the converted text do not exist in this file, so findings get line 0.
         findings = [replace(finding, path=path, line=0) for finding in new.findings]
@@ -47,13 +47,13 @@ def load_text(text: str, path: str) -> Loaded:
         cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
         findings.append(Finding("warning", path, 1, refused, cure))
-        return new._replace(findings=tuple(findings))
+        return new._replace(findings=findings)
     try:
         message = textproto.parse(text)
     except textproto.Unreadable as error:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
-        return Loaded(None, (Finding("error", path, line, what, cure),))
+        return Loaded(None, [Finding("error", path, line, what, cure)])
     marks = textproto.marks_of(text)
     findings = []
     for line, name, near in marks.unknown:
@@ -64,12 +64,12 @@ def load_text(text: str, path: str) -> Loaded:
     for what, where, cure in broken:
         findings.append(Finding("error", path, marks.line(where), what, cure))
     if broken:
-        return Loaded(None, tuple(findings), report)
+        return Loaded(None, findings, report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
-    return Loaded(_from_message(message, name), tuple(findings))
+    return Loaded(_from_message(message, name), findings)
 
 
-def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
+def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
     """Return the descriptor in a file: MGD 2.0 (.textproto), or MGD 1.0 (.yaml), converted.
 
     Raises:
@@ -86,7 +86,7 @@ def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
 
 def refuse(asked: str, loaded: Loaded) -> NoReturn:
     """Fail with the errors of a file: the real library's messages, then place and cure of each."""
-    errors = [finding for finding in loaded.findings if finding.severity == "error"]
+    errors = errors_in(loaded.findings)
     if loaded.report:
         rule = rules.REPORT + "".join(f"\n  - {finding.message}" for finding in errors)
     else:
@@ -95,7 +95,7 @@ def refuse(asked: str, loaded: Loaded) -> NoReturn:
     fail(asked, rule, "\n       ".join(cures))
 
 
-def check_descriptor(path: str | os.PathLike[str]) -> list[Finding]:
+def check_descriptor(path: AnyPath) -> list[Finding]:
     """Return what is wrong or doubtful in a descriptor file, in the order of its lines.
 
     Errors are what the real library refuses. Warnings are unknown fields, which it skips.

@@ -60,10 +60,8 @@ ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
 # It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.
 CYCLES_PER_TILE = {
-    "LoFi": Fact(16, "cycles", GEMM_REPORT),
-    "HiFi2": Fact(32, "cycles", GEMM_REPORT),
-    "HiFi3": Fact(48, "cycles", GEMM_REPORT),
-    "HiFi4": Fact(64, "cycles", GEMM_REPORT),
+    name: Fact(16 * passes, "cycles", GEMM_REPORT)
+    for passes, name in enumerate(("LoFi", "HiFi2", "HiFi3", "HiFi4"), 1)
 }
 
 

@@ -37,7 +37,7 @@ def current_system() -> System:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return current_machine()
-    from ttkit.descriptors import seen_through  # It loads protobuf, so it is imported late.
+    from ttkit.descriptors.placing import seen_through  # It loads protobuf, so it is imported late.
 
     return seen_through(path, current_machine())
 

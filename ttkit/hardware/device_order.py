@@ -56,7 +56,7 @@ def device_order(
         rule = f"Requested mesh shape dimensions mismatch: {wanted} must have {len(system.shape)} "
         fail(asked, f"{rule}dimensions, as the system mesh {whole}")
     if max(shape) == size:
-        if any(o >= n for o, n in zip(start, system.shape, strict=True)):
+        if any(o >= n for o, n in zip(start, system.shape)):
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")
         yield from line_coordinates(system.shape, start, size)  # type: ignore[arg-type]
         return
@@ -83,9 +83,7 @@ def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
         ('4x8 is opened as the transpose of the 8x4', '')
     """
     asked, whole = ("x".join(map(str, size)) for size in (shape, dims))
-    fits, turned = (
-        all(n <= m for n, m in zip(shape, size, strict=True)) for size in (dims, dims[::-1])
-    )
+    fits, turned = (all(n <= m for n, m in zip(shape, size)) for size in (dims, dims[::-1]))
     rule = f"{asked} is opened as the transpose of the {whole}"
     may = "a collective along an axis may find no route and hang"
     return f"{rule}: {may}" if turned and not fits and 1 not in shape else ""

@@ -195,7 +195,7 @@ def narrow(system: System, visible: str) -> System:
         return system
     new_id = {device: number for number, device in enumerate(old)}
     where = [system.coordinate_of[device] for device in old]
-    rows, columns = (sorted(set(places)) for places in zip(*where, strict=True))
+    rows, columns = (sorted(set(places)) for places in zip(*where))
     rectangle = [[system.ids[r][c] for c in columns] for r in rows]
     joined = len(rows) * len(columns) == len(old) and all(
         places[-1] - places[0] < len(places) for places in (rows, columns)

@@ -1,8 +1,8 @@
 """The command `ttkit plan`."""
 
-import argparse
 import json
 import os
+from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from ttkit.errors import fail
@@ -17,10 +17,8 @@ OPTIMIZERS = {
 }
 
 
-def plan(words: Sequence[str]) -> int:
-    """`ttkit plan`: every layout of a model on a machine, the fastest first."""
-    about = "List every layout of a model on a machine, the fastest first; open nothing."
-    parser = argparse.ArgumentParser("ttkit plan", description=about)
+def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """List every layout of a model on a machine, the fastest first; open nothing."""
     add = parser.add_argument
     text = "a configuration with the model, such as configs/models/llama8b.yaml"
     add("--model", required=True, metavar="FILE", help=text)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.files import write_whole
+from ttkit.files import AnyPath, write_whole
 from ttkit.hardware import System
 from ttkit.layouts.dry_run import Job
 from ttkit.layouts.places import Machine, Place
@@ -139,7 +139,8 @@ def launch_files(machine: Machine, place: Place, pp: int) -> dict[str, str]:
 def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str:
     """Return a mesh graph descriptor of equal meshes, each joined to the next."""
     # This import loads protobuf, which a search does not need.
-    from ttkit.descriptors import Connection, MeshGraphDescriptor, MeshInstance, descriptor_text
+    from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
+    from ttkit.descriptors.reading import descriptor_text
 
     links = max(1, system.links_per_pair), "RELAXED"
     lines = "LINE", "LINE"
@@ -150,7 +151,7 @@ def _meshes_in_a_line(system: System, shape: tuple[int, int], count: int) -> str
     return descriptor_text(MeshGraphDescriptor(tuple(meshes), tuple(joined)))
 
 
-def write_run(folder: str | os.PathLike[str], files: dict[str, str]) -> str:
+def write_run(folder: AnyPath, files: dict[str, str]) -> str:
     """Write the files of a run into a folder, and return the commands that run it.
 
     Raises:

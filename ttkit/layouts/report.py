@@ -1,7 +1,6 @@
 """The result of a search: a table, reasons, a page on one layout, and the YAML to run it."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ttkit.errors import fail
+from ttkit.files import AnyPath
 from ttkit.layouts.costs import Times, Traffic
 from ttkit.layouts.dry_run import Job
 from ttkit.layouts.launching import CONFIG, launch_files, settings_of, write_run
@@ -217,7 +217,7 @@ class Layouts(Choices):
         changed = TypeAdapter(Settings).dump_python(settings, exclude_defaults=True)
         return head + yaml.safe_dump(changed, sort_keys=False)
 
-    def write(self, folder: str | os.PathLike[str], candidate=None) -> str:
+    def write(self, folder: AnyPath, candidate=None) -> str:
         """Write the files that run a layout, the fastest unless given, into a new folder.
 
         They are `train.yaml` and, for a pipeline or several hosts, `hosts.txt`, and the bindings of

@@ -1,8 +1,8 @@
 """The commands `ttkit lab` and `ttkit lessons`."""
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,29 +12,21 @@ from ttkit.lessons.folder import copy_course, course
 SETTINGS = Path(__file__).with_name("jupyter")
 
 
-def lab(words: Sequence[str]) -> int:
-    """Copy the course to a folder and open JupyterLab there; it does not return.
+def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Copy lessons, configurations and examples to a folder and open JupyterLab there.
 
-    Arguments that are not ours go to JupyterLab.
+    A file that you have changed is never written over; lessons come without outputs. Other options
+    go to JupyterLab, such as --no-browser or --port 8899.
     """
-    parser = argparse.ArgumentParser(
-        prog="ttkit lab",
-        description="Copy lessons, configurations and examples to a folder (a file that you have "
-        "changed is never written over; lessons come without outputs) and open JupyterLab there.",
-        epilog="Other options go to JupyterLab, such as --no-browser or --port 8899.",
-    )
-    parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
+    parser.usage = "ttkit lab [folder (ttkit-lessons)] [--copy-only] [options of JupyterLab]"
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
-    named = list(words[:1]) if words and not words[0].startswith("-") else []
     # Words after the first option are JupyterLab's: "8899" of "--port 8899" is no folder.
-    others = list(words[len(named) :])
-    ours = [word for word in others if word in ("--copy-only", "-h", "--help")]
-    known = parser.parse_args([*named, *ours])
-    others = [word for word in others if word not in ours]
-    folder = Path(known.folder).expanduser()
+    named = words[:1] if words and not words[0].startswith("-") else []
+    asked, others = parser.parse_known_args(words[len(named) :])
+    folder = Path(*named or ["ttkit-lessons"]).expanduser()
     for line in copy_course(folder):
         print(line)
-    if known.copy_only:
+    if asked.copy_only:
         return 0
     command = [sys.executable, "-m", "jupyterlab", *options(folder.resolve()), *others]
     paths = [str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH", "")]
@@ -61,11 +53,8 @@ def options(folder: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------- progress
-def lessons(words: Sequence[str]) -> int:
-    """Print what the learner has predicted, tried and passed, by lesson."""
-    parser = argparse.ArgumentParser(
-        prog="ttkit lessons", description="Show what you have predicted, tried and passed."
-    )
+def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Show what you have predicted, tried and passed, by lesson."""
     parser.parse_args(words)
     kept = progress.kept()
     guessed = {question.rpartition(".")[0] for question in kept["predictions"]}

@@ -157,7 +157,7 @@ def broadcast(
         algorithm, links: as for `all_gather`.
 
     Raises:
-        TTKitError: as `all_gather`; no such root.
+        TTKitError: as `all_gather`.
 
     Example:
         >>> from ttkit.plans import topology
@@ -176,9 +176,6 @@ def point_to_point(
 
     Args:
         source, destination: device ids.
-
-    Raises:
-        TTKitError: no route.
 
     Example:
         >>> from ttkit.plans import topology
@@ -247,7 +244,7 @@ def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) ->
 def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, int]]) -> Steps:
     """Steps in which each chip's load makes this many hops forwards and this many backwards."""
     steps: Steps = [[] for _ in range(max(map(max, reach)))]
-    for i, (load, far) in enumerate(zip(loads, reach, strict=True)):
+    for i, (load, far) in enumerate(zip(loads, reach)):
         chunk = load[0] if len(load) == 1 else load
         size = sum([draft.sizes[c] for c in load])
         for hops, towards in zip(far if load else (), (1, -1)):
@@ -324,4 +321,4 @@ def _draft(
 
 
 def _finished(draft: Plan, steps: Steps, algorithm: str) -> Plan:
-    return replace(draft, steps=tuple(map(tuple, steps)), algorithm=algorithm)
+    return replace(draft, steps=steps, algorithm=algorithm)

@@ -149,34 +149,33 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
           rank 0 waits in Recv for rank 1 to send
           rank 1 waits in Recv for rank 0 to send
     """
-    # A key is (sender, receiver, receives); its queue holds the calls that no other one matches.
-    ends: Any = defaultdict(deque)
-    begun, clocks = [0] * len(programs), [0] * len(programs)
+    # A key is (sender, receiver); its queue holds the ends of messages that no other end matches.
+    sends: Any = defaultdict(deque)
+    receives: Any = defaultdict(deque)
+    begun, clocks = list(map(iter, programs)), [0] * len(programs)
     holds: list[list] = [[] for _ in programs]  # Each rank's call still waits for these.
 
     def go_on(rank: int) -> None:
         """Make the rank's calls up to the first that waits."""
-        while begun[rank] < len(programs[rank]) and not holds[rank]:
-            call = programs[rank][begun[rank]]
-            begun[rank] += 1
-            for peer, receives in ((call.to, False), (call.source, True)):
-                if peer is None:
-                    continue
-                way = (peer, rank, True) if receives else (rank, peer, False)
-                kept = buffered and call.name == "Send"
-                part = (rank, peer, call, receives, clocks[rank])
-                ends[way].append(part)
-                if call.name not in AT_ONCE and not kept:
-                    holds[rank].append(part)
+        while not holds[rank] and (call := next(begun[rank], None)):
+            at_once = call.name in AT_ONCE or (buffered and call.name == "Send")
+            ends = []
+            if call.to is not None:
+                ends.append((rank, call.to, call, False, clocks[rank]))
+                sends[rank, call.to].append(ends[-1])
+            if call.source is not None:
+                ends.append((rank, call.source, call, True, clocks[rank]))
+                receives[call.source, rank].append(ends[-1])
+            holds[rank] += [] if at_once else ends
 
     for rank in range(len(programs)):
         go_on(rank)
     messages: list[Message] = []
     step = 0
     while pairs := [
-        (ends[a, b, False].popleft(), ends[a, b, True].popleft())
-        for a, b, receives in sorted(ends)
-        if not receives and ends[a, b, False] and ends.get((a, b, True))
+        (sends[way].popleft(), receives[way].popleft())
+        for way in sorted(sends)
+        if sends[way] and receives[way]
     ]:
         step += 1
         for sent, received in pairs:

@@ -5,7 +5,7 @@ are the times of a forward, a backward and its two parts. Each schedule takes m 
 stage; the rest of the time is the bubble."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ttkit.errors import fail
 from ttkit.plans.schedule import Action, Schedule
@@ -24,7 +24,7 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
         >>> one_at_a_time(4, 8).timeline().bubble_fraction
         0.75
     """
-    return _whole("one at a time", micro_batches, [0] * stages)
+    return _alternating("one at a time", micro_batches, [0] * stages)
 
 
 def gpipe(stages: int, micro_batches: int) -> Schedule:
@@ -38,7 +38,7 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
         >>> gpipe(2, 2).actions[0]
         (F0, F1, B0, B1)
     """
-    return _whole("GPipe", micro_batches, [micro_batches] * stages)
+    return _alternating("GPipe", micro_batches, [micro_batches] * stages)
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
@@ -54,7 +54,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
         >>> one_f_one_b(2, 3).actions
         ((F0, F1, B0, F2, B1, B2), (F0, B0, F1, B1, F2, B2))
     """
-    return _whole("1F1B", micro_batches, list(range(stages))[::-1])
+    return _alternating("1F1B", micro_batches, list(range(stages))[::-1])
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
@@ -95,7 +95,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     ]
     first = (chunks - 1) * length  # The last stage does this many forwards ahead.
     ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
-    return _alternating("interleaved 1F1B", micro_batches, turns, ahead, chunks)
+    return _alternating("interleaved 1F1B", micro_batches, ahead, turns, chunks)
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
@@ -149,20 +149,21 @@ def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> 
     return SCHEDULES[name](stages, micro_batches)
 
 
-def _whole(name: str, micro_batches: int, ahead: list[int]) -> Schedule:
-    """Return a schedule of stages that each have one chunk."""
-    return _alternating(name, micro_batches, [(0, i) for i in range(micro_batches)], ahead)
-
-
 def _alternating(
-    name: str, micro_batches: int, turns: list[tuple[int, int]], ahead: list[int], chunks: int = 1
+    name: str,
+    micro_batches: int,
+    ahead: list[int],
+    turns: Sequence[tuple[int, int]] = (),
+    chunks: int = 1,
 ) -> Schedule:
     """Return a schedule: some forwards ahead, then one of each in turn, then the backwards left.
 
     Args:
-        turns: chunk and micro-batch of each forward; a backward has the chunks in reverse.
         ahead: of each stage.
+        turns: chunk and micro-batch of each forward; a backward has the chunks in reverse. By
+            default a stage has one chunk.
     """
+    turns = turns or [(0, i) for i in range(micro_batches)]
     forwards = [Action("F", i, chunk) for chunk, i in turns]
     backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in turns]
     rows = []

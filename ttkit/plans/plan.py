@@ -19,6 +19,7 @@ import numpy as np
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
 from ttkit.plans.topology import Topology
+from ttkit.words import numbered
 
 Array = np.ndarray
 # The keys are chips and then chunks; the values are what the chip holds of the chunk.
@@ -49,7 +50,7 @@ class Transfer:
 
 
 # Transfers that happen at the same time; each reads what its source held before the step.
-Step = tuple[Transfer, ...]
+Step = Sequence[Transfer]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Plan:
 
     collective: str
     topology: Topology
-    steps: tuple[Step, ...]
+    steps: Sequence[Step]
     shard_bytes: int
     axis: int | None = None
     links: int = 1
@@ -101,9 +102,6 @@ class Plan:
         if self.links > max(1, links):
             rule = f"a message over {self.links} links; two chips are joined by {links}"
             fail(asked, rule, f"links=1 to {links}")
-        if self.collective == "broadcast" and self.root not in range(self.group_size):
-            rule = f"root={self.root!r} must be the sender's number in its group"
-            fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
     def _sized(self, step: Iterable[Transfer]) -> Step:
@@ -251,7 +249,7 @@ class Plan:
             rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
             fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
-        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
+        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
         held = self.before(lambda chip, c: parts[chip][number[c] if self.adds else 0])
         for _ in self._play(held, operator.add):
             pass
@@ -313,7 +311,7 @@ class Plan:
         first, *later = self.states()
         parts: Counter[int] = Counter()  # The messages of an all_to_all are parts of shards.
         peak = 0
-        for step, state in zip(self.steps, later, strict=True):
+        for step, state in zip(self.steps, later):
             landing: Counter[int] = Counter()
             for t in step:
                 if self.collective == "all_to_all":
@@ -351,20 +349,17 @@ def _at_sender(plan: Plan, number: int) -> Iterable[int]:
     return [number] if number == plan.sender else []
 
 
-def _at_receiver(plan: Plan, number: int) -> Iterable[int]:
-    return [plan.sender] if plan.topology.chips[number] == plan.destination else []
-
-
-def _neighbour(plan: Plan, number: int) -> Iterable[int]:
-    return [(number + (1 if plan.backwards else -1)) % plan.group_size]
-
-
 COLLECTIVES = {
     "all_gather": Collective(_own, _all),
     "all_to_all": Collective(_own, _all),
     "broadcast": Collective(_at_sender, lambda plan, number: [plan.sender]),
-    "point_to_point": Collective(_at_sender, _at_receiver),
-    "shift": Collective(_own, _neighbour),
+    "point_to_point": Collective(
+        _at_sender,
+        lambda plan, n: [plan.sender] if plan.topology.chips[n] == plan.destination else [],
+    ),
+    "shift": Collective(
+        _own, lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size]
+    ),
     "reduce_scatter": Collective(_all, _own, adds=True),
     "all_reduce": Collective(_all, _all, adds=True),
 }
@@ -429,7 +424,7 @@ def _sends(t: Transfer, chunk: object) -> str:
 
 def _chips(plan: Plan, mask: int) -> str:
     chips = [chip for i, chip in enumerate(plan.topology.chips) if mask >> i & 1]
-    return ("chip " if len(chips) == 1 else "chips ") + ", ".join(map(str, chips))
+    return numbered("chip", chips)
 
 
 def _wrong(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:

@@ -1,15 +1,13 @@
 """The command `ttkit train`."""
 
-import argparse
+from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from ttkit.train.config.files import read_settings
 
 
-def train(words: Sequence[str]) -> int:
-    """`ttkit train`: train as a configuration says, or print what that would take."""
-    about = "Train as a configuration says, or say what that would take."
-    parser = argparse.ArgumentParser("ttkit train", description=about)
+def train(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Train as a configuration says, or print what that would take."""
     config = "a training configuration, such as configs/training/nanogpt.yaml"
     parser.add_argument("--config", required=True, metavar="FILE", help=config)
     plan = "print axes, shards, memory, bytes and modelled times; open and train nothing"

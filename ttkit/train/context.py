@@ -429,6 +429,6 @@ def _several_meshes() -> bool:
     if not path or not Path(path).is_file():
         return False
     # This import loads protobuf, which few programs need.
-    from ttkit.descriptors import read_descriptor
+    from ttkit.descriptors.reading import read_descriptor
 
     return len(read_descriptor(path).meshes) > 1

@@ -86,7 +86,7 @@ def visualize_descriptor(descriptor) -> None:
     from ttkit.visualize.mesh import described
 
     if isinstance(descriptor, (str, os.PathLike)):
-        from ttkit.descriptors import read_descriptor
+        from ttkit.descriptors.reading import read_descriptor
 
         descriptor = read_descriptor(descriptor)
     _show(descriptor, described(descriptor))

@@ -110,16 +110,19 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     return notes
 
 
-def draw_share(system, chips: Sequence[int], title: str, group: int) -> Cells:
+def draw_share(
+    system, chips: Sequence[int], title: str, group: int, lines: Sequence[str] = ()
+) -> Cells:
     """Draw a machine small: chips that somebody owns are filled and have their ids.
 
     Args:
         title: whose they are, in words.
         group: the number of the colour.
+        lines: words above it.
     """
     ids = itertools.chain(*system.ids)
     boxes = [Box([str(chip)], fill=tone(group)) if chip in chips else Box() for chip in ids]
-    machine = Cell("", boxes=boxes, columns=system.shape[1], box=(24, 20))
+    machine = Cell("", lines, boxes=boxes, columns=system.shape[1], box=(24, 20))
     return Cells(Grid(title, (1, 1), (0,)), [machine], frame="")
 
 
@@ -148,7 +151,9 @@ def described(descriptor) -> str:
 
 def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the host rank and the device id of the chip at each coordinate."""
-    from ttkit.descriptors import chips_of  # This import loads protobuf, which few pictures need.
+    from ttkit.descriptors.placing import (
+        chips_of,  # This import loads protobuf, which few pictures need.
+    )
 
     return chips_of(mesh)
 
@@ -212,6 +217,20 @@ def draw_graph(descriptor) -> Figure:
 
 
 # ---------------------------------------------------------------- ranks
+def share_of(bindings, binding, system) -> tuple[str, list[int]]:
+    """Return which cards a rank has, in words, and their chips.
+
+    There are none of cards whose numbers are not the machine's.
+    """
+    given = bindings.visible_devices(binding)
+    cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
+    about = f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)}"
+    if max(cards) >= len(system.cards):
+        return about, []
+    chips = [chip for card in cards for chip in system.cards[card]]
+    return f"{about} ({counted(len(chips), 'chip')}: {ranges(chips)})", chips
+
+
 def draw_ranks(cluster, system) -> Figure:
     """Draw the machine of each rank of a cluster, started or not, with the chips that it owns.
 
@@ -220,13 +239,9 @@ def draw_ranks(cluster, system) -> Figure:
     """
     drawings, bindings = [], cluster.bindings
     for binding in bindings.rank_bindings:
-        given = bindings.visible_devices(binding)
-        cards = [int(name) for name in given.split(",")] if given else range(len(system.cards))
-        chips = [chip for card in cards for chip in system.cards[card]]
+        owns, chips = share_of(bindings, binding, system)
         host, part = cluster.hosts[binding.rank], binding.mesh_host_rank
-        about = f"rank {binding.rank}{f' on {host}' if host else ''}: "
-        about += f"{'card' if len(cards) == 1 else 'cards'} {ranges(cards)} "
-        about += f"({counted(len(chips), 'chip')}: {ranges(chips)})"
+        about = f"rank {binding.rank}{f' on {host}' if host else ''}: {owns}"
         about += "" if binding.mesh_id is None else f", mesh {binding.mesh_id}"
         about += "" if part is None else f", part {part}"
         drawings.append(draw_share(system, chips, about, binding.rank))

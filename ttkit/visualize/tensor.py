@@ -135,12 +135,12 @@ def _unequal(tensor, groups: list[int]) -> frozenset[int]:
 
     first: dict[int, Any] = {}
     different, local = set(), set(tensor.grid.coords)
-    here = (g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local)
+    here = (g for g, c in zip(groups, tensor.grid.covers) if c in local)
     for group, shard in zip(here, tensor.shards()):
-        other, real = first.setdefault(group, shard), shard.dtype.kind == "f"
+        other = first.setdefault(group, shard)
         at = other.__array_interface__["data"]
         same = at == shard.__array_interface__["data"] or group in different
-        if not same and not np.array_equal(other, shard, equal_nan=real):
+        if not same and not np.array_equal(other, shard, equal_nan=True):
             different.add(group)
     return frozenset(different)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import Report
-from ttkit.cluster.engines.page import Status, progress, status_of
+from ttkit.cluster.engines.page import progress, status_of
 from ttkit.cluster.launch import remote, why_ended
 from ttkit.cluster.launch.command import check_mpirun, find_mpirun
 from ttkit.cluster.processes import Ended, Supervised
@@ -194,8 +194,8 @@ class Cluster:
         self.check("cluster.interrupt()")
         print(results.interrupt(self))
 
-    def status(self) -> Status:
-        """Return what each rank owns and does: cards, mesh, memory, process, line, last error.
+    def status(self):
+        """Return a figure of what each rank owns and does: cards, memory, line, last error.
 
         No rank is asked: busy or idle is known here, the rest each rank reports by itself.
         """

@@ -275,9 +275,9 @@ def show_outputs(answers: Answers, complete: bool, together: bool = False) -> No
         complete: wait for output that has not arrived yet.
         together: show text once that all ranks printed alike.
     """
-    for rank, answer in answers.items():
-        if answer.done() and complete and not answer.wait_for_output(OUTPUT_S):
-            print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+    for answer in answers.values():
+        if answer.done() and complete:
+            answer.wait_for_output(OUTPUT_S)
     shown = {f"rank {rank}": answer for rank, answer in answers.items()}
     texts = {(answer.stdout, answer.stderr) for answer in shown.values()}
     displays = any(answer.outputs for answer in shown.values())
@@ -303,7 +303,6 @@ def _show(label: str, text: str | None, stream) -> None:
 
 
 # ---------------------------------------------------------------- %%px
-LOCAL = "--local"
 _started: list[Cluster] = []  # The clusters of this notebook; the last one was started last.
 
 
@@ -325,11 +324,9 @@ def activate(cluster: Cluster) -> None:
     _started[:] = [*running, cluster]
 
     def px(line: str, cell: str | None = None) -> None:
-        """Run a line or a cell on every rank; with --local in the notebook too, before them."""
-        if cell is not None and line.split() not in ([], [LOCAL]):
-            fail(f"%%px {line}", f"the only option is {LOCAL}", f"%%px, or %%px {LOCAL}")
-        if cell is not None and line:
-            shell.run_cell(cell)
+        """Run a line or a cell on every rank."""
+        if cell is not None and line.strip():
+            fail(f"%%px {line}", "it takes no options", "%%px alone in the first line")
         last = [each for each in _started if each.state != "stopped"] or _started
         run_cell(last[-1], line if cell is None else cell)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
-from ttkit.cluster.files.hosts import host_of_each_slot, read_hosts, read_rankfile
+from ttkit.cluster.files.hosts import host_of_each_slot, read_hosts
 from ttkit.errors import TTKitError, fail
 
 BINDINGS = "rank_bindings.yaml"
@@ -35,9 +35,8 @@ class Config:
 
     def named_hosts(self) -> Counter[str]:
         """Return {host: its slots} of the hosts file, else of the rankfile."""
-        if self.hosts:
-            return read_hosts(self.hosts)
-        return Counter(read_rankfile(self.rankfile).values() if self.rankfile else ())
+        path = self.hosts or self.rankfile
+        return Counter(host_of_each_slot(path) if path else ())
 
     def hosts_of_ranks(self, ranks: int) -> list[str]:
         """Return the host of each rank, this one where no file names hosts.

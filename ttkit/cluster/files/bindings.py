@@ -6,7 +6,6 @@ are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_ov
 `tt-run -m` writes. What tt-run lets pass is the linter's business (ttkit.cluster.files.lint).
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
-from ttkit.files import Document, Finding, Where, fail_with, find_file, read_yaml
+from ttkit.files import AnyPath, Document, Finding, Where, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows this many characters of a value.
@@ -156,7 +155,7 @@ def plain_ranks(number: int, cards: Sequence[str] = ()) -> Bindings:
     return Bindings.model_construct(rank_bindings=ranks, mesh_graph_desc_path=None)
 
 
-def read_bindings(path: str | os.PathLike[str]) -> Bindings:
+def read_bindings(path: AnyPath) -> Bindings:
     """Read the ranks that a rank_bindings.yaml describes.
 
     Args:

@@ -3,14 +3,13 @@
 They are read from a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
 """
 
-import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ttkit.errors import fail
-from ttkit.files import read_text
+from ttkit.files import AnyPath, read_text, read_yaml
 
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
@@ -27,7 +26,7 @@ RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slo
 
 
 def _lines(
-    path: str | os.PathLike[str], what: str, form: re.Pattern[str], cure: str
+    path: AnyPath, what: str, form: re.Pattern[str], cure: str
 ) -> Iterator[tuple[int, re.Match[str]]]:
     """Yield the number and the match of each line that is not empty or a comment."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
@@ -38,7 +37,7 @@ def _lines(
             yield number, match
 
 
-def read_hosts(path: str | os.PathLike[str]) -> Counter[str]:
+def read_hosts(path: AnyPath) -> Counter[str]:
     """Read {host: how many ranks it takes} from a hosts.txt or hosts.json, in the order of the
     file.
 
@@ -62,12 +61,8 @@ def read_hosts(path: str | os.PathLike[str]) -> Counter[str]:
     return slots
 
 
-def _names_in_json(path: str | os.PathLike[str]) -> Iterator[str]:
-    try:
-        listed = json.loads(read_text(path, "hosts file"))
-    except json.JSONDecodeError as error:
-        cure = "look at that line and the one above it: commas, quotes, brackets"
-        fail(f"read {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
+def _names_in_json(path: AnyPath) -> Iterator[str]:
+    listed = read_yaml(path, "hosts file").value  # JSON is YAML.
     for number, entry in enumerate(listed if isinstance(listed, list) else [listed], 1):
         name = entry.get("ssh") if isinstance(entry, dict) else entry
         if not (isinstance(name, str) and re.fullmatch(NAME, name)):
@@ -86,7 +81,7 @@ def hosts_text(hosts: Mapping[str, int]) -> str:
     return "".join(f"{name} slots={slots}\n" for name, slots in hosts.items())
 
 
-def read_rankfile(path: str | os.PathLike[str]) -> dict[int, str]:
+def read_rankfile(path: AnyPath) -> dict[int, str]:
     """Read {rank: its host} from a rankfile (`rank 0=host1 slot=0`), in the order of its lines.
 
     Raises:
@@ -114,7 +109,7 @@ def rankfile_of(hosts: Mapping[str, int]) -> str:
     return "".join(f"rank {rank}={name} slot={slot}\n" for rank, (name, slot) in enumerate(places))
 
 
-def host_of_each_slot(path: str | os.PathLike[str]) -> list[str]:
+def host_of_each_slot(path: AnyPath) -> list[str]:
     """Return the host of each rank of a rankfile, or of each slot of a hosts file, in rank order.
 
     Example:

@@ -5,7 +5,6 @@ reader of a single file has.
 """
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +13,17 @@ from typing import NamedTuple
 from ttkit.cluster.files import files_in, find_config
 from ttkit.cluster.files.bindings import Bindings, RankBinding, check_bindings
 from ttkit.cluster.files.hosts import host_of_each_slot
-from ttkit.descriptors import MeshGraphDescriptor, check_descriptor, read_descriptor
+from ttkit.descriptors.descriptor import MeshGraphDescriptor
+from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
-from ttkit.files import Finding, Where, did_you_mean, read_yaml
+from ttkit.files import AnyPath, Finding, Where, did_you_mean, errors_in, read_yaml
 from ttkit.words import counted, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
 RANKS: Where = ("rank_bindings",)
 
 
-def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> list[Finding]:
+def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
     """Return what is wrong or doubtful in a configuration folder or in one of its files.
 
     Args:
@@ -58,9 +58,9 @@ def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> lis
 
 def _as_finding(path: Path, error: TTKitError) -> Finding:
     """Return a reader's error as a finding; its line is in the error's text where there is one."""
-    text, _, cure = str(error).partition("\n  try: ")
+    text = f"{error.asked}: {error.rule}"
     found = re.search(re.escape(str(path)) + r":(\d+)", text)
-    return Finding("error", str(path), int(found[1]) if found else 1, text, cure)
+    return Finding("error", str(path), int(found[1]) if found else 1, text, error.cure)
 
 
 def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
@@ -100,7 +100,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         ranks_of.setdefault(bindings.descriptor_of(binding), []).append(binding)
     for descriptor, ranks in ranks_of.items():
         found = lint_path(descriptor)
-        if not any(finding.severity == "error" for finding in found):
+        if not errors_in(found):
             broken += _against(launch, read_descriptor(descriptor), descriptor.name, ranks)
         findings += found
     return findings + [document.finding(*fault) for fault in broken]

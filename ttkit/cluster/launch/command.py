@@ -26,7 +26,7 @@ from pathlib import Path
 from ttkit.cluster.files.bindings import Bindings, RankBinding
 from ttkit.cluster.files.hosts import read_rankfile
 from ttkit.errors import fail
-from ttkit.files import find_file
+from ttkit.files import AnyPath, find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
@@ -98,7 +98,7 @@ def check_mpirun(mpirun: str) -> None:
         fail("start mpirun", f"{mpirun} is not a program here", cure)
 
 
-def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
+def mpi_variables(command: Sequence[str]) -> dict[str, str]:
     """Return the variables that mpirun needs for a command of mpirun_command.
 
     Example:
@@ -117,16 +117,14 @@ def _names_hosts(words: Iterable[str]) -> bool:
     return any(word.partition("=")[0] in HOST_OPTIONS for word in words)
 
 
-def mpirun_environment(
-    command: Sequence[str] = (), more: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
     """Return mpirun's own environment: what it needs, `more`, and the shell's, which wins.
 
     It has no variables that belong to one rank.
     """
     shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
     # Open MPI does not start without HOME.
-    return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **(more or {}), **shell}
+    return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **more, **shell}
 
 
 def blas_threads(ranks: int) -> dict[str, str]:
@@ -182,7 +180,7 @@ def mpirun_command(
     mpi_args: Sequence[str] = (),
     bare: bool = False,
     tcp_interface: str | None = None,
-    hook: str | os.PathLike[str] = "",
+    hook: AnyPath = "",
 ) -> list[str]:
     """Return the words of the command: one part for each rank, joined by ':'.
 

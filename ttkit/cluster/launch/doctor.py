@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from ttkit.words import counted
 
 ANSWER_S = 15.0  # A host answers within 0.7 s on an idle machine.
 SHOWN = 3  # This many files that differ are named.
+# The other host runs the Python at the same path as here, or python3 if there is none.
+EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
 # What must be the same on every host, and what to do where it is not.
@@ -78,24 +81,25 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
     """
     names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
     here = remote.here(names)
-    # This host is the reference, so it is asked even if it takes no part; it is then named "".
-    reference = next((name for name in names if here[name]), "")
     source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
 
     def ask(name: str) -> Examined:
         others = [(host, address) for host, address in addresses.items() if host != name]
         question = json.dumps([os.getcwd(), find_mpirun(), remote.EXCLUDED, others])
-        this = here.get(name, True)
-        text, errors = remote.run_python("" if this else name, source, question, ANSWER_S)
-        return Examined(this, json.loads(text) if text else {}, errors)
+        words = [sys.executable, "-I", "-", question]
+        if name:
+            words = remote.command(name, ["sh", "-c", EITHER, *words])
+        done = remote.call(words, ANSWER_S, source)
+        return Examined(not name, json.loads(done.stdout) if done.stdout else {}, done.stderr)
 
-    asked = list(dict.fromkeys([reference, *names]))
+    # This host, "", is the reference, so it is asked even if it takes no part.
+    asked = ["", *(name for name in names if not here[name])]
     examined = dict(zip(asked, remote.for_all(ask, asked)))
-    own = examined[reference]
+    own = examined[""]
     if not own.answer:
         rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
         fail("ttkit doctor", rule, "try again when the machine is less busy")
-    return lines({name: examined[name] for name in names}, own.answer)
+    return lines({name: examined.get(name, own) for name in names}, own.answer)
 
 
 def _addresses(names: Sequence[str], here: Mapping[str, bool]) -> dict[str, str]:

@@ -27,8 +27,6 @@ AT_ONCE = 32  # This many hosts are asked at the same time.
 SSH = (
     "ssh -o BatchMode=yes -o ConnectTimeout=5 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 ).split()
-# The other host runs the Python at the same path as here, or python3 if there is none.
-EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
 # The keys are messages of ssh when it fails, the values what to do.
 CURES = {
     "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
@@ -144,19 +142,6 @@ def call(
         return subprocess.CompletedProcess(words, 255, "", "")
     except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", f"{words[0]}: {error.strerror}")
-
-
-def run_python(host: str, source: str, question: str, seconds: float) -> tuple[str, str]:
-    """Run a Python program, which needs no package, on a host; return its output and its errors.
-
-    Args:
-        host: "" for this one.
-        question: its argument.
-        seconds: how long it may take; then there is no output.
-    """
-    words = [sys.executable, "-I", "-", question]
-    done = call(command(host, ["sh", "-c", EITHER, *words]) if host else words, seconds, source)
-    return done.stdout, done.stderr
 
 
 def complaint(output: str) -> str:

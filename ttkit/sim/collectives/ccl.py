@@ -107,7 +107,7 @@ def fabric_is_on(call: Call) -> None:
     if call.mesh.fabric is FabricConfig.DISABLED and not call.mesh.is_reference:
         cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
-            refuse("Trying to get un-initialized fabric context", cure)
+            fail(call.name, "Trying to get un-initialized fabric context", cure)
 
 
 def covers_mesh(call: Call) -> None:
@@ -129,7 +129,7 @@ def neighbours(call: Call) -> None:
     elif axis is not None and shape[axis] == 1:
         form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"
         if not older_form(f"{form} along an axis of one chip", cure):
-            refuse(alone, cure)
+            fail(f"{form} on {call.mesh!r}", alone, cure)
         call.cluster_axis = 1 - axis
         call.axes = [1 - axis]
 
@@ -139,7 +139,7 @@ def axis_is_named(call: Call) -> None:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
-            refuse(rule, "cluster_axis=0 or cluster_axis=1")
+            fail(call.asked, rule, "cluster_axis=0 or cluster_axis=1")
 
 
 def dim_in_range(call: Call) -> None:

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -51,8 +52,6 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
-    has_values = True
     # One chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
     is_reference = False
     used: Counter[Grid]
@@ -64,9 +63,11 @@ class MeshDevice:
         ids: tuple[int, ...],
         shape: Coordinate,
         parent: MeshDevice | None = None,
+        has_values: bool = True,
     ):
         self.system = system
         self.parent = parent
+        self.has_values = has_values  # Only a mesh for dry runs has none: see `without_values`.
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
@@ -122,7 +123,7 @@ class MeshDevice:
         """How many chips."""
         return len(self._ids)
 
-    @checked("get_device_id", note=True)
+    @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not is_inside(tuple(coord), self._shape):
@@ -158,7 +159,7 @@ class MeshDevice:
         """The submeshes made so far and not closed."""
         return list(self._submeshes)
 
-    @checked("create_submesh", note=True)
+    @partial(checked, note=True)
     def create_submesh(
         self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
     ) -> MeshDevice:
@@ -189,7 +190,7 @@ class MeshDevice:
             refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
-    @checked("create_submeshes", note=True)
+    @partial(checked, note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
         """The mesh cut into equal submeshes, in row-major order of their corners.
 
@@ -200,12 +201,13 @@ class MeshDevice:
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
-                refuse(f"{rule} along dimension {axis}")
+                asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
+                fail(asked, f"{rule} along dimension {axis}")
         starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
-    @checked("MeshDevice.reshape", note=True)
+    @partial(checked, name="MeshDevice.reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips.
 
@@ -236,7 +238,10 @@ class MeshDevice:
         self._settle()
 
     def close(self) -> None:
-        """Close the mesh and its submeshes; closing twice is silent."""
+        """Close the mesh and its submeshes; shape and ids can still be read, other calls raise.
+
+        Closing twice is silent.
+        """
         for submesh in self.get_submeshes():
             submesh.close()
         if self.is_open:
@@ -297,7 +302,7 @@ class MeshDevice:
     set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
 
 
-@checked("compute_distribution_to_mesh_mapping")
+@checked
 def compute_distribution_to_mesh_mapping(
     distribution_shape: MeshShape, mesh_shape: MeshShape
 ) -> list[MeshCoordinate]:
@@ -345,7 +350,7 @@ def _end() -> None:
     running[:] = [each for each in running if not isinstance(each, MeshTraceId)]
 
 
-@checked("begin_trace_capture")
+@checked
 def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
@@ -354,14 +359,14 @@ def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     return trace
 
 
-@checked("end_trace_capture")
+@checked
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Stop recording; the trace can be executed now."""
     _check_trace(mesh_device, trace_id)
     _end()
 
 
-@checked("execute_trace")
+@checked
 def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Run the recorded operations again, on the values that their inputs have now.
 
@@ -377,7 +382,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
                 captured.rebind(fresh._array)
 
 
-@checked("release_trace")
+@checked
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
     _check_trace(mesh_device, trace_id)

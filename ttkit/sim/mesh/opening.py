@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
@@ -59,7 +60,7 @@ def _local_ids(system: System) -> list[int]:
     )
 
 
-@checked("open_mesh_device", note=True)
+@partial(checked, note=True)
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
     offset: MeshCoordinate | None = None,
@@ -154,31 +155,17 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, cure)
 
 
-@checked("close_mesh_device")
-def close_mesh_device(mesh_device: MeshDevice) -> None:
-    """Close a mesh; shape and ids can still be read, all other calls raise."""
-    mesh_device.close()
-
-
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
+close_mesh_device = checked(MeshDevice.close, "close_mesh_device")
+close_device = checked(MeshDevice.close, "close_device")
+# The simulator is eager, so that nothing is left to wait for.
+synchronize_device = checked(MeshDevice.check_open, "synchronize_device")
 
 
-@checked("CreateDevice")
+@partial(checked, name="CreateDevice")
 def open_device(device_id: int) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
-
-
-@checked("close_device")
-def close_device(device: MeshDevice) -> None:
-    """Close what `open_device` opened."""
-    device.close()
-
-
-@checked("synchronize_device")
-def synchronize_device(device: MeshDevice) -> None:
-    """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
-    device.check_open()
 
 
 def get_device_ids() -> list[int]:
@@ -208,7 +195,7 @@ def GetPCIeDeviceID(device_id: int, /) -> int:
     return next(chips[0] for chips in visible().cards if device_id in chips)
 
 
-@checked("set_fabric_config")
+@checked
 def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.
 
@@ -330,29 +317,14 @@ def GetDefaultDevice():
 
 
 # ---------------------------------------------------------------- without values
-ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
-
-
-class MeshWithoutValues(MeshDevice):
-    """A mesh whose tensors have shape, type, placement and bytes, and whose memory has no limit.
-
-    Operations check, count memory and send as on any mesh, and compute nothing. What a program
-    would do on many chips is then on its tape in milliseconds.
-    """
-
-    has_values = False
-
-    def __init__(self, shape: tuple[int, int]):
-        super().__init__(ANY_SYSTEM, tuple(range(math.prod(shape))), shape)
-        self.fabric = FabricConfig.FABRIC_2D
-        self.dram_bytes = 1 << 62
-
-
 @contextmanager
 def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
-    Other tapes rest meanwhile, and `last_plan` stays.
+    Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations
+    check, count memory and send as on any mesh, and compute nothing, so that what a program would
+    do on many chips is on the tape in milliseconds. Other tapes rest meanwhile, and `last_plan`
+    stays.
 
     Example:
         >>> from ttkit import ttnn
@@ -362,7 +334,10 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         >>> y.shape, calls.events[-1].in_use
         (Shape([4194304, 1048576]), 10995116277760)
     """
-    mesh = MeshWithoutValues(shape)
+    # Any system serves, because a dry run never uses its links.
+    ids = tuple(range(math.prod(shape)))
+    mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
+    mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
     others, calls = running[:], TapeWithoutValues(mesh)
     running[:] = [calls]
     try:

@@ -54,6 +54,9 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
+@operation(
+    "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7)
+)
 def scale_mask_softmax_in_place(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -69,10 +72,6 @@ def scale_mask_softmax_in_place(
     if added is not None:
         values = shaped(values + added, on.lead, *input_tensor.shard_shape)
     return written(on.result(softmax_of(values)), input_tensor)
-
-
-for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
-    operation(_name, flops=each_element(7))(scale_mask_softmax_in_place)
 
 
 @operation("transformer.attention_softmax_", flops=each_element(7))
@@ -130,8 +129,7 @@ def scaled_dot_product_attention(
     rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
     check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
     q, k, v, mask = on.arrays
-    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
-    return on.result(values)
+    return on.result(attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0))
 
 
 def _check_batch(users: int, keys: int) -> None:
@@ -249,6 +247,11 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
+@operation(
+    "transformer.scaled_dot_product_attention_decode"
+    " transformer.paged_scaled_dot_product_attention_decode",
+    flops=_flops,
+)
 def scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -276,9 +279,9 @@ def scaled_dot_product_attention_decode(
         sliding_window_size: only this many keys, the last ones, count.
         share_cache: all users read the cache of the first.
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    _, users, heads, _ = qkv[0].shard_shape
-    on = Operands(*qkv, attn_mask, cur_pos_tensor, page_table_tensor)
+    _, users, heads, _ = input_tensor_q.shard_shape
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, attn_mask, cur_pos_tensor, page_table_tensor)
     lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
     last = int(at.max()) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
@@ -297,12 +300,7 @@ def scaled_dot_product_attention_decode(
         if mask is not None:
             mask = shaped(mask, lead, users, heads, 1, key.shape[-2])
         values = attend(query, key, value, mask, scale)
-    values = shaped(values, lead, *qkv[0].shard_shape)
-    return on.result(values)
-
-
-for _name in ("scaled_dot_product_attention_decode", "paged_scaled_dot_product_attention_decode"):
-    operation(f"transformer.{_name}", flops=_flops)(scaled_dot_product_attention_decode)
+    return on.result(shaped(values, lead, *input_tensor_q.shard_shape))
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -324,9 +322,9 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     users, _, length, _ = input_tensor_q.shard_shape
-    on = Operands(*qkv, chunk_start_idx_tensor, page_table_tensor)
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, chunk_start_idx_tensor, page_table_tensor)
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     at = first[..., None] + np.arange(length)
     _join_pages(on, users, int(at.max()) + 1)
@@ -334,6 +332,9 @@ def chunked_scaled_dot_product_attention(
 
 
 # ---------------------------------------------------------------- products of one token
+@operation(
+    "experimental.group_attn_matmul experimental.attn_matmul", "product", flops=product_flops
+)
 def group_attn_matmul(
     input_tensor_a: Tensor, input_tensor_b: Tensor, *, dtype: DataType | None = None
 ) -> Tensor:
@@ -346,7 +347,3 @@ def group_attn_matmul(
     rows = reshape(by_user, [users, groups, heads // groups, -1])
     made = reshape(matmul(rows, input_tensor_b, dtype=dtype), [users, heads, 1, -1])
     return permute(made, [2, 1, 0, 3])
-
-
-for _name in ("attn_matmul", "group_attn_matmul"):
-    operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)

@@ -27,10 +27,12 @@ def _parts(x: Array, heads: int, groups: int) -> list[Array]:
 
 
 def _three(on: Operands, parts: Iterable[Array]) -> Three:
-    q, k, v = (on.result(part, rearranged=True) for part in parts)
-    return q, k, v
+    return tuple(on.result(part, rearranged=True) for part in parts)  # type: ignore[return-value]
 
 
+@operation(
+    "transformer.split_query_key_value_and_split_heads experimental.nlp_create_qkv_heads", "arrange"
+)
 def split_heads(
     input_tensor: Tensor,
     kv_input_tensor: Tensor | None = None,
@@ -58,10 +60,6 @@ def split_heads(
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, num_heads, groups))
     transpose = transpose_key and transpose_k_heads
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
-
-
-operation("transformer.split_query_key_value_and_split_heads", "arrange")(split_heads)
-operation("experimental.nlp_create_qkv_heads", "arrange")(split_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")

@@ -82,23 +82,33 @@ def operation(
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
     It takes what ttnn's own takes (`ttkit.sim.signatures`); a result keeps its `memory_config`.
+
+    Args:
+        name: or several, separated by spaces, where ttnn has more names for the same; the function
+            is called by the first.
     """
+    count = flops or (each_result if kind in ("compute", "product") else no_flops)
 
     def enter(function: F) -> F:
-        # The functions that make a table's operations have other names, so the name is set here.
-        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        call, takes = _guarded(name, function, True, kind)
-        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
-        count = flops or (each_result if kind in ("compute", "product") else no_flops)
-        OPERATIONS[name] = Operation(name, call, takes, kind, count, moves)
+        for each in reversed(name.split()):
+            # The functions that make a table's operations have other names: the name is set here.
+            function.__name__ = function.__qualname__ = each.rpartition(".")[2]
+            call, takes = _guarded(each, function, True, kind)
+            vars(call)["python_fully_qualified_name"] = f"ttnn.{each}"
+            OPERATIONS[each] = Operation(each, call, takes, kind, count, moves)
         return call
 
     return enter
 
 
-def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
-    """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, note)[0]
+def checked(function: F, name: str = "", *, note: bool = False) -> F:
+    """Check the arguments of a function that is no operation.
+
+    Args:
+        name: ttnn's, where the function has another one.
+        note: tapes see its calls.
+    """
+    return _guarded(name or function.__name__, function, note)[0]
 
 
 # ---------------------------------------------------------------- tapes

@@ -88,7 +88,7 @@ full = operation("full", "write")(_filled)
 full_like = operation("full_like", "arrange")(_filled_like)
 
 
-@checked("allocate_tensor_on_device")
+@checked
 def allocate_tensor_on_device(
     shape,
     dtype: DataType | None = None,

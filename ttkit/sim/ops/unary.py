@@ -5,7 +5,6 @@ A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it ta
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,18 +166,15 @@ WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
 WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
 
 
-def _unary(name: str, tensor: Tensor, function: Function) -> Tensor:
-    on_mesh(tensor)
-    if tensor.dtype not in FLOATS and name not in WHOLE:
-        kind = f"UnaryOpType::{name.upper()}"
-        rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
-        refuse(rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
-    return result(tensor, function(tensor.array))
-
-
-def _enter(name: str, function: Function) -> None:
+def _enter(name: str, function: Callable[..., Array]) -> None:
     def call(input_tensor: Tensor, **how) -> Tensor:
-        return _unary(name, input_tensor, partial(function, **how) if how else function)
+        on_mesh(input_tensor)
+        kind = input_tensor.dtype
+        if kind not in FLOATS and name not in WHOLE:
+            rule = f"Unary: UnaryOpType::{name.upper()} does not support integer input dtype"
+            cure = f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))"
+            refuse(f"{rule} DataType::{kind.name}", cure)
+        return result(input_tensor, function(input_tensor.array, **how))
 
     if name in WITH_KEYWORDS:
         keywords_of(function)(call)

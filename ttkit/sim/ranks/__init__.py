@@ -64,7 +64,7 @@ def _descriptor():
 @functools.lru_cache(maxsize=16)
 def _read(path: str, changed: int):
     # This imports protobuf, so it waits until a file is read.
-    from ttkit.descriptors import read_descriptor
+    from ttkit.descriptors.reading import read_descriptor
 
     return read_descriptor(path)
 
@@ -78,7 +78,7 @@ def machine() -> System:
     mesh = shared_mesh(*given)
     if mesh is not None:
         return shared(current_machine(), mesh, given[1])
-    from ttkit.descriptors import placed
+    from ttkit.descriptors.placing import placed
 
     return placed(current_machine(), descriptor.mesh(given[0]))
 
@@ -105,7 +105,7 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
         system: the whole machine, or what this host has.
 
     Example:
-        >>> from ttkit.descriptors import MeshInstance
+        >>> from ttkit.descriptors.descriptor import MeshInstance
         >>> from ttkit.hardware import SYSTEMS
         >>> kind = "WORMHOLE_B0", (2, 4), ("LINE", "LINE"), (1, 2), 2, "STRICT"
         >>> shared(SYSTEMS["t3000"], MeshInstance(0, "M0", *kind), 1).ids  # 0 to 3 are ours

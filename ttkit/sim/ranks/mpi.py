@@ -20,7 +20,7 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import blocks, collectives
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import binding, shared_mesh
-from ttkit.sim.tensor.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.waiting import CURE, settings, until
 from ttkit.words import numbered
@@ -119,8 +119,7 @@ class World:
 
     def run(self, comm, call: str, arguments: tuple, asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
-        if self._broken:
-            self.in_step(asked)
+        self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
             self.wait([request], (), asked, (), arguments)
@@ -204,7 +203,7 @@ class ProcessGroup(NamedTuple):
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     """The process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners
-    if not grid.whole or owners.me not in owners.ranks:
+    if len(grid.covers) != len(owners.ranks) or owners.me not in owners.ranks:
         return None
     owner = np.reshape(owners.ranks, grid.mesh_shape)
     first = tuple(c for c in grid.covers if owner[c] == owner.flat[0])
@@ -221,25 +220,14 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     return ProcessGroup(tuple(line.flat), line.shape, grid_over(grid.mesh_shape, chips))
 
 
-class Communicator(NamedTuple):
-    """The communicator of a process group's ranks, and their shared memory."""
-
-    comm: Any
-    # This is None where the ranks share no memory, as on several hosts.
-    shared: blocks.SharedSum | None
-
-    def run(self, call: str, mine: Array, shape: Coordinate, asked: str) -> Array:
-        """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
-        mine = np.ascontiguousarray(mine)
-        made = np.empty(shape, mine.dtype)
-        world().run(self.comm, call, (mine, made), asked)
-        return made
-
-
 @functools.cache
-def _communicator(hosts: tuple[int, ...]) -> Communicator:
+def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]:
+    """Return the communicator of a process group's ranks, and their shared memory.
+
+    That is None where the ranks share no memory, as on several hosts.
+    """
     comm = world().group(world().ranks(hosts))
-    return Communicator(comm, blocks.shared_sum(comm))
+    return comm, blocks.shared_sum(comm)
 
 
 def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sums: bool) -> Array:
@@ -252,13 +240,14 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         chips = group.chips
         nbytes = chips.size * values.itemsize * math.prod(tensor.shard_shape)
         if sums and nbytes > EXACT_BELOW * len(group.hosts):
-            values, sums = _added_up(tensor, axes, _communicator(group.hosts)), False
+            values, sums = _added_up(tensor, axes, group), False
         else:
             values = _gathered(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
     made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
-    return _own(made, chips, grid)
+    own = restricted(made, chips, grid)
+    return own if own.size == made.size else own.copy()  # Those of others do not stay in memory.
 
 
 def _without_replicas(values: Array, axes: list[int]) -> Array:
@@ -270,17 +259,13 @@ def _without_replicas(values: Array, axes: list[int]) -> Array:
     return first if (values == first).all() else values
 
 
-def _own(values: Array, chips: Grid, grid: Grid) -> Array:
-    """Return the values of the local chips, without keeping those of others in memory."""
-    own = restricted(values, chips, grid)
-    return own if own.size == values.size else own.copy()
-
-
 def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
+    mine, (comm, _) = np.ascontiguousarray(mine), _communicator(group.hosts)
     lead, counts = len(group.blocks), group.blocks
-    parts = _communicator(group.hosts).run("Allgather", mine, counts + mine.shape, "all_gather")
+    parts = np.empty(counts + mine.shape, mine.dtype)
+    world().run(comm, "Allgather", (mine, parts), "all_gather")
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
@@ -288,15 +273,14 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     return parts.reshape(front + mine.shape[lead:])
 
 
-def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
+def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the sum; between hosts MPI chooses the order."""
     mine = np.ascontiguousarray(collectives.summed(tensor.array, tensor.grid.shape, axes))
-    if group.shared is None:
-        return group.run("Allreduce", mine, mine.shape, "all_reduce")
-    run = world().run
-    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce")
-    total = np.empty_like(mine)
-    group.shared.add_up(mine, total, meet)
+    total, run, (comm, shared) = np.empty_like(mine), world().run, _communicator(group.hosts)
+    if shared is None:
+        run(comm, "Allreduce", (mine, total), "all_reduce")
+    else:
+        shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce"))
     return total
 
 

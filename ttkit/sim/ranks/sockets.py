@@ -182,7 +182,7 @@ class MeshSocket:
         return self._end
 
 
-@checked("create_socket_pair")
+@checked
 def create_socket_pair(
     sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
 ) -> tuple[MeshSocket, MeshSocket]:

@@ -108,11 +108,6 @@ class Grid:
         """How many chips' values this process has."""
         return len(self.coords)
 
-    @property
-    def whole(self) -> bool:
-        """True where every chip of the mesh is covered."""
-        return len(self.covers) == math.prod(self.mesh_shape)
-
     @functools.cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
@@ -239,7 +234,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
     alike = [topology for topology in topologies if len(topology._shape) == rank]
     placements: list[Placement] = [REPLICATE] * rank
-    claimed = {REPLICATE}
+    claimed: set[Placement] = {REPLICATE}
     for topology in alike:
         for axis, placement in enumerate(topology._placements):
             if placement not in claimed and placements[axis] == REPLICATE:

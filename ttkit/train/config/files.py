@@ -1,18 +1,27 @@
 """Training configurations read from YAML files, each fault with its file, line and column."""
 
-import os
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ttkit.errors import TTKitError
-from ttkit.files import Document, Finding, Where, did_you_mean, fail_with, find_file, read_yaml
+from ttkit.files import (
+    AnyPath,
+    Document,
+    Finding,
+    Where,
+    did_you_mean,
+    errors_in,
+    fail_with,
+    find_file,
+    read_yaml,
+)
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import IN_A_FILE, SECTIONS, Section, Settings, faults
 from ttkit.words import counted
 
 
-def read_settings(path: str | os.PathLike[str]) -> Settings:
+def read_settings(path: AnyPath) -> Settings:
     """Read a training configuration and the files that it names (`model_config: PATH`).
 
     Raises:
@@ -25,7 +34,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     """
     reading = _Reading(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     settings = reading.settings()
-    if any(finding.severity == "error" for finding in reading.findings):
+    if errors_in(reading.findings):
         fail_with(f"read {path}", lambda n: counted(n, "error"), reading.findings)
     return settings
 

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from ttkit.errors import fail
-from ttkit.files import write_whole
+from ttkit.files import AnyPath, write_whole
 from ttkit.train.config.settings import Settings
 from ttkit.words import counted, short, shows_progress
 
@@ -39,7 +39,7 @@ FREE = {
 
 
 def save(
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     step: int,
     tensors: Mapping[str, np.ndarray],
     meta: Mapping[str, Any],
@@ -83,7 +83,7 @@ def save(
     return target
 
 
-def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
+def checkpoints(folder: AnyPath) -> dict[int, Path]:
     """Return the files named like checkpoints by step, the highest first; none if there is no
     folder.
 
@@ -96,7 +96,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def latest(folder: str | os.PathLike[str]) -> Path:
+def latest(folder: AnyPath) -> Path:
     """Return the checkpoint with the highest step.
 
     Raises:
@@ -111,7 +111,7 @@ def latest(folder: str | os.PathLike[str]) -> Path:
     )
 
 
-def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors and the meta of a checkpoint.
 
     Raises:

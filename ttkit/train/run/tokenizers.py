@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import tokenizers
 
 from ttkit.errors import fail
-from ttkit.files import read_text
+from ttkit.files import AnyPath, read_text
 
 
 class ByteTokenizer:
@@ -122,7 +121,7 @@ class BPETokenizer:
         return cls(inner.to_str())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> BPETokenizer:
+    def load(cls, path: AnyPath) -> BPETokenizer:
         """Read a file in the library's JSON.
 
         Raises:
