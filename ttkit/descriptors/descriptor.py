@@ -24,7 +24,7 @@ class MeshInstance:
     Example:
         >>> lines = ("LINE", "LINE")
         >>> mesh = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 2), 2, "STRICT")
-        >>> mesh.num_devices, mesh.num_hosts, mesh.host_of((0, 3)), mesh.part_of(1)
+        >>> mesh.num_devices, mesh.num_hosts, mesh.host_of((0, 3)), mesh.block_of_host(1)
         (8, 2, 1, ((0, 2), (2, 2)))
     """
 
@@ -67,7 +67,7 @@ class MeshInstance:
         (rows, columns), (row, column) = self.host_shape, coordinate
         return row // rows * self.host_dims[1] + column // columns
 
-    def part_of(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def block_of_host(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
             rule = (

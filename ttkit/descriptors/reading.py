@@ -54,7 +54,7 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    marks = textproto.marks_of(text)
+    marks = textproto.field_lines(text)
     findings = []
     for line, name, near in marks.unknown:
         what = f"unknown field '{name}': the real library skips it without a message"

@@ -49,7 +49,7 @@ def descriptor_class():
 
 
 @dataclass
-class Marks:
+class FieldLines:
     """The line of each field by its path, and the fields that the schema does not have.
 
     A path is field names, with the number of the message after a repeated one:
@@ -67,15 +67,15 @@ class Marks:
         return self.lines.get(path, 1)
 
 
-def marks_of(text: str) -> Marks:
+def field_lines(text: str) -> FieldLines:
     """Find the line of every field of a text that `parse` accepts.
 
     Example:
-        >>> marks = marks_of('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
+        >>> marks = field_lines('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
         >>> marks.line("mesh_descriptors 0 name"), marks.unknown
         (2, [(3, 'chanels', 'channels')])
     """
-    marks = Marks()
+    marks = FieldLines()
     # An open message has its fields (none if it is unknown), its path, and the fields read so far.
     stack: list[tuple[Any, str, Counter[str]]] = [
         (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())

@@ -152,7 +152,7 @@ class Tape:
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""
-        enter = kept if name in self.keeps else described
+        enter = snapshot if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
         event = Event(name, tuple(map(enter, args)), named, self.part)
         if self.before:
@@ -206,9 +206,9 @@ def described(value):
     return value
 
 
-def kept(value):
+def snapshot(value):
     """Return a value as it is now: a list may be changed after the call."""
-    return [kept(each) for each in value] if isinstance(value, list) else value
+    return [snapshot(each) for each in value] if isinstance(value, list) else value
 
 
 def tensors_in(value) -> list:

@@ -26,12 +26,12 @@ RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slo
 
 
 def _lines(
-    path: AnyPath, what: str, form: re.Pattern[str], cure: str
+    path: AnyPath, what: str, pattern: re.Pattern[str], cure: str
 ) -> Iterator[tuple[int, re.Match[str]]]:
     """Yield the number and the match of each line that is not empty or a comment."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
         if line := raw.partition("#")[0].strip():
-            match = form.fullmatch(line)
+            match = pattern.fullmatch(line)
             if match is None:
                 fail(f"read {path}:{number}", f"{line[:60]!r} is not a line of a {what}", cure)
             yield number, match

@@ -163,7 +163,7 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     return moved(input_tensor, np.broadcast_to(array, (*array.shape[:lead], *sizes)))
 
 
-def _enter(name: str, keep, side: str) -> None:
+def _register(name: str, keep, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
         array, lead = shards(input_tensor)
         kept = keep(with_rank(array, lead, 2), diagonal)
@@ -173,8 +173,8 @@ def _enter(name: str, keep, side: str) -> None:
     operation(name, "arrange")(call)
 
 
-_enter("tril", np.tril, "below")
-_enter("triu", np.triu, "above")
+_register("tril", np.tril, "below")
+_register("triu", np.triu, "above")
 
 
 # ---------------------------------------------------------------- join and cut

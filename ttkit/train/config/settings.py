@@ -27,7 +27,7 @@ from pydantic_core import ArgsKwargs
 from typing_extensions import TypedDict
 
 from ttkit.errors import fail
-from ttkit.files import Where, did_you_mean
+from ttkit.files import KeyPath, did_you_mean
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.words import counted
 
@@ -74,7 +74,7 @@ class Section:
             fail(f"{cls.__name__}({'.'.join(map(str, where))})", rule, cure)
 
 
-def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield (place, rule, cure) of each fault that pydantic found."""
     for fault in error.errors(include_url=False):
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
@@ -101,7 +101,7 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
             )
 
 
-def _keys(section: type[Section], where: Where) -> list[str]:
+def _keys(section: type[Section], where: KeyPath) -> list[str]:
     """Return the keys that a place in a section may have."""
     kinds: list = [section]
     for part in where:
