@@ -5,7 +5,7 @@ it: caches, heads, norms, experts and the choice of the next token.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, axis_of, each_element, operation, result, written
+from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
 from ttkit.sim.ops.shaping import permute, reshape, shards
 from ttkit.sim.tensor import DataType
@@ -54,13 +54,10 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
-@operation(
-    "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place", flops=each_element(7)
-)
-def scale_mask_softmax_in_place(
+def scale_mask_softmax(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
+    """Return softmax(scale * x + mask) of [b, heads, s, n].
 
     Args:
         mask: [b or 1, 1, s or 1, n].
@@ -71,20 +68,31 @@ def scale_mask_softmax_in_place(
         values = values * F(scale)
     if added is not None:
         values = shaped(values + added, on.lead, *input_tensor.shard_shape)
-    return written(on.result(softmax_of(values)), input_tensor)
+    return on.result(softmax_of(values))
 
 
-@operation("transformer.attention_softmax_", flops=each_element(7))
-def attention_softmax_(
+def attention_softmax(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
+    """Return softmax(x / sqrt(head_size) + mask).
 
     Args:
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return scale_mask_softmax_in_place(tensor, scale, attention_mask)
+    return scale_mask_softmax(tensor, scale, attention_mask)
+
+
+_TABLE: dict[str, Callable[..., Tensor]] = {
+    "scale_mask_softmax": scale_mask_softmax,
+    "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place": (
+        in_place(scale_mask_softmax)
+    ),
+    "transformer.attention_softmax": attention_softmax,
+    "transformer.attention_softmax_": in_place(attention_softmax),
+}
+for _names, _function in _TABLE.items():
+    operation(_names, flops=each_element(7))(_function)
 
 
 # ---------------------------------------------------------------- attention

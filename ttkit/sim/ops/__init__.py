@@ -291,6 +291,17 @@ def written(made: Tensor, output: Tensor) -> Tensor:
     return output
 
 
+def in_place(function: Callable) -> Callable:
+    """Return a function that writes the result of another one into its first argument."""
+
+    @functools.wraps(function)
+    def call(*args, **how):
+        return written(function(*args, **how), [*args, *how.values()][0])
+
+    call.__doc__ = f"Write into the first tensor, and return it: {function.__doc__}"
+    return call
+
+
 def _all_written(made, output):
     """Write each result into its output: the last ones, where there are more outputs."""
     outputs = output if isinstance(output, (list, tuple)) else [output]

@@ -72,8 +72,24 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     return made
 
 
-for _name in ("reshape", "view"):
-    operation(_name, "arrange", moves="shape")(reshape)
+operation("reshape", "arrange", moves="shape")(reshape)
+
+
+@operation("view", "arrange", moves="shape")
+def view(input_tensor: Tensor, shape) -> Tensor:
+    """Return the elements in another shape that leaves all of them where they are.
+
+    Raises:
+        TTKitError: rows would change length, or a tensor in tiles has other rows within its tiles.
+    """
+    made = reshape(input_tensor, shape)
+    if not keeps_rows(input_tensor, made):
+        refuse(
+            f"a view from {list(input_tensor.shape)} to {list(made.shape)} needs the same last "
+            "dimension, and in tiles the same second last one or whole tiles",
+            "ttnn.reshape",
+        )
+    return made
 
 
 def keeps_rows(before, after) -> bool:
@@ -288,4 +304,15 @@ def _reshape(tensor: Tensor, *shape) -> Tensor:
     return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
 
 
+def _pad_to_tile(tensor: Tensor, pad_value: float) -> Tensor:
+    """Return a tensor on the host with room for whole tiles; padding has no values here."""
+    made = moved(tensor, tensor.array)
+    made.padded = dtypes.padded(made.shard_shape, Layout.TILE)
+    return made
+
+
 Tensor.reshape, Tensor.__getitem__ = _reshape, checked(get_item, "tensor[...]")
+Tensor.pad_to_tile = _pad_to_tile  # type: ignore[attr-defined]
+Tensor.unpad_from_tile = (  # type: ignore[attr-defined]
+    lambda tensor, shape: slice_(tensor, [0] * len(shape), shape)
+)
