@@ -159,7 +159,7 @@ def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> 
 
     Args:
         plan: from `ttkit.plans`.
-        step: its number; 0 is the draw_after before the first.
+        step: its number; 0 is the moment before the first.
         names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
 
     Raises:
@@ -204,7 +204,7 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
     how: dict[str, Any] = {"still": [draw_plan(one, names, moving=True) for one in plans]}
     if others:
         times = sorted({round(time, 1) for end in ends for time in end})
-        play(draw_at, purpose="let the plans draw_at", moves="us", us=times, **how)
+        play(draw_at, purpose="let the plans race", moves="us", us=times, **how)
     else:
         purpose, steps = "step through the plan", range(len(strips[0]))
         play(lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, **how)
