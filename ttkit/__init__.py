@@ -32,11 +32,11 @@ _NAMES = {
     "cluster.engines.cluster": "Cluster",
     "hardware": "use_system",
     "layouts.search": "explore_layouts plan_layouts",
-    "plans.collectives": "last_plan",
     "profiling": "profile",
     "profiling.one_chip": "check_on_one_chip",
     "program": "install_as_ttnn",
-    "sim.ranks.mpi": "rank_checks",
+    "sim.collectives.ccl": "last_plan",
+    "waiting": "rank_checks",
     "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "
     "visualize_memory visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
     "visualize_system_mesh visualize_tensor",

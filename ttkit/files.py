@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ttkit.errors import fail, nearest
 
-Where = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 AnyPath = str | os.PathLike[str]
 
 
@@ -56,23 +56,23 @@ class Document:
     """A YAML file as plain Python values, with the line and column of each key and item.
 
     `place("rank_bindings", 1, "rank")` is the place of that key, or of the nearest value around it.
-    `twice` holds the places of keys that a mapping has more than once.
+    `twice` holds the positions of keys that a mapping has more than once.
     """
 
     path: Path
     value: Any = None
     # Lines and columns count from 1.
-    places: dict[Where, tuple[int, int]] = field(default_factory=dict)
-    twice: list[Where] = field(default_factory=list)
+    positions: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
+    twice: list[KeyPath] = field(default_factory=list)
 
-    def place(self, *where: str | int) -> tuple[int, int]:
+    def position(self, *where: str | int) -> tuple[int, int]:
         """Return line and column."""
-        while where and where not in self.places:
+        while where and where not in self.positions:
             where = where[:-1]
-        return self.places.get(where, (1, 1))
+        return self.positions.get(where, (1, 1))
 
-    def finding(self, where: Where, rule: str, cure: str, severity: str = "error") -> Finding:
-        line, column = self.place(*where)
+    def finding(self, where: KeyPath, rule: str, cure: str, severity: str = "error") -> Finding:
+        line, column = self.position(*where)
         return Finding(severity, str(self.path), line, rule, cure, column)
 
 
@@ -102,7 +102,7 @@ def read_yaml(path: AnyPath, what: str) -> Document:
 
 
 def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
-    """Return the document of a text, which the file `path` has.
+    """Parse the text of the file `path`.
 
     Raises:
         TTKitError: not YAML.
@@ -114,7 +114,8 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
     try:
         loader = yaml.SafeLoader(text)
         if node := loader.get_single_node():
-            _note(document, node, ())  # The loader then merges `<<` keys in.
+            # The next line merges `<<` keys, which hides keys that repeat, so they are noted first.
+            _note(document, node, ())
             document.value = loader.construct_document(node)
         return document
     except (yaml.YAMLError, ValueError) as error:
@@ -124,19 +125,19 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
         fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
 
 
-def _note(document: Document, node, where: Where) -> None:
-    """Note the places of a node of YAML and of what is in it, and keys that repeat."""
+def _note(document: Document, node, where: KeyPath) -> None:
+    """Note the positions of a node of YAML and of what is in it, and keys that repeat."""
 
     def place(node) -> tuple[int, int]:
         return node.start_mark.line + 1, node.start_mark.column + 1
 
-    document.places.setdefault(where, place(node))
+    document.positions.setdefault(where, place(node))
     if node.id == "mapping":
         for key, child in node.value:
             inside = (*where, str(key.value))
-            if inside in document.places and key.value != "<<":
+            if inside in document.positions and key.value != "<<":
                 document.twice.append(inside)
-            document.places[inside] = place(key)
+            document.positions[inside] = place(key)
             _note(document, child, inside)
     elif node.id == "sequence":
         for index, child in enumerate(node.value):
@@ -154,11 +155,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"did you mean '{close}'?" if close else ""
 
 
-def find_file(path: AnyPath, what: str, near: Path | None = None, asked: str = "") -> Path:
+def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: str = "") -> Path:
     """Return the absolute path of a file that a configuration names.
 
     A relative path is searched for where tt-run searches, in $TT_METAL_HOME and the current folder,
-    and then, unlike tt-run, in the folder `near` (of the file that names it) and those above it, so
+    and then, unlike tt-run, in `base_folder` (where the file is that names it) and those above, so
     that a configuration works from anywhere.
 
     Raises:
@@ -169,9 +170,9 @@ def find_file(path: AnyPath, what: str, near: Path | None = None, asked: str = "
     home = os.environ.get("TT_METAL_HOME")
     folders = [*([Path(home).expanduser()] if home else []), Path.cwd().resolve()]
     searched = [str(folder) for folder in folders]
-    if near:
-        folders += [near.resolve(), *near.resolve().parents]
-        searched.append(f"{near.resolve()} and above")
+    if base_folder:
+        folders += [base_folder.resolve(), *base_folder.resolve().parents]
+        searched.append(f"{base_folder.resolve()} and above")
     for folder in folders:
         if (folder / wanted).is_file():
             return (folder / wanted).resolve()

@@ -10,14 +10,14 @@ from ttkit.errors import nearest
 Attached = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
-def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
+def attach(package: str, names: Mapping[str, str], parent: str = "") -> Attached:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: its `__name__`.
         names: for each module, the names that it holds, separated by spaces; "" for the module
             itself, by the last part of its name.
-        below: the package that holds the modules; the same one unless it is given.
+        parent: the package that holds the modules; the same one unless it is given.
 
     Example::
 
@@ -35,7 +35,7 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
             closest = nearest(name, known)
             text = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
-        module = import_module(f"{below or package}.{modules[name]}")
+        module = import_module(f"{parent or package}.{modules[name]}")
         value = getattr(module, name) if names[modules[name]] else module
         setattr(sys.modules[package], name, value)
         return value

@@ -77,7 +77,7 @@ for _line in _NAMES.strip().splitlines():
 for _space, _names in _held.items():
     _full = f"{__name__}.{_space}".rstrip(".")
     _made = sys.modules.setdefault(_full, ModuleType(_full))
-    _load, _dir, _all = attach(_full, _names, below="ttkit.train")
+    _load, _dir, _all = attach(_full, _names, parent="ttkit.train")
     vars(_made).update(__getattr__=_load, __dir__=_dir, __all__=_all, __path__=_Sources(_space))
     if _space:
         _outer, _, _last = _full.rpartition(".")

@@ -12,7 +12,7 @@ def stage(settings):
         blocks = [block for chunk in here.chunks for block in chunk.blocks]
         print(
             f"Rank {trainer.rank}/{trainer.world}: Running as stage {here.index} of "
-            f"{trainer.count}, blocks {blocks}",
+            f"{trainer.num_stages}, blocks {blocks}",
             flush=True,
         )
         if trainer.rank == 0:

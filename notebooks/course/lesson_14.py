@@ -32,7 +32,7 @@ def lesson_folder(fresh: bool = False) -> None:
     A learner's checkpoints stay there until `fresh` is asked for. Where nobody learns, the folder
     is always a fresh one.
     """
-    kept = progress.place()
+    kept = progress.file()
     folder = Path(kept.parent if kept else _temporary.name, "lesson_14")
     if fresh or not kept:
         shutil.rmtree(folder, ignore_errors=True)

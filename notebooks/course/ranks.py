@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,12 +18,10 @@ from ttkit.lessons import CheckFailed
 from ttkit.lessons.comparing import unlike
 from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
+from ttkit.waiting import until
 
 LIMIT_S = 2.5  # One message of an answer may take so long.
-POLL_S = 0.0005
 SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
-# MPI still holds the buffers of requests that never complete, so they must stay alive.
-_pending: list = []
 
 
 # ---------------------------------------------------------------- on a rank
@@ -98,13 +95,10 @@ class Watched:
         self.calls, self.sent = self.calls + 1, self.sent + nbytes
         to, origin = (None if peer == MPI.PROC_NULL else peer for peer in (dest, source))
         self.log.append(Call(name, to, origin, nbytes, text, _line()))
-        end = time.monotonic() + self._limit_s
         statuses = [MPI.Status() for _ in requests]
-        while not MPI.Request.Testall(requests, statuses):
-            if time.monotonic() > end:
-                _pending.extend([*requests, buf, into])
-                raise Stuck
-            time.sleep(POLL_S)
+        ended, keep = MPI.Request.Testall, (requests, buf, into)
+        if not until(lambda: ended(requests, statuses), keep, self._limit_s):
+            raise Stuck
         if source == ANY:  # The status names the rank that sent the message.
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
 

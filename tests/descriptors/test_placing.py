@@ -119,8 +119,10 @@ def test_chips_of_hosts():
     chips = chips_of(mesh_of((4, 4), hosts=(2, 1), links=2))
     assert [chips[0, c] for c in range(4)] == [(0, d) for d in SYSTEMS["t3000"].ids[0]]
     assert [chips[3, c] for c in range(4)] == [(1, d) for d in SYSTEMS["t3000"].ids[1]]
-    # no machine has six chips: numbered row by row
-    assert chips_of(mesh_of((3, 2)))[2, 1] == (0, 5)
+    # The chips of a number that no machine has are numbered row by row.
+    taken = {system.num_devices for system in SYSTEMS.values()}
+    rows = next(n for n in itertools.count(2) if 2 * n not in taken)
+    assert chips_of(mesh_of((rows, 2)))[rows - 1, 1] == (0, 2 * rows - 1)
 
 
 def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):

@@ -98,7 +98,7 @@ def test_ids_of_connections_and_parts(written):
     with pytest.raises(ttkit.TTKitError, match=rule):
         descriptor.mesh(2)
     with pytest.raises(ttkit.TTKitError, match="Local mesh binding host_rank 1 not found"):
-        descriptor.mesh(0).part_of(1)
+        descriptor.mesh(0).block_of_host(1)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_written_is_read(descriptor):
     assert loaded.descriptor == descriptor
     assert not [f for f in loaded.findings if f.severity == "error"]
     for mesh in descriptor.meshes:
-        parts = [mesh.part_of(rank) for rank in range(mesh.num_hosts)]
+        parts = [mesh.block_of_host(rank) for rank in range(mesh.num_hosts)]
         places = [(r + i, c + k) for (r, c), (h, w) in parts for i in range(h) for k in range(w)]
         assert sorted(places) == list(itertools.product(*map(range, mesh.device_dims)))
         assert all(mesh.host_of(corner) == rank for rank, (corner, _) in enumerate(parts))

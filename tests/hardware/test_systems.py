@@ -1,5 +1,8 @@
 """Systems: what must hold for each of them, and the part that TT_VISIBLE_DEVICES leaves."""
 
+import pathlib
+import re
+
 import pytest
 
 import ttkit
@@ -23,6 +26,14 @@ def test_each_system(name):
     assert len(reached) == system.num_devices
     assert ttkit.use_system(name) is system
     ttkit.use_system(None)
+
+
+def test_the_readme_lists_every_system():
+    readme = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+    rows = re.findall(r"^\| (Wormhole|Blackhole) \| (.*) \|$", readme.read_text(), re.MULTILINE)
+    listed = {(chip, name) for chip, names in rows for name in re.findall(r"`(\w+)`", names)}
+    archs = {name: system.chip.arch.partition("_")[0] for name, system in SYSTEMS.items()}
+    assert listed == {(arch.capitalize(), name) for name, arch in archs.items()}
 
 
 def test_aliases_lead_to_systems():

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ttkit.layouts.costs import bubble_fraction, memory_of, moments
+from ttkit.layouts.costs import bubble_fraction, memory_of, moments, parameters_of
 from ttkit.layouts.dry_run import Job, Stage, one_pass
-from ttkit.layouts.search import parameters_of
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config.layout import Layout

@@ -15,11 +15,11 @@ import ttkit
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
-from ttkit.layouts.costs import CHIPS, HOSTS, compute_s
+from ttkit.layouts.costs import CHIPS, HOSTS, compute_s, parameters_of
 from ttkit.layouts.dry_run import Job, Stage
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.report import Layouts
-from ttkit.layouts.search import parameters_of, plan_layouts
+from ttkit.layouts.search import plan_layouts
 from ttkit.train import Trainer, read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -422,8 +422,9 @@ def test_the_published_layout_is_listed_with_its_warning():
 @pytest.mark.parametrize("system, hosts", [(BOX, 1), ("n300", 2)])
 def test_a_planned_pipeline_is_planned_alike_by_train(system, hosts, tmp_path, capsys):
     found = plan_layouts(GPT, system, batch=8, hosts=hosts)
-    pipelines = [each for each in found.fitting if each.layout.pp > 1][::3]
-    pipelines += [each for each in found.fitting if each.layout.chunks > 1][:3]
+    all_pipelines = [each for each in found.fitting if each.layout.pp > 1]
+    pipelines = all_pipelines[::3] + [each for each in all_pipelines if each.layout.chunks > 1][:3]
+    pipelines += [each for each in all_pipelines if each.place.replicas == hosts][:1]
     assert max(each.place.replicas for each in pipelines) == hosts
     for each in pipelines:
         file = tmp_path / "run.yaml"

@@ -96,7 +96,7 @@ def test_no_layout_of_the_planner_is_better_at_the_best_batch():
 def test_a_wrong_answer_gets_no_score_and_is_told_why(name, answer, why, scoreboards):
     with pytest.raises((lessons.CheckFailed, TTKitError), match=re.escape(why)):
         lessons.challenge(name, answer)
-    assert not scoreboards and not progress.kept()["challenges"]
+    assert not scoreboards and not progress.saved()["challenges"]
 
 
 def test_a_scoreboard_keeps_the_best_entries(scoreboards):
@@ -112,14 +112,14 @@ def test_a_scoreboard_keeps_the_best_entries(scoreboards):
     assert scoreboards[-1].rows == [("best known", "8 steps", "★★★", "")]
     for number in (9, 7, 12, 10, 8, 7, 11):
         lessons.challenge("00.least", number)
-    kept = progress.kept()["challenges"]["00.least"]
+    kept = progress.saved()["challenges"]["00.least"]
     assert kept == [[n, f"it is {n}"] for n in (7, 8, 9, 10, 11)]
     stars = [row[2] for row in scoreboards[-1].rows]
     assert stars == ["★★★", "★★★★", "★★★", "★★", "★★", "★"]
     lessons.challenge("00.least", 30)  # It is shown, and forgotten.
     assert scoreboards[-1].last == ["this one", "30 steps", "★", "it is 30"]
-    assert progress.kept()["challenges"]["00.least"] == kept
-    assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.place().read_text())
+    assert progress.saved()["challenges"]["00.least"] == kept
+    assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.file().read_text())
     challenges.DECLARED.pop(numbers.name)
 
 

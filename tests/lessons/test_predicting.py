@@ -120,14 +120,14 @@ def test_what_a_learner_tried_and_passed_is_kept(notebook):
     _, file = notebook
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
-    assert progress.kept()["exercises"] == {"00.share": "tried"}
+    assert progress.saved()["exercises"] == {"00.share": "tried"}
     lessons.check("00.share", 384)
     with pytest.raises(lessons.CheckFailed):
         lessons.check("00.share", 7)
     lessons.check("00.double", ...)
-    assert progress.kept()["exercises"] == {"00.share": "passed"}
+    assert progress.saved()["exercises"] == {"00.share": "passed"}
     file.write_text("{broken")
-    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}
+    assert progress.saved() == {"predictions": {}, "exercises": {}, "challenges": {}}
 
 
 def test_a_solution_is_not_the_learners(notebook, capsys):
@@ -143,4 +143,4 @@ def test_a_file_that_cannot_be_written_does_not_stop_a_lesson(notebook, monkeypa
     lessons.check("00.share", 384)
     monkeypatch.setenv("TTKIT_LEARNER", "")
     lessons.check("00.share", 384)
-    assert progress.kept() == {"predictions": {}, "exercises": {}, "challenges": {}}
+    assert progress.saved() == {"predictions": {}, "exercises": {}, "challenges": {}}

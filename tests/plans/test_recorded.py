@@ -122,6 +122,6 @@ def test_a_refused_collective_leaves_the_last_plan():
 
 
 def test_without_a_collective_there_is_no_plan(monkeypatch):
-    monkeypatch.setattr("ttkit.plans.collectives.latest", [])
+    monkeypatch.setattr("ttkit.sim.collectives.ccl._last", [])
     with pytest.raises(TTKitError, match="no collective has run yet"):
         ttkit.last_plan()

@@ -105,6 +105,12 @@ def test_each_keyword_is_taken(mesh, name):
             pass  # The sample's shape does not fit.
 
 
+def test_only_what_is_not_ttnns_has_no_record():
+    """Without a record a keyword with a typing error would be dropped as a hint."""
+    cure = "record what ttnn takes: docs/architecture.md, How to add, An operation"
+    assert OPERATIONS.keys() - RECORDED.keys() == {"to_numpy"}, cure
+
+
 def test_few_keywords_are_refused():
     assert len(signatures.CHANGE_VALUES) + len(ANOTHER_FORM) <= 40
     known = {each[0] for overloads in RECORDED.values() for o in overloads for each in o}

@@ -61,3 +61,14 @@ def test_parts_and_kept_tensors(mesh):
     assert [event.part for event in calls.events] == ["first", "first", "second"]
     made, exp, sqrt = calls.events
     assert exp.result is y and isinstance(made.result, Held) and isinstance(sqrt.result, Held)
+
+
+def test_an_event_has_each_of_a_hundred_collectives(mesh):
+    x = tiles(mesh)
+    with tape() as calls:
+        how = {"mesh_device": mesh, "topology": ttnn.Topology.Linear}
+        how |= {"cluster_axis": 1, "multi_device_global_semaphore": None}
+        ttnn.experimental.ring_attention_all_gather_async([x] * 100, None, 1, **how)
+    [event] = calls.events
+    assert len(event.sent) == 100
+    assert {record.plan for record in event.sent} == {ttkit.last_plan()}

@@ -13,7 +13,7 @@ from train.runs import Form, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.plans.collectives import latest
+from ttkit.sim.collectives import ccl
 from ttkit.train.autograd import Tensor
 from ttkit.train.config.layout import Layout
 from ttkit.train.model.modules import Parameter, constant
@@ -160,7 +160,7 @@ def test_a_mesh_keeps_its_sockets_and_no_socket_keeps_a_mesh(monkeypatch):
     np.testing.assert_array_equal(collected(got, (4, 2)), np.roll(four, 1, 0))
     ttnn.close_mesh_device(mesh)
     gone = weakref.ref(mesh)
-    latest.clear()
+    ccl._last.clear()
     del mesh, tensor, out, got, made[:]
     gc.collect()
     assert gone() is None

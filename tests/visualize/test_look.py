@@ -152,6 +152,9 @@ def test_meshes(name, shape):
 )
 def test_tensors(name, shape, tensor_shape, dims):
     ttkit.use_system(name)
+    tensor_shape = list(tensor_shape)
+    for dim, chips in zip(dims, shape, strict=True):
+        tensor_shape[dim] += -tensor_shape[dim] % chips  # The chips must divide it.
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         for cut in (dims, (None, dims[1])):
             how = {"device": mesh, "mesh_mapper": mapper_over(mesh, cut)}

@@ -23,4 +23,4 @@ _NAMES = {
     "descriptors.reading": "check_descriptor descriptor_path descriptor_text read_descriptor",
     "files": "Finding",
 }
-__getattr__, __dir__, __all__ = attach(__name__, _NAMES, below="ttkit")
+__getattr__, __dir__, __all__ = attach(__name__, _NAMES, parent="ttkit")

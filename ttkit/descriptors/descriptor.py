@@ -24,7 +24,7 @@ class MeshInstance:
     Example:
         >>> lines = ("LINE", "LINE")
         >>> mesh = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 2), 2, "STRICT")
-        >>> mesh.num_devices, mesh.num_hosts, mesh.host_of((0, 3)), mesh.part_of(1)
+        >>> mesh.num_devices, mesh.num_hosts, mesh.host_of((0, 3)), mesh.block_of_host(1)
         (8, 2, 1, ((0, 2), (2, 2)))
     """
 
@@ -67,8 +67,8 @@ class MeshInstance:
         (rows, columns), (row, column) = self.host_shape, coordinate
         return row // rows * self.host_dims[1] + column // columns
 
-    def part_of(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return corner and shape of the block that a host rank drives."""
+    def block_of_host(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
             rule = (
                 f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not "
@@ -86,7 +86,7 @@ class Connection:
 
     Args:
         meshes: ids of the two meshes.
-        channels, policy: as of a mesh.
+        channels, policy: as for a mesh.
         devices: the chips at the ends, None where any chip may be.
     """
 
@@ -101,7 +101,7 @@ class MeshGraphDescriptor:
     """The content of a descriptor file; `read_descriptor` makes one.
 
     Args:
-        name: of the file, without its ending.
+        name: the file's name without its ending.
 
     Example:
         >>> from ttkit.descriptors.reading import descriptor_path, read_descriptor

@@ -54,7 +54,7 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    marks = textproto.marks_of(text)
+    marks = textproto.field_lines(text)
     findings = []
     for line, name, near in marks.unknown:
         what = f"unknown field '{name}': the real library skips it without a message"
@@ -160,7 +160,7 @@ def _connections(message) -> Iterator[Connection]:
     pairs: list[tuple[int, int]] = []
     if topology.layout_type == rules.ALL_TO_ALL:
         pairs = list(itertools.combinations(ids, 2))
-    elif graph.HasField("graph_topology"):  # Two meshes have one pair.
+    elif graph.HasField("graph_topology"):  # A ring of two has one connection.
         pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
     for pair in pairs:
         yield Connection(pair, *_links(topology.channels))

@@ -20,7 +20,8 @@ from ttkit.errors import nearest
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-# A comment or a text, which are passed over; a field and whether a message opens; a message's end.
+# The pattern matches, in this order: what is skipped (a comment or a string), a field with its
+# opening bracket if it has one, an opening bracket alone, a closing bracket.
 _FIELD = re.compile(
     r"""\#.*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
     r"|(?P<name>\w+)\s*(?::(?!\s*[{<])|:?\s*(?P<open>[{<]))|(?P<bare>[{<])|(?P<close>[}>])"
@@ -48,7 +49,7 @@ def descriptor_class():
 
 
 @dataclass
-class Marks:
+class FieldLines:
     """The line of each field by its path, and the fields that the schema does not have.
 
     A path is field names, with the number of the message after a repeated one:
@@ -66,15 +67,15 @@ class Marks:
         return self.lines.get(path, 1)
 
 
-def marks_of(text: str) -> Marks:
+def field_lines(text: str) -> FieldLines:
     """Find the line of every field of a text that `parse` accepts.
 
     Example:
-        >>> marks = marks_of('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
+        >>> marks = field_lines('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
         >>> marks.line("mesh_descriptors 0 name"), marks.unknown
         (2, [(3, 'chanels', 'channels')])
     """
-    marks = Marks()
+    marks = FieldLines()
     # An open message has its fields (none if it is unknown), its path, and the fields read so far.
     stack: list[tuple[Any, str, Counter[str]]] = [
         (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())

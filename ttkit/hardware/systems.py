@@ -149,7 +149,7 @@ def system_named(name: str) -> System:
     return SYSTEMS[key]
 
 
-def asleep(idle: set[int]) -> str:
+def fabric_on_a_subset(idle: set[int]) -> str:
     """Return ttnn's message where a fabric starts beside chips that are not opened, else ""."""
     if not idle:
         return ""
@@ -204,7 +204,8 @@ def narrow(system: System, visible: str) -> System:
         rule = f"{outside_fabric(min(old))}: these cards are not cabled together into a rectangle"
         fail(asked, rule, "cards that are neighbours")
     ids = tuple(tuple(new_id[device] for device in row) for row in rectangle)
-    # The real library puts the PCIe side of a single column of two-chip cards first.
+    # Where the cards are two-chip cards in a single column, the real library puts their PCIe side
+    # first.
     if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     height, width = system.shape

@@ -2,22 +2,25 @@
 link; the memory, by kind, at its highest; the modelled time."""
 
 import functools
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ttkit.hardware.chips import Chip
+from ttkit.hardware.chips import ELEMENT_BYTES, Chip
 from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
 from ttkit.layouts.passes import REPEATED, Sends
+from ttkit.layouts.places import Machine, Place
 from ttkit.plans import Plan, Topology, collectives
-from ttkit.plans.cost import cost
+from ttkit.plans.cost import cost, hop_time_s
 from ttkit.plans.pipelines import schedule_of
 from ttkit.plans.schedule import Action
-from ttkit.train.config.layout import Layout
+from ttkit.train.config.layout import TILE, Layout, in_tiles
 from ttkit.train.config.settings import TransformerConfig
+from ttkit.train.model.models import create_model
 
 # A collective is named after the phase of the step in which it runs.
 PHASES = {
@@ -30,14 +33,21 @@ PHASES = {
     "block norm": "norm",
     "block optimizer": "optimizer",
 }
-# Between replicas each kind of collective sends one thing, whatever the phase.
+# Along the DP and CP axes a collective is named after what it sends, whatever the phase.
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
 # From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
 LARGE = 1 << 23
 # These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
-ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
+WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
+
+
+@functools.lru_cache(maxsize=64)
+def parameters_of(config: TransformerConfig) -> int:
+    """Return how many numbers a model learns."""
+    parameters = create_model(config, Layout()).parameters().values()
+    return sum(math.prod(parameter.global_shape) for parameter in parameters)
 
 
 class Traffic(NamedTuple):
@@ -78,7 +88,7 @@ class Traffic(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def plan_of(collective: str, topology: Topology, axis: int, nbytes: int) -> Plan:
     """Return the plan of a collective along a mesh axis, as the trainer runs it."""
-    as_line = collective in ALGORITHM and not topology.is_torus
+    as_line = collective in WITH_ALGORITHM and not topology.is_torus
     how = {"algorithm": "line"} if as_line else {}
     build = getattr(collectives, collective)
     return build(topology, nbytes, axis, **how)  # type: ignore[no-any-return]
@@ -132,6 +142,40 @@ def traffic(
         rest = (topology, times * sent, times * time_s)
         found.append(Traffic(what, times, collective, nbytes, axes[name], *rest))
     return found
+
+
+def between(
+    job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
+) -> Iterator[Traffic]:
+    """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
+    rate, system = machine.network_gb_per_s * 1e9, machine.system
+    if layout.pp > 1:
+        size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
+        length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
+        rows = job.rows(layout) * in_tiles(length)
+        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, rows)]
+        if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
+            rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
+            shared = layout.zero_dim((1, 1, rows, width)) is not None
+            messages.append(("PP gradients", 1, rows // (layout.zero_shards if shared else 1)))
+        chips, links = math.prod(place.shape), system.links_per_pair
+        where = None if place.stages > 1 else there
+        for what, times, rows in messages:
+            nbytes = rows * width * size
+            # The fabric forwards packets as they arrive, so more hops add next to no time.
+            once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
+            if place.stages > 1:
+                once = max(once, chips * nbytes / rate)
+            rest = (nbytes, None, where, times * nbytes, times * once)
+            yield Traffic(what, times, "point_to_point", *rest)
+    if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
+        n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
+        sends = [("hosts gradients", "all_reduce", 2)]
+        if layout.zero:  # Each parameter's mean goes to one rank, which sends the weights to all.
+            sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
+        for what, name, times in sends:
+            sent = times * (n - 1) * nbytes // n
+            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
 
 
 # ---------------------------------------------------------------- memory

@@ -40,8 +40,8 @@ Sends = tuple[tuple[str, str, str, int], ...]
 
 
 class Here(NamedTuple):
-    """How many calls there were, and bytes: in use, and of these what only later micro-batches
-    have.
+    """A moment of a dry run: the calls so far, the bytes in use, and those of them that exist only
+    from the second micro-batch on.
     """
 
     calls: int

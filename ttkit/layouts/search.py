@@ -3,22 +3,21 @@
 import functools
 import gc
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ttkit.errors import check_counts, fail
 from ttkit.hardware import System, current_system
-from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.roofline import default_fidelity
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.costs import (
     Memory,
-    Traffic,
+    between,
     compute_s,
     flops,
     memory_of,
+    parameters_of,
     stages,
     times_of,
     traffic,
@@ -35,53 +34,10 @@ from ttkit.layouts.places import (
     why_not_memory,
 )
 from ttkit.layouts.report import Candidate, Layouts
-from ttkit.plans import Topology, topology
-from ttkit.plans.cost import hop_time_s
+from ttkit.plans import topology
 from ttkit.train.config.files import read_settings
-from ttkit.train.config.layout import TILE, Layout, in_tiles
+from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.model.models import create_model
-
-
-@functools.lru_cache(maxsize=64)
-def parameters_of(config: TransformerConfig) -> int:
-    """Return how many numbers a model learns."""
-    parameters = create_model(config, Layout()).parameters().values()
-    return sum(math.prod(parameter.global_shape) for parameter in parameters)
-
-
-def between(
-    job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
-) -> Iterator[Traffic]:
-    """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
-    rate, system = machine.network_gb_per_s * 1e9, machine.system
-    if layout.pp > 1:
-        size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
-        length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
-        rows = job.rows(layout) * in_tiles(length)
-        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, rows)]
-        if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
-            rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
-            shared = layout.zero_dim((1, 1, rows, width)) is not None
-            messages.append(("PP gradients", 1, rows // (layout.zero_shards if shared else 1)))
-        chips, links = math.prod(place.shape), system.links_per_pair
-        where = None if place.stages > 1 else there
-        for what, times, rows in messages:
-            nbytes = rows * width * size
-            # The fabric forwards packets as they arrive, so more hops add next to no time.
-            once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
-            if place.stages > 1:
-                once = max(once, chips * nbytes / rate)
-            rest = (nbytes, None, where, times * nbytes, times * once)
-            yield Traffic(what, times, "point_to_point", *rest)
-    if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
-        n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
-        sends = [("hosts gradients", "all_reduce", 2)]
-        if layout.zero:  # Each parameter's mean goes to one rank, which sends the weights to all.
-            sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
-        for what, name, times in sends:
-            sent = times * (n - 1) * nbytes // n
-            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
 
 
 def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:

@@ -38,9 +38,9 @@ __all__ = [
 def course_map() -> None:
     """Show the lessons, with a tick at each of which you have passed all exercises."""
     from ttkit.lessons.folder import course
-    from ttkit.lessons.progress import ticked
+    from ttkit.lessons.progress import page_with_ticks
 
-    rows = ticked(course() / "notebooks" / "welcome.md").splitlines()
+    rows = page_with_ticks(course() / "notebooks" / "welcome.md").splitlines()
     table = "\n".join(row for row in rows if row.startswith("|"))
     if in_notebook():
         from IPython.display import display

@@ -74,9 +74,9 @@ def challenge(name: str, answer) -> None:
     from IPython.display import display
 
     declared, latest = known(name, Challenge), []
-    entries = [tuple(each) for each in progress.kept()["challenges"].get(name, [])]
+    entries = [tuple(each) for each in progress.saved()["challenges"].get(name, [])]
     if answer is not Ellipsis:
         latest = [declared.score(answer)]
         entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT]
-        progress.keep("challenges", name, entries)
+        progress.save("challenges", name, entries)
     display(declared.scoreboard(entries, latest))

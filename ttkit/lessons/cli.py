@@ -56,7 +56,7 @@ def options(folder: Path) -> list[str]:
 def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Show what you have predicted, tried and passed, by lesson."""
     parser.parse_args(words)
-    kept = progress.kept()
+    kept = progress.saved()
     guessed = {question.rpartition(".")[0] for question in kept["predictions"]}
     results = kept["exercises"]
     width = max(len(path.stem) for path in notebooks())
@@ -66,7 +66,7 @@ def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
         done = sum(name in guessed for name in asked)
         marks = [f"{name.partition('.')[2]} {results.get(name, '-')}" for name in exercises]
         print(f"{path.stem:{width}}  {f'{done} of {len(asked)}':>9}  {', '.join(marks) or 'none'}")
-    print(f"kept in {progress.place() or 'no file: TTKIT_LEARNER is empty'}")
+    print(f"kept in {progress.file() or 'no file: TTKIT_LEARNER is empty'}")
     return 0
 
 

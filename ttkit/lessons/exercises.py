@@ -193,7 +193,7 @@ class Exercise:
         return f": {broken}" if broken else ""
 
 
-DECLARED: dict[str, Any] = {}  # It has exercises and challenges, by their names.
+DECLARED: dict[str, Any] = {}  # The exercises and challenges by their names.
 _shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 
@@ -255,9 +255,9 @@ def check(name: str, answer, mesh=None) -> None:
         _to_do(name)
         return
     except Exception:
-        progress.keep("exercises", name, "tried")
+        progress.save("exercises", name, "tried")
         raise
-    progress.keep("exercises", name, progress.PASSED)
+    progress.save("exercises", name, progress.PASSED)
     print(in_lines(f"exercise {name}: {praise}"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import ttkit
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.lessons.progress import ticked
+from ttkit.lessons.progress import page_with_ticks
 
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
@@ -83,7 +83,7 @@ def _copied(folder: Path) -> dict[str, str]:
 def _content(path: Path) -> bytes:
     """Return what a learner gets of a file: a lesson without outputs, the map with its ticks."""
     if path.name == "welcome.md":
-        return ticked(path).encode()
+        return page_with_ticks(path).encode()
     if path.suffix != ".ipynb":
         return path.read_bytes()
     lesson = json.loads(path.read_bytes())

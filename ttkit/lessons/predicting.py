@@ -163,7 +163,7 @@ class Card:
             self.said.value = "Guess first, even roughly; or press Skip."
             return
         for key, guess in guesses.items():
-            progress.keep("predictions", f"{self.name}.{key}", guess)
+            progress.save("predictions", f"{self.name}.{key}", guess)
         self._show()
 
     def _show(self) -> None:
@@ -195,7 +195,7 @@ def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Ques
         How many? It is 4.
         Which? (rows, ring) It is ring.
     """
-    if in_notebook() and progress.place():
+    if in_notebook() and progress.file():
         show_widget(Card(name, questions, then).widget, "")
         return
     for words, fact, *choices in questions.values():

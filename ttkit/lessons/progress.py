@@ -14,8 +14,8 @@ PREDICT, CHECK = (re.compile(rf'lessons\.{call}\(\s*"([^"]+)"') for call in ("pr
 PASSED = "passed"  # A passed exercise keeps this result when a later answer fails.
 
 
-def place() -> Path | None:
-    """Return the file: `TTKIT_LEARNER`, else lessons.json where the system keeps such things.
+def file() -> Path | None:
+    """Return the file: `TTKIT_LEARNER`, else lessons.json in the XDG state folder.
 
     Return None where `TTKIT_LEARNER` is empty: nothing is kept.
     """
@@ -26,26 +26,26 @@ def place() -> Path | None:
     return Path(state, "ttkit", "lessons.json")
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def saved() -> dict[str, dict[str, Any]]:
     """Return what is kept: {"predictions": {name: guess}, "exercises": {name: word},
     "challenges": {name: the best entries, [score, words] each}}.
     """
     found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}, "challenges": {}}
-    if path := place():
+    if path := file():
         with contextlib.suppress(OSError, ValueError):  # The file is not there yet, or is damaged.
             found |= json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
-def keep(kind: str, name: str, what) -> None:
+def save(kind: str, name: str, what) -> None:
     """Keep a learner's prediction or result; only notebooks keep any.
 
     A lesson goes on where the file cannot be written: progress is not worth an error.
     """
-    path = place()
+    path = file()
     if path is None or not in_notebook():
         return
-    all_kept = kept()
+    all_kept = saved()
     if all_kept[kind].get(name) == PASSED:
         return
     all_kept[kind][name] = what
@@ -63,12 +63,12 @@ def contents(path: Path) -> list[list[str]]:
     return [list(dict.fromkeys(call.findall(code))) for call in (PREDICT, CHECK)]
 
 
-def ticked(page: Path) -> str:
+def page_with_ticks(page: Path) -> str:
     """Return the text of the welcome page with a tick at each lesson whose exercises are passed.
 
-    A lesson of which some are passed has their number: "03 1/3". The page lies beside the lessons.
+    A lesson passed in part shows the count: "03 1/3". The page lies beside the lessons.
     """
-    text, results = page.read_text(encoding="utf-8"), kept()["exercises"]
+    text, results = page.read_text(encoding="utf-8"), saved()["exercises"]
     for path in page.parent.glob("[0-9]*.ipynb"):
         exercises = contents(path)[1]
         passed = sum(results.get(name) == PASSED for name in exercises)

@@ -7,19 +7,15 @@ addition, are a reduce-scatter, or a sum at one chip. In a mesh of rows and colu
 spread along the rows first, and then, as bigger bundles, along the columns. The ring algorithm is
 that of Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 2009, both ways round.
-
-The simulator records the arguments of the collectives that ran last; `plan_of` builds their plans.
 """
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.plans.plan import Plan, Transfer
-from ttkit.plans.topology import Topology, topology
+from ttkit.plans.topology import Topology
 from ttkit.words import counted
 
 Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
@@ -230,7 +226,7 @@ def shift(
 
 
 # ---------------------------------------------------------------- how chunks spread along a line
-def _along(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
+def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) -> Steps:
     """In step t the chunks of each chip make their t-th hop, both ways.
 
     On a line they go to the ends, around a ring half of the hops each way.
@@ -284,7 +280,7 @@ def _spread(
             name = algorithm or ("ring" if topology.closes(line) else "line")
             names[name] = True
             loads = [has.get(chip, ()) for chip in line]
-            moved.append(_along(draft, name, line, loads))
+            moved.append(_line_steps(draft, name, line, loads))
             has |= dict.fromkeys(line, tuple(itertools.chain.from_iterable(loads)))
         steps += _together(moved)
     return steps, " and ".join(names)
@@ -326,78 +322,3 @@ def _draft(
 
 def _finished(draft: Plan, steps: Steps, algorithm: str) -> Plan:
     return replace(draft, steps=steps, algorithm=algorithm)
-
-
-# ---------------------------------------------------------------- what ran last
-BUILDERS: dict[str, Callable[..., Plan]] = {
-    build.__name__: build
-    for build in (
-        all_gather,
-        all_to_all,
-        reduce_scatter,
-        all_reduce,
-        broadcast,
-        point_to_point,
-        shift,
-    )
-}
-
-
-class Record(NamedTuple):
-    """The arguments of a collective: enough to plan it, and cheap to keep."""
-
-    collective: str
-    mesh: Any
-    shard_bytes: int  # The size of each chip's shard includes tile padding.
-    axis: int | None
-    algorithm: str | None  # It is "line", or None for a ring where cables close it.
-    links: int | None
-    # The coordinates are a broadcast's sender, or a point_to_point's sender and receiver.
-    ends: tuple = ()
-    backwards: bool = False  # Only a shift uses this.
-
-
-# These are the collectives that ran last, the newest at the end.
-latest: deque[Record] = deque(maxlen=64)
-
-
-def plan_of(what: Record) -> Plan:
-    """Return the plan of a recorded collective."""
-    there = topology(what.mesh)
-    ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
-    how: dict[str, Any] = {"links": what.links, "axis": what.axis, "algorithm": what.algorithm}
-    if what.collective == "shift":
-        how["backwards"] = what.backwards
-        del how["algorithm"]
-    elif what.collective == "broadcast":
-        how["root"] = there.place[ends[0]] if what.axis is None else what.ends[0][what.axis]
-    elif what.collective == "point_to_point":
-        how = {"links": what.links, "source": ends[0], "destination": ends[1]}
-    return BUILDERS[what.collective](there, what.shard_bytes, **how)
-
-
-def last_plan() -> Plan:
-    """Return the plan of the collective that ran last on the simulator.
-
-    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
-
-    Raises:
-        TTKitError: none has run yet.
-
-    Example:
-        >>> import ttkit
-        >>> from ttkit import ttnn
-        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
-        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
-        >>> ttkit.last_plan()
-        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
-    """
-    if not latest:
-        fail(
-            "ttkit.last_plan()",
-            "no collective has run yet; on a card they are not recorded",
-            "ttnn.all_gather(...) on the simulator first",
-        )
-    return plan_of(latest[-1])

@@ -202,7 +202,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
 def _own_s(plan: Plan) -> float:
     """Return the chips' own seconds: for each chip after the first, or for each step of a tree."""
     if plan.collective not in HOP_S:
-        return 0.0  # None was published.
+        return 0.0  # No such time was published for this collective.
     hops = len(plan.steps) / 2 if plan.algorithm == "tree" else plan.group_size - 1
     return hops * HOP_S[plan.collective].value
 

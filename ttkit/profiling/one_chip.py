@@ -13,10 +13,10 @@ from ttkit.sim.tape import Event, described, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
-Values = tuple[np.ndarray, int]  # An array, and how many of its axes, the first, run over chips.
+Values = tuple[np.ndarray, int]  # An array, and the number of its leading axes over chips.
 
 
-def run(
+def run_recorded(
     program: Callable, shape: Sequence[int], fabric: FabricConfig
 ) -> list[tuple[Event, list[Values]]]:
     """Run a program on a mesh with a fabric; return its calls and their results."""
@@ -34,15 +34,17 @@ def run(
     return calls
 
 
-def gathered(
+def readings(
     array: np.ndarray, axes: int, shape: tuple[int, ...], adds: bool, how: str = ""
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yield each array of a shape that shards may stand for, and how they lie for it.
+    """Yield every way to read shards as one array of a shape, with the placement that it assumes.
 
-    That is, along each mesh axis, R (replicated), S1 (sharded along dim 1) or P (parts of a sum).
+    A placement has for each mesh axis R (replicated), S1 (sharded along dim 1) or P (parts of a
+    sum).
 
     Args:
-        adds: parts stand for their sum; else the first one is taken for it, as a program would.
+        adds: add up shards that differ; otherwise take the first one, as a program does that
+            forgets its all-reduce.
     """
     if axes == 0:
         if array.shape == shape:
@@ -50,41 +52,41 @@ def gathered(
         return
     shards = np.moveaxis(array, axes - 1, 0)
     if (shards == shards[0]).all():
-        yield from gathered(shards[0], axes - 1, shape, adds, f" R{how}")
+        yield from readings(shards[0], axes - 1, shape, adds, f" R{how}")
     else:
         first = shards.sum(0) if adds else shards[0]
-        yield from gathered(first, axes - 1, shape, adds, f" P{how}")
+        yield from readings(first, axes - 1, shape, adds, f" P{how}")
     for dim in range(array.ndim - axes) if len(shards) > 1 else ():
         joined = np.concatenate(shards, axis=axes - 1 + dim)
-        yield from gathered(joined, axes - 1, shape, adds, f" S{dim}{how}")
+        yield from readings(joined, axes - 1, shape, adds, f" S{dim}{how}")
 
 
-def apart(wanted: np.ndarray, found: np.ndarray) -> float:
-    """Return the largest difference, as a part of the largest value that is wanted."""
-    finite = np.isfinite(wanted)  # A mask has infinities.
+def relative_error(wanted: np.ndarray, found: np.ndarray) -> float:
+    """Return the largest difference divided by the largest expected value."""
+    finite = np.isfinite(wanted)  # An attention mask has infinities, which are not compared.
     most = np.abs(wanted[finite]).max(initial=0)
-    far = np.abs(np.subtract(found, wanted, where=finite, out=np.zeros(wanted.shape)))
-    return float(np.nan_to_num(far, nan=np.inf).max(initial=0) / (most or 1))
+    error = np.abs(np.subtract(found, wanted, where=finite, out=np.zeros(wanted.shape)))
+    return float(np.nan_to_num(error, nan=np.inf).max(initial=0) / (most or 1))
 
 
-def nearest(right: Values | None, made: Values, adds: bool) -> tuple[float, str]:
-    """Return how far shards are off, NaN if they cannot be compared, and how they then lie."""
+def best_reading(right: Values | None, made: Values, adds: bool) -> tuple[float, str]:
+    """Return how far shards are off, and the placement that gives it; NaN if none fits."""
     if right is None:
         return np.nan, ""
     array, axes = right
     wanted = widened(array.reshape(array.shape[axes:]))
-    ways = gathered(widened(made[0]), made[1], wanted.shape, adds)
-    return min(((apart(wanted, found), how) for found, how in ways), default=(np.nan, ""))
+    ways = readings(widened(made[0]), made[1], wanted.shape, adds)
+    return min(((relative_error(wanted, found), how) for found, how in ways), default=(np.nan, ""))
 
 
 def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: float = 0.05) -> str:
     """Run a program on one chip and on a mesh, and fail at the first operation that parts them.
 
     Calls are matched by name and line. The shards of a result must give one chip's result in one
-    way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. Another
-    result is right where a later one that is made from it is: the queries, keys and values of a
-    chip may lie side by side in one tensor. What the program returns must not be parts of a sum.
-    What cannot have one chip's shape is not compared.
+    way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. A result
+    that differs is accepted where something computed from it later matches: the queries, keys and
+    values of a chip may lie side by side in one tensor. What the program returns must not be parts
+    of a sum. Results whose shape cannot be one chip's are skipped.
 
     Args:
         program: a function of a mesh that makes a model from weights that are the same each time,
@@ -109,32 +111,32 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         '3 results are those of one chip'
     """
     fabric, off = get_fabric_config(), FabricConfig.DISABLED
-    one = run(program, (1, 1), off)
-    other = run(program, mesh_shape, FabricConfig.FABRIC_1D if fabric is off else fabric)
+    one = run_recorded(program, (1, 1), off)
+    other = run_recorded(program, mesh_shape, FabricConfig.FABRIC_1D if fabric is off else fabric)
     calls = [[(event.name, event.where) for event, _ in each] for each in (one, other)]
     matched = difflib.SequenceMatcher(a=calls[0], b=calls[1], autojunk=False).get_matching_blocks()
     partners = {b + k: one[a + k][1] for a, b, size in matched for k in range(size)}
-    latest: dict[int, int] = {}  # The number of the result that made a tensor.
+    made_by: dict[int, int] = {}  # The index in `results` of the call that made a tensor.
     results: list[tuple[list[int], float, str]] = []
     for number, (event, made) in enumerate(other):
         keys = (id(held.tensor) for held in event.operands)
-        operands = [latest[key] for key in keys if key in latest]
-        rights = partners.get(number, [None] * len(made))
-        for held, found, right in zip(event.results, made, rights, strict=False):
-            far, how = nearest(right, found, adds=event.name != "result")
+        operands = [made_by[key] for key in keys if key in made_by]
+        references = partners.get(number, [None] * len(made))
+        for held, found, right in zip(event.results, made, references, strict=False):
+            error, how = best_reading(right, found, adds=event.name != "result")
             text = f"{last_name(event.name)} {list(held.shard_shape)}{how} at {event.where}"
-            latest[id(held.tensor)] = len(results)
-            results.append((operands, far, text))
-    fine: set[int] = set()
-    for number, (operands, far, _) in reversed([*enumerate(results)]):
-        if far <= tolerance or number in fine:
-            fine.update([number, *operands])
-    for number, (operands, far, text) in enumerate(results):
-        if far > tolerance and number not in fine:
+            made_by[id(held.tensor)] = len(results)
+            results.append((operands, error, text))
+    accepted: set[int] = set()
+    for number, (operands, error, _) in reversed([*enumerate(results)]):
+        if error <= tolerance or number in accepted:
+            accepted.update([number, *operands])
+    for number, (operands, error, text) in enumerate(results):
+        if error > tolerance and number not in accepted:
             name = getattr(program, "__name__", "program")
             asked = f"check_on_one_chip({name}, {'x'.join(map(str, mesh_shape))})"
             given = "".join(f"\n  given {results[operand][2]}" for operand in operands)
             cure = "add up what is P; gather S where all of that dimension is needed"
-            fail(asked, f"{far:.0%} of one chip's largest value off is {text}{given}", cure)
-    compared = sum(far <= tolerance for _, far, _ in results)
+            fail(asked, f"{error:.0%} of one chip's largest value off is {text}{given}", cure)
+    compared = sum(error <= tolerance for _, error, _ in results)
     return f"{compared} results are those of one chip"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
-from ttkit.plans.collectives import plan_of
 from ttkit.plans.cost import cost
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
@@ -101,7 +100,7 @@ class Reader:
             fidelity = default_fidelity(chip, dtypes, configured=configured)
         work, on_links, time_s, bound = work_of(event, operation), 0, 0.0, ""
         if work and kind == COMMUNICATION and work.read:  # An empty tensor has no plan.
-            plans = [plan_of(collective) for collective in event.sent]
+            plans = [collective.plan for collective in event.sent]
             on_links = sum(plan.total_bytes for plan in plans)
             time_s, bound = sum(cost(plan).time_s for plan in plans), "links"
         elif work and kind == COMPUTE:

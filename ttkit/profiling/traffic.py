@@ -15,11 +15,10 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.files import read_text, write_whole
-from ttkit.plans.collectives import Record, plan_of
 from ttkit.plans.cost import cost
 from ttkit.profiling.records import last_name
 from ttkit.sim.ops import OPERATIONS
-from ttkit.sim.tape import Event, Held
+from ttkit.sim.tape import CollectiveRecord, Event, Held
 from ttkit.sim.tensor import PlacementShard
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
@@ -68,7 +67,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
     Equal warnings are one, with their number.
     """
     calls: Counter[tuple] = Counter()
-    records: dict[tuple, Counter[Record]] = {}
+    records: dict[tuple, Counter[CollectiveRecord]] = {}
     sums = Sums()
     for event in events:
         sums_up = (sent for sent in event.sent if "reduce" in sent.collective)
@@ -76,7 +75,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         operands = [_shard(held, sums.parts(held) | added) for held in event.operands[:1]]
         sums.see(event)
         if event.returned and event.results and (event.sent or is_placed(event)):
-            along = _along(event.sent[0]) if event.sent else ""
+            along = _axis_words(event.sent[0]) if event.sent else ""
             shown = " ".join(operands), _shard(event.results[0], sums.parts(event.results[0]))
             key = event.where, last_name(event.name), along, *shown
             calls[key] += 1
@@ -84,7 +83,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
     found = []
     for key, number in calls.items():
         # Equal collectives have one plan.
-        sent = [(plan_of(record), times) for record, times in records[key].items()]
+        sent = [(record.plan, times) for record, times in records[key].items()]
         nbytes = sum(times * plan.total_bytes for plan, times in sent)
         time_s = sum(times * cost(plan).time_s for plan, times in sent)
         found.append(Line(*key, number, nbytes, time_s))
@@ -118,14 +117,15 @@ def table(found: Sequence[Line]) -> Report:
     return Report("collectives: R replicated, S1 sharded along dim 1, P parts", COLUMNS, rows)
 
 
-def _axes(sent: Record) -> list[int]:
+def _axes(sent: CollectiveRecord) -> list[int]:
     return list(range(sent.mesh.shape.dims())) if sent.axis is None else [sent.axis]
 
 
-def _along(sent: Record) -> str:
+def _axis_words(sent: CollectiveRecord) -> str:
     shape = tuple(sent.mesh.shape)
     if sent.collective == "point_to_point":
-        return " to ".join(map(str, sent.ends))
+        how = dict(sent.how)
+        return f"chip {how['source']} to {how['destination']}"
     if sent.axis is None:
         return f"all {counted(sent.mesh.get_num_devices(), 'chip')}"
     return f"axis {sent.axis} of {counted(shape[sent.axis], 'chip')}"
@@ -279,7 +279,7 @@ class Sums:
             lead = event.operands[0].lead
             axes = _axes(sent)
             copies = len(lead) > max(axes) and all(lead[axis] == 1 for axis in axes)
-            along, others = _along(sent), [axis for axis in left if axis not in axes]
+            along, others = _axis_words(sent), [axis for axis in left if axis not in axes]
             if copies and sent.collective in ("all_reduce", "reduce_scatter", "all_gather"):
                 does = "gathers" if sent.collective == "all_gather" else "adds up"
                 self._warn(event, f"{does} equal values: its operand is replicated along {along}")

@@ -14,7 +14,7 @@ from ttkit.errors import fail
 from ttkit.sim import tensor
 from ttkit.sim.ranks import visible
 from ttkit.sim.signatures import bind, known, recorded
-from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity, Number
+from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity, NamedInt
 
 
 # ---------------------------------------------------------------- records with ttnn's fields
@@ -66,7 +66,7 @@ def get_arch_name() -> str:
 
 
 # ---------------------------------------------------------------- what works beside what
-class SubDeviceId(Number):
+class SubDeviceId(NamedInt):
     """The number of a sub-device."""
 
 

@@ -6,7 +6,6 @@ call that another operation makes is part of that operation, and no event of its
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from ttkit.plans.collectives import Record, latest
+from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.dtypes import bytes_of
@@ -33,8 +32,8 @@ class Held(NamedTuple):
     The names are those of `Tensor`, so that a function of shapes and types takes either.
 
     Attributes:
-        tensor, array: weak references, by which a reader knows the same one again in other
-            events; nothing is kept alive.
+        tensor, array: weak references, so that a reader can recognise a tensor in several events
+            without keeping it alive.
         lead: the lengths of the array's axes over the chips; along an axis of length 1 all chips
             have the same values.
     """
@@ -70,12 +69,33 @@ class HostArray(NamedTuple):
     dtype: str
 
 
+class CollectiveRecord(NamedTuple):
+    """A collective that ran: enough to plan it, and cheap to keep."""
+
+    collective: str  # This is the name of its builder in `ttkit.plans`.
+    mesh: Any
+    shard_bytes: int  # The size of each chip's shard includes tile padding.
+    how: tuple[tuple[str, Any], ...]  # These are the other arguments of the builder, by name.
+
+    @property
+    def axis(self) -> int | None:
+        """The mesh axis; None for all chips, and for a transfer between two."""
+        return dict(self.how).get("axis")
+
+    @property
+    def plan(self) -> Plan:
+        """The transfers that cards would make."""
+        build = getattr(collectives, self.collective)
+        there = topology(self.mesh)
+        return build(there, self.shard_bytes, **dict(self.how))  # type: ignore[no-any-return]
+
+
 @dataclass(slots=True)
 class Event:
     """One call.
 
     Attributes:
-        name: of the operation, a key of `OPERATIONS`, or of a call that manages meshes.
+        name: a key of `OPERATIONS`, or the name of a call that manages meshes.
         args, kwargs, result: as the program gave and got them, but with a `Held` in place of each
             tensor and a `HostArray` in place of each array.
         part: what the program was doing, by `Tape.part`.
@@ -91,7 +111,7 @@ class Event:
     part: str
     result: Any = None
     returned: bool = False
-    sent: list[Record] = field(default_factory=list)
+    sent: list[CollectiveRecord] = field(default_factory=list)
     in_use: int = 0
     where: str = ""
 
@@ -132,15 +152,14 @@ class Tape:
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, write it down, and return its result."""
-        enter = kept if name in self.keeps else described
+        enter = snapshot if name in self.keeps else described
         named = {key: enter(value) for key, value in kwargs.items()}
-        before = latest[-1] if latest else None
         event = Event(name, tuple(map(enter, args)), named, self.part)
         if self.before:
             self.before(event)
         self.events.append(event)
         result = call(*args, **kwargs)
-        event.result, event.returned, event.sent = enter(result), True, since(before)
+        event.result, event.returned = enter(result), True
         event.in_use = most_in_use(self.mesh)
         if self.after:
             self.after(event, result)
@@ -172,12 +191,6 @@ def tape(**how) -> Iterator[Tape]:
         running.remove(new)
 
 
-def since(last: Record | None) -> list[Record]:
-    """Return the collectives that have run after one, in order."""
-    newer = itertools.takewhile(lambda each: each is not last, reversed(latest))
-    return list(newer)[::-1]
-
-
 # ---------------------------------------------------------------- arguments and results
 def described(value):
     """Return a value with a description in place of each tensor and array in it."""
@@ -193,9 +206,9 @@ def described(value):
     return value
 
 
-def kept(value):
+def snapshot(value):
     """Return a value as it is now: a list may be changed after the call."""
-    return [kept(each) for each in value] if isinstance(value, list) else value
+    return [snapshot(each) for each in value] if isinstance(value, list) else value
 
 
 def tensors_in(value) -> list:
@@ -214,18 +227,19 @@ def stored_bytes(tensors: Sequence) -> int:
 
 # ---------------------------------------------------------------- calls without values
 # At most this many calls are known; a search over layouts needs a few thousand.
-MOST = 1 << 15
-PLAIN = (int, float, str, NoneType, Enum)
+MAX_KNOWN_CALLS = 1 << 15
+KEYABLE = (int, float, str, NoneType, Enum)
 # These fields of a result are the same each time; its mesh and its memory are new.
-SAME = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
+REUSED_FIELDS = attrgetter("_array", "dtype", "layout", "grid", "topology", "shard_shape", "padded")
 
 
 class Known(NamedTuple):
     """A call that has run on a mesh without values.
 
     Attributes:
-        event: on the tape.
-        results: the fields and bytes of each tensor; or the number of the operand that it was.
+        event: the event of the first such call.
+        results: for each result the fields and bytes of a new tensor, or the index of the operand
+            that was returned.
     """
 
     event: Event
@@ -275,12 +289,11 @@ class TapeWithoutValues(Tape):
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
             tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
-        # The results exist now, so that the memory in use is that after the call.
-        use = most_in_use(self.mesh)
+        use = most_in_use(self.mesh)  # It includes the results.
         again = (event.name, event.args, event.kwargs, self.part, event.result, True)
         self.events.append(Event(*again, event.sent, use))
-        several = type(event.result)
-        return several(made) if several in (list, tuple) else made[0]
+        result_type = type(event.result)
+        return result_type(made) if result_type in (list, tuple) else made[0]
 
 
 class NotPlain(Exception):
@@ -297,7 +310,7 @@ def _key(value):
         return kind + (value.grid, value.topology, array.shape)
     if type(value) is float:  # No shape depends on the value of a float.
         return float
-    if isinstance(value, PLAIN):
+    if isinstance(value, KEYABLE):
         return value
     if type(value) in (list, tuple):
         return tuple(map(_key, value))
@@ -307,14 +320,16 @@ def _key(value):
 
 
 def _learn(key, event: Event, results: list[Tensor], operands: list[Tensor]) -> None:
-    """Remember a call all of whose results are interleaved over the DRAM of a mesh."""
+    """Remember a call if all its results are interleaved over the DRAM of a mesh."""
     made: list[tuple[Any, int] | int] = []
     for tensor in results:
         if tensor._allocation is None or tensor.plain_memory_config is not DRAM_MEMORY_CONFIG:
             return
         number = next((i for i, other in enumerate(operands) if other is tensor), None)
-        made.append((SAME(tensor), tensor._allocation.nbytes) if number is None else number)
+        made.append(
+            (REUSED_FIELDS(tensor), tensor._allocation.nbytes) if number is None else number
+        )
     if made:
-        while len(_known) >= MOST:
+        while len(_known) >= MAX_KNOWN_CALLS:
             del _known[next(iter(_known))]
         _known[key] = Known(event, made)

@@ -100,7 +100,7 @@ def _missing(name: str, among: _Iterable[str]) -> _Any:
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
-    _fail(f"ttnn.{name}", rule, f"{cure} that are alike (CONTRIBUTING.md)", AttributeError)
+    _fail(f"ttnn.{name}", rule, f"{cure} that are alike (docs/architecture.md)", AttributeError)
 
 
 class _Space(_SimpleNamespace):

@@ -19,7 +19,7 @@ from ttkit.errors import fail
 from ttkit.hardware.current import current_machine
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import DeviceConfig, Settings, enabled, parallel_axes
+from ttkit.train.config.settings import DeviceConfig, Settings, enabled_strategies, parallel_axes
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
@@ -145,7 +145,8 @@ class ParallelismContext:
     """
 
     def __init__(self, device, config: DistributedConfig | DeviceConfig):
-        self.layout = Layout(axes=parallel_axes(device.shape, enabled(config))).on(device)
+        axes = parallel_axes(device.shape, enabled_strategies(config))
+        self.layout = Layout(axes=axes).on(device)
 
     def __repr__(self) -> str:
         shape = tuple(self.layout.device.shape)

@@ -26,14 +26,14 @@ def _show(picture, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _as_ttnn(ttnns: Callable, table: Callable, draw: Callable, *of) -> None:
+def _as_ttnn(print_table: Callable, table: Callable, draw: Callable, *of) -> None:
     """Show a picture, with ttnn's table as its text; on a terminal, call ttnn's own function."""
     if not in_notebook():
-        ttnns(*of)
+        print_table(*of)
         return
     try:
         text = as_text(table(*of))
-    except Exception:  # ttnn has no table of this, as of a mesh of three axes.
+    except Exception:  # ttnn's table refuses some meshes, such as one of three axes.
         text = ""
     _show(draw(*of), text)
 
@@ -66,7 +66,7 @@ def visualize_tensor(tensor) -> None:
 
 
 def visualize_descriptor(descriptor) -> None:
-    """Show which chip of which host each coordinate of a descriptor is, and the joined meshes.
+    """Show the host and chip at each coordinate of a descriptor, and which meshes are joined.
 
     No machine is needed.
 
@@ -154,8 +154,8 @@ def visualize_memory(mesh) -> None:
 def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> None:
     """Show all steps of a plan, or what one sends and what the chips hold after it.
 
-    On a terminal it is in words. The picture of a plan that does not work shows where it goes
-    wrong.
+    On a terminal it is printed as text. The picture of a plan that does not work shows where it
+    goes wrong.
 
     Args:
         plan: from `ttkit.plans`.
@@ -171,7 +171,7 @@ def visualize_plan(plan, step: int | None = None, names: Sequence[str] = ()) -> 
 
 
 def step_through(plan, *others, names: Sequence[str] = ()) -> None:
-    """Walk through a plan with a widget; where nothing moves, show all its steps.
+    """Walk through a plan with a widget; a saved page or a terminal shows all its steps.
 
     Args:
         others: more plans, shown beside it on one clock: the slider is the modelled time, in
@@ -184,10 +184,10 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
 
     plans = (plan, *others)
     strips = [step_pictures(one, names) for one in plans]
-    # For each plan the microseconds at the end of each step, modelled.
+    # `ends[p][i]` is the modelled time in microseconds at which plan p has done i steps.
     ends = [[0.0, *itertools.accumulate(s * 1e6 for s in cost(one).step_times_s)] for one in plans]
 
-    def moment(numbers: Iterable[int]) -> list[Figure]:
+    def draw_after(numbers: Iterable[int]) -> list[Figure]:
         """Draw each plan after one of its steps."""
         figures = []
         for one, strip, end, number in zip(plans, strips, ends, numbers):
@@ -197,17 +197,17 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             figures.append(replace(figure, notes=[*figure.notes, note]))
         return figures
 
-    def race(us: float) -> list[Figure]:
+    def draw_at(us: float) -> list[Figure]:
         """Draw how far each plan is after a modelled time."""
-        return moment(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
+        return draw_after(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
 
     how: dict[str, Any] = {"still": [draw_plan(one, names, moving=True) for one in plans]}
     if others:
         times = sorted({round(time, 1) for end in ends for time in end})
-        play(race, purpose="let the plans race", moves="us", us=times, **how)
+        play(draw_at, purpose="let the plans race", moves="us", us=times, **how)
     else:
         purpose, steps = "step through the plan", range(len(strips[0]))
-        play(lambda step: moment([step]), purpose=purpose, moves="step", step=steps, **how)
+        play(lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, **how)
 
 
 def on_one_axis(pictures: Iterable) -> list:
@@ -228,8 +228,8 @@ def on_one_axis(pictures: Iterable) -> list:
 def visualize_schedule(schedule, measured=None, moving: bool = False) -> None:
     """Show when each stage of a pipeline does what, its bubble and its memory.
 
-    On a terminal it is in letters. The picture of a schedule that does not work shows where its
-    stages stop.
+    On a terminal it is printed as text. The picture of a schedule that does not work shows where
+    its stages stop.
 
     Args:
         schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.

@@ -22,7 +22,7 @@ with PipelineTrainer(run.settings(), text=TEXT) as trainer, spy as by_sockets:
 assert [[slot.action for slot in row] for row in table.slots] == [
     list(row) for row in trainer.schedule.actions
 ]
-mine = trainer.schedule.tasks(trainer.rank % trainer.count)
+mine = trainer.schedule.tasks(trainer.rank % trainer.num_stages)
 sends = run.steps * sum(task.send is not None for task in mine)
 assert by_sockets.call_count == (sends if run.sockets == "fabric" else 0)
 times = {(at, slot.action): slot for at, row in enumerate(table.slots) for slot in row}

@@ -88,7 +88,7 @@ class Cluster:
         atexit.register(self.stop)
         self._processes = processes = Supervised("cluster")
         try:
-            commands, environment = start.start(
+            commands, environment = start.start_commands(
                 processes, self.bindings, self._words, self.hosts, address
             )
             processes.start(commands, environment, self._fail_pending)

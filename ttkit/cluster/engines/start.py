@@ -26,7 +26,7 @@ from ttkit.hardware import current_system
 
 # An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
 HEARTBEAT_MS = 250
-# Ranks on other hosts get these variables of the environment here.
+# mpirun does not send these variables to other hosts, so the command of an engine sets them there.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
 CONTROLLER_OPTIONS = (
     "--IPController.use_threads=True",
@@ -93,7 +93,7 @@ def _cards() -> tuple[list[str], str]:
     return [part.strip() for part in given if part.strip()] or numbers, what
 
 
-def start(
+def start_commands(
     processes: Supervised,
     bindings: Bindings,
     words: Sequence[str],
@@ -103,28 +103,29 @@ def start(
     """Return the commands of the controller and of mpirun, and their environment.
 
     Args:
-        words: mpirun's, for hosts; none where all ranks are here.
+        words: mpirun's options for hosts; empty where all ranks are on this host.
         hosts: the host of each rank.
-        address: of the controller.
+        address: the address of the controller.
     """
     folder, system = processes.folder, current_system()
     if words:
-        way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
+        settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
     else:  # All ranks are here: messages need no network, and a kill leaves nothing behind.
-        way = {
+        settings = {
             "OMPI_MCA_btl": "self,sm",
             "OMPI_MCA_btl_sm_backing_directory": str(processes.shared_memory(len(hosts))),
             "PMIX_MCA_ptl_tcp_if_include": "lo",
         }
-    way |= {
+    settings |= {
         LOCAL_FOLDER: str(folder),
         # A rank that waits inside MPI gives up its core to a rank that computes.
         "OMPI_MCA_mpi_yield_when_idle": "1",
         **blas_threads(max(Counter(hosts).values())),
         "TTKIT_SYSTEM": system.name,
     }
-    # The shell's values win over those, but not over these.
-    environment = mpirun_environment(words, way) | {
+    # A value of the shell overrides the settings above, but not those that say where the cluster's
+    # folder is and which dialect it speaks.
+    environment = mpirun_environment(words, settings) | {
         FOLDER: f"{socket.gethostname()}:{folder}",
         "IPYTHONDIR": str(folder / "ipython"),
         "TTKIT_STRICT": "1" if is_strict() else "",
@@ -135,14 +136,14 @@ def start(
     if words:  # mpirun's environment does not go to other hosts by itself.
         carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
         engine = ["env", *carried, *engine]
-    else:  # This host's name may not resolve.
+    else:  # Engines get an address, since the name of this host may not resolve.
         controller.append(f"--IPController.location={address}")
     ranks = mpirun_command(bindings, engine, find_mpirun(), words, bare=True)
     return {"controller": controller, "mpirun": ranks}, environment
 
 
 def _for_ttnn() -> list[str]:
-    """Return what comes before an engine's command where it will run the real ttnn.
+    """Return the `env ...` prefix of an engine's command that the real ttnn needs.
 
     ttnn brings an Open MPI of its own, and a process has room for one: mpi4py must use it too. And
     the variables that tt-run sets to the current folder, where the shell has none, are for a source

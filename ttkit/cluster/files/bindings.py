@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ttkit.errors import TTKitError, fail
-from ttkit.files import AnyPath, Document, Finding, Where, fail_with, find_file, read_yaml
+from ttkit.files import AnyPath, Document, Finding, KeyPath, fail_with, find_file, read_yaml
 from ttkit.words import counted
 
 SHOWN = 60  # A message shows this many characters of a value.
@@ -95,7 +95,7 @@ class TTRunConfig(BaseModel):
         for index, rank in enumerate(ranks):
             if (before := ranks.index(rank)) < index:
                 document: Document = info.context["document"]  # type: ignore[index]
-                places = (document.place("rank_bindings", i, "rank") for i in (before, index))
+                places = (document.position("rank_bindings", i, "rank") for i in (before, index))
                 lines = " and ".join(f"{line}" for line, _ in places)
                 rule = f"Duplicate ranks found in bindings: rank {rank} on lines {lines}"
                 details = {"rule": rule, "cure": cure, "where": (index, "rank")}
@@ -118,7 +118,7 @@ def check_bindings(document: Document) -> tuple[TTRunConfig | None, list[Finding
 def _finding(document: Document, fault) -> Finding:
     """Give a fault of pydantic its line, its column and what to do."""
     kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
-    where: Where = tuple(part for part in fault["loc"] if part != "[key]")
+    where: KeyPath = tuple(part for part in fault["loc"] if part != "[key]")
     where += context.get("where", ())
     rule, key, shown = fault["msg"], str(where[-1] if where else ""), repr(value)[:SHOWN]
     if "cure" in context:

@@ -1,6 +1,6 @@
 """Which hosts a cluster has, and which rank runs on which.
 
-A hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile has them.
+They are read from a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile.
 """
 
 import os
@@ -26,12 +26,12 @@ RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slo
 
 
 def _lines(
-    path: AnyPath, what: str, form: re.Pattern[str], cure: str
+    path: AnyPath, what: str, pattern: re.Pattern[str], cure: str
 ) -> Iterator[tuple[int, re.Match[str]]]:
     """Yield the number and the match of each line that is not empty or a comment."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
         if line := raw.partition("#")[0].strip():
-            match = form.fullmatch(line)
+            match = pattern.fullmatch(line)
             if match is None:
                 fail(f"read {path}:{number}", f"{line[:60]!r} is not a line of a {what}", cure)
             yield number, match
@@ -44,7 +44,7 @@ def read_hosts(path: AnyPath) -> Counter[str]:
     A host that is named twice has its slots added.
 
     Raises:
-        TTKitError: not there, or not of either form; names the line or the number of the host.
+        TTKitError: the file is missing or has another form; the message names the line or the host.
 
     Example:
         >>> dict(read_hosts("configs/2loudboxes/hosts.txt"))

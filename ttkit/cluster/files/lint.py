@@ -16,11 +16,11 @@ from ttkit.cluster.files.hosts import host_of_each_slot
 from ttkit.descriptors.descriptor import MeshGraphDescriptor
 from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
-from ttkit.files import AnyPath, Finding, Where, did_you_mean, errors_in, read_yaml
+from ttkit.files import AnyPath, Finding, KeyPath, did_you_mean, errors_in, read_yaml
 from ttkit.words import counted, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
-RANKS: Where = ("rank_bindings",)
+RANKS: KeyPath = ("rank_bindings",)
 
 
 def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
@@ -91,7 +91,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
             hosts = host_of_each_slot(hosts_file)
     # The line of a finding is that of the rank in the file, which may have another order.
     listed = enumerate(document.value["rank_bindings"])
-    at: dict[int, Where] = {int(item["rank"]): (*RANKS, index) for index, item in listed}
+    at: dict[int, KeyPath] = {int(item["rank"]): (*RANKS, index) for index, item in listed}
     launch = _Launch(bindings, at, hosts, hosts_file.name if hosts_file else "")
     broken = [fault for rule in RULES for fault in rule(launch)]
     # tt-run never looks into the descriptor; the ranks do, and stop or hang.
@@ -108,7 +108,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
 
 # ---------------------------------------------------------------- rank_bindings.yaml
 # It is (place in the file, rule, cure) and, for a warning, its severity.
-Fault = tuple[Where, str, str] | tuple[Where, str, str, str]
+Fault = tuple[KeyPath, str, str] | tuple[KeyPath, str, str, str]
 
 
 class _Launch(NamedTuple):
@@ -116,14 +116,14 @@ class _Launch(NamedTuple):
     by a hosts file."""
 
     bindings: Bindings
-    at: dict[int, Where]
+    at: dict[int, KeyPath]
     hosts: list[str]
     hosts_file: str
 
 
 def _unknown_keys(launch: _Launch) -> Iterator[Fault]:
     """tt-run ignores keys that it does not know, so a misspelt one is silently lost."""
-    places: list[tuple[Where, Bindings | RankBinding]] = [((), launch.bindings)]
+    places: list[tuple[KeyPath, Bindings | RankBinding]] = [((), launch.bindings)]
     places += [(launch.at[binding.rank], binding) for binding in launch.bindings.rank_bindings]
     for where, part in places:
         known = type(part).model_fields

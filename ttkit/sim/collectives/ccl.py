@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail, is_strict, older_form
-from ttkit.plans.collectives import Record, latest
+from ttkit.plans import Plan
 from ttkit.sim.arguments import describe, keywords_of, refuse
 from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
 from ttkit.sim.ranks import mpi
+from ttkit.sim.tape import CollectiveRecord, running
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
@@ -199,6 +200,22 @@ def ends_fit(call: Call) -> None:
 
 
 # ---------------------------------------------------------------- specs
+def _path(call: Call) -> dict[str, Any]:
+    """Return how a plan of the call sends: arguments of its builder in `ttkit.plans`."""
+    closed = (call.topology or call.mesh.fabric) in CLOSED
+    algorithm = None if closed else "line"
+    return {"axis": call.cluster_axis, "algorithm": algorithm, "links": call.num_links}
+
+
+def _path_from_root(call: Call) -> dict[str, Any]:
+    return {"root": call.ends[0][call.axes[0]], **_path(call)}
+
+
+def _path_between(call: Call) -> dict[str, Any]:
+    source, destination = (call.mesh.id_at(tuple(end)) for end in call.ends)
+    return {"source": source, "destination": destination, "links": call.num_links}
+
+
 @dataclass(frozen=True)
 class Collective:
     """A collective.
@@ -208,6 +225,7 @@ class Collective:
         moves: returns the result's values.
         label: returns the result's topology from the operand's.
         plan: its name in `plans`; "" where nothing is sent.
+        path: returns the other arguments of the plan.
         sums: the result is computed, and rounded.
     """
 
@@ -215,6 +233,7 @@ class Collective:
     moves: Callable[[Call], Any]
     label: Callable[..., TensorTopology]
     plan: str
+    path: Callable[[Call], dict[str, Any]] = _path
     sums: bool = False
 
 
@@ -276,8 +295,11 @@ COLLECTIVES: dict[str, Collective] = {
         lambda call: each(call)[call.ends[0][call.axes[0]]],
         after_gather,
         "broadcast",
+        _path_from_root,
     ),
-    "point_to_point": Collective((ends_fit, fabric_is_on), _sent, unchanged, "point_to_point"),
+    "point_to_point": Collective(
+        (ends_fit, fabric_is_on), _sent, unchanged, "point_to_point", _path_between
+    ),
 }
 
 
@@ -289,14 +311,12 @@ def run(call: Call):
         check(call)
     covers_mesh(call)
     tensor, grid = call.tensor, call.tensor.grid
-    if spec.plan:
-        wanted = call.topology or call.mesh.fabric
-        nbytes = bytes_of(tensor.padded, tensor.dtype)
-        how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
-        latest.append(Record(spec.plan, call.mesh, nbytes, *how))
-        if not grid.local:
-            mpi.compare(call.asked, mpi.members(grid))
+    if spec.plan and not grid.local:
+        mpi.compare(call.asked, mpi.members(grid))
     values = spec.moves(call)
+    if spec.plan:
+        nbytes = bytes_of(tensor.padded, tensor.dtype)
+        report(spec.plan, call.mesh, nbytes, **spec.path(call))
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)
     if isinstance(values, list):
@@ -305,6 +325,47 @@ def run(call: Call):
         return moved(tensor, values, topology=topology)
     owned = values.flags.owndata or (grid.local and not np.may_share_memory(values, tensor.array))
     return result(tensor, values, topology=topology, owned=owned)
+
+
+# ---------------------------------------------------------------- what has run
+_last: list[CollectiveRecord] = []  # This is the collective that ran last, if one did.
+
+
+def report(collective: str, mesh, shard_bytes: int, **how) -> None:
+    """Add a collective that has run to the running event of each tape.
+
+    Args:
+        collective, how: a builder of `ttkit.plans` and its arguments after the shard's bytes.
+    """
+    record = CollectiveRecord(collective, mesh, shard_bytes, tuple(how.items()))
+    for tape in running:
+        tape.events[-1].sent.append(record)
+    if mesh.has_values:
+        _last[:] = [record]
+
+
+def last_plan() -> Plan:
+    """Return the plan of the collective that ran last on the simulator.
+
+    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
+
+    Raises:
+        TTKitError: none has run yet.
+
+    Example:
+        >>> import ttkit
+        >>> from ttkit import ttnn
+        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> ttkit.last_plan()
+        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
+    """
+    if not _last:
+        rule = "no collective has run yet; on a card they are not recorded"
+        fail("ttkit.last_plan()", rule, "ttnn.all_gather(...) on the simulator first")
+    return _last[0].plan
 
 
 # ---------------------------------------------------------------- the collectives

@@ -9,14 +9,13 @@ from functools import partial
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import asleep, outside_fabric
-from ttkit.plans.collectives import latest
+from ttkit.hardware.systems import fabric_on_a_subset, outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
 from ttkit.sim.ops import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
-from ttkit.sim.ranks.mpi import World, compare, settings, world
+from ttkit.sim.ranks.mpi import World, compare, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
 from ttkit.sim.tensor import (
     FabricConfig,
@@ -28,6 +27,7 @@ from ttkit.sim.tensor import (
     integers,
 )
 from ttkit.sim.tensor.grid import MeshDeviceView, grid_over
+from ttkit.waiting import settings
 
 
 class SystemMeshDescriptor(MeshDeviceView):
@@ -146,7 +146,7 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
     ranks.check_fabric(fabric_setting[0].name, asked)
     remote = {chip for card in devices.cards for chip in card[1:]}
-    rule = asleep(set(devices.coordinate_of) - set(ids))
+    rule = fabric_on_a_subset(set(devices.coordinate_of) - set(ids))
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
     # rank cannot know which chips other ranks open.
     if binding() is None and remote and rule and not remote & set(ids):
@@ -338,13 +338,10 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     ids = tuple(range(math.prod(shape)))
     mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
     mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
-    others, collectives = running[:], list(latest)
-    calls = TapeWithoutValues(mesh)
+    others, calls = running[:], TapeWithoutValues(mesh)
     running[:] = [calls]
     try:
         yield mesh, calls
     finally:
         running[:] = others
-        latest.clear()
-        latest.extend(collectives)
         mesh.is_open = False

@@ -114,7 +114,7 @@ def _through(values, activations):
     return values
 
 
-def _enter(name: str, function: Function) -> None:
+def _register(name: str, function: Function) -> None:
     def call(
         input_tensor_a: Tensor,
         input_tensor_b: Tensor | float,
@@ -136,7 +136,7 @@ def _enter(name: str, function: Function) -> None:
 
 
 for _name, _function in FUNCTIONS.items():
-    _enter(_name, _function)
+    _register(_name, _function)
 
 
 # ---------------------------------------------------------------- three operands

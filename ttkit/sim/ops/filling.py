@@ -71,7 +71,7 @@ def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tenso
     return made
 
 
-def _enter(name: str, value: float, what: str, moves="all") -> None:
+def _register(name: str, value: float, what: str, moves="all") -> None:
     """Enter an operation that takes a shape, and one that takes a tensor like it."""
 
     make, like = (partial(function, fill_value=value) for function in (_filled, _filled_like))
@@ -81,9 +81,9 @@ def _enter(name: str, value: float, what: str, moves="all") -> None:
     operation(f"{name}_like", "arrange", moves=moves)(like)
 
 
-_enter("zeros", 0.0, "zeros")
-_enter("ones", 1.0, "ones")
-_enter("empty", 0.0, "a tensor of arbitrary values; the simulator gives zeros", "none")
+_register("zeros", 0.0, "zeros")
+_register("ones", 1.0, "ones")
+_register("empty", 0.0, "a tensor of arbitrary values; the simulator gives zeros", "none")
 full = operation("full", "write")(_filled)
 full_like = operation("full_like", "arrange")(_filled_like)
 

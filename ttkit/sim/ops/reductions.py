@@ -1,6 +1,6 @@
 """Operations that fold dimensions of each chip's shard: sums, extremes, statistics, places.
 
-A new fold of the same arguments is one row in `FOLDS`.
+A new reduction of the same arguments is one row in `REDUCTIONS`.
 """
 
 import math
@@ -50,19 +50,19 @@ def _variance(x: Array, axes: Axes) -> Array:
 
 
 # Each row has a function of an array and axes, and the flops per element.
-FOLDS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
+REDUCTIONS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "sum": (_sum, 1),
     "mean": (_mean, 1),
     "max": (lambda x, axes: x.max(axes, keepdims=True), 1),
     "min": (lambda x, axes: x.min(axes, keepdims=True), 1),
     "prod": (lambda x, axes: x.prod(axes, keepdims=True), 1),
-    "var": (_variance, 4),  # The four flops add up, subtract, square and add up.
+    "var": (_variance, 4),  # An element is added to the mean, subtracted, squared and added.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }
 
 
-def _enter(name: str) -> None:
-    function, flops = FOLDS[name]
+def _register(name: str) -> None:
+    function, flops = REDUCTIONS[name]
 
     def call(
         input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, scalar: float = 1.0
@@ -80,13 +80,13 @@ def _enter(name: str) -> None:
 
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
-    Chips are not put together: `ttnn.all_reduce` adds over chips.
+    Each chip reduces its own shard; `ttnn.all_reduce` adds over chips.
     """
     operation(name, flops=each_element(flops))(call)
 
 
-for _name in FOLDS:
-    _enter(_name)
+for _name in REDUCTIONS:
+    _register(_name)
 
 
 @operation("cumsum", flops=each_element(1))
@@ -156,7 +156,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Args:
         index: whole numbers, of the rank of `input`, and no longer than it in other dimensions.
     """
-    on, axis = Operands(input, index), _place_of(input, dim, index)
+    on, axis = Operands(input, index), _checked_axis(input, dim, index)
     x, places = spread(on.arrays, on.lead)
     within = (*index.shard_shape[:axis], x.shape[on.lead + axis], *index.shard_shape[axis + 1 :])
     x = x[(slice(None),) * on.lead + tuple(map(slice, within))]
@@ -171,7 +171,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         index: whole numbers, of the rank of `input`, and no longer than it in other dimensions.
         src: at least as long as `index` in each dimension.
     """
-    on, axis = Operands(input, index, src), _place_of(input, dim, index)
+    on, axis = Operands(input, index, src), _checked_axis(input, dim, index)
     x, places, values = spread(on.arrays, on.lead)
     inner = (slice(None),) * on.lead + tuple(map(slice, index.shard_shape))
     return on.result(_add_at(x.copy(), on.lead + axis, places, values[inner]))
@@ -210,7 +210,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
         refuse(f"index {first if first < 0 else last} is not one of 0 to {most - 1}")
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[axis] = places.astype(np.int64)
-    # NumPy adds at places of a flat array ten times as fast as at those of several axes.
+    # `np.add.at` is ten times as fast with one flat index as with an index for each axis.
     flat: Array = np.zeros((), np.int64)
     for number, length in zip(at, into.shape):
         flat = flat * length + number
@@ -218,7 +218,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
     return into
 
 
-def _place_of(input: Tensor, dim: int, index: Tensor) -> int:
+def _checked_axis(input: Tensor, dim: int, index: Tensor) -> int:
     """Return the axis of `dim`; refuse an index that is longer than `input`."""
     axis = axis_of(input, dim)
     sizes = list(zip(index.shard_shape, input.shard_shape, strict=True))

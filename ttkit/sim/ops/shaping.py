@@ -26,7 +26,7 @@ from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 
 def axes_of(tensor: Tensor, dims) -> list[int]:
-    """One dimension or several as numbers from 0; all where none is named."""
+    """Return `dims`, which are one, several, or None for all, as numbers from 0."""
     if dims is None or dims == []:
         return list(range(len(tensor.shard_shape)))
     several = dims if isinstance(dims, (list, tuple)) else [dims]
@@ -34,7 +34,7 @@ def axes_of(tensor: Tensor, dims) -> list[int]:
 
 
 def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
-    """The array, and how many leading axes run over chips.
+    """Return a tensor's array, and how many of its leading axes run over chips.
 
     Args:
         host: the tensor may be on the host.
@@ -48,7 +48,7 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
     Args:
-        padded_shape: the elements that are stored, in this shape; `shape` is its first part.
+        padded_shape: the shape of all stored elements with tile padding; `shape` is its corner.
 
     Raises:
         TTKitError: another number of elements.
@@ -101,7 +101,7 @@ def keeps_rows(before, after) -> bool:
 
 @operation("permute", "arrange")
 def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
-    """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
+    """Return the dimensions in the order of `dims`; the topology names the old ones, as in ttnn."""
     array, lead = shards(input_tensor)
     order = [axis_of(input_tensor, d) for d in dims]
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
@@ -109,7 +109,7 @@ def permute(input_tensor: Tensor, dims: Sequence[int]) -> Tensor:
 
 @operation("transpose", "arrange")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
-    """Swap two dimensions; placements keep their numbers, as in ttnn."""
+    """Swap two dimensions; the topology names the old ones, as in ttnn."""
     array, lead = shards(input_tensor)
     first, second = axis_of(input_tensor, dim1), axis_of(input_tensor, dim2)
     return moved(input_tensor, array.swapaxes(lead + first, lead + second))
@@ -131,7 +131,7 @@ def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
 
 @operation("repeat", "arrange")
 def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
-    """Repeat the shard that often along each dimension."""
+    """Repeat the shard `repeat_dims[i]` times along dimension i."""
     array, lead = shards(input_tensor)
     times = integers(repeat_dims, None, 0)
     array = with_rank(array, lead, len(times))
@@ -143,7 +143,7 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
 
 @operation("repeat_interleave", "arrange")
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
-    """Repeat each slice along `dim` that often, one after the other."""
+    """Repeat each slice along `dim` `repeats` times, one after the other."""
     array, lead = shards(input_tensor)
     return moved(input_tensor, np.repeat(array, repeats, lead + axis_of(input_tensor, dim)))
 
@@ -179,7 +179,7 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     return moved(input_tensor, np.broadcast_to(array, (*array.shape[:lead], *sizes)))
 
 
-def _enter(name: str, keep, side: str) -> None:
+def _register(name: str, keep, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
         array, lead = shards(input_tensor)
         kept = keep(with_rank(array, lead, 2), diagonal)
@@ -189,8 +189,8 @@ def _enter(name: str, keep, side: str) -> None:
     operation(name, "arrange")(call)
 
 
-_enter("tril", np.tril, "below")
-_enter("triu", np.triu, "above")
+_register("tril", np.tril, "below")
+_register("triu", np.triu, "above")
 
 
 # ---------------------------------------------------------------- join and cut

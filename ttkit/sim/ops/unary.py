@@ -166,7 +166,7 @@ WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
 WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
 
 
-def _enter(name: str, function: Callable[..., Array]) -> None:
+def _register(name: str, function: Callable[..., Array]) -> None:
     def call(input_tensor: Tensor, **how) -> Tensor:
         on_mesh(input_tensor)
         kind = input_tensor.dtype
@@ -184,7 +184,7 @@ def _enter(name: str, function: Callable[..., Array]) -> None:
 
 
 for _name, _function in UNARY.items():
-    _enter(_name, _function)
+    _register(_name, _function)
 
 
 # ---------------------------------------------------------------- gradients

@@ -51,7 +51,7 @@ def shared_mesh(mesh_id: int, host_rank: int):
     mesh = None if descriptor is None else descriptor.mesh(mesh_id)
     if mesh is None or mesh.num_hosts == 1:
         return None
-    mesh.part_of(host_rank)  # This fails for a host rank that does not exist.
+    mesh.block_of_host(host_rank)  # This fails for a host rank that does not exist.
     return mesh
 
 
@@ -111,7 +111,7 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
         >>> shared(SYSTEMS["t3000"], MeshInstance(0, "M0", *kind), 1).ids  # 0 to 3 are ours
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
-    dims, (start, block) = mesh.device_dims, mesh.part_of(host_rank)
+    dims, (start, block) = mesh.device_dims, mesh.block_of_host(host_rank)
     places, whole = list(itertools.product(*map(range, dims))), system.shape == dims
     there: dict[int, Coordinate] = {}  # The coordinates of the devices that the machine knows.
     if whole or system.shape == block:

@@ -8,13 +8,10 @@ or MPI adds up the ranks. mpi4py is imported at the first communication, never b
 own.
 """
 
-import ctypes
 import functools
 import math
-import os
 import time
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,44 +22,12 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import binding, shared_mesh
 from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.waiting import CURE, settings, until
 from ttkit.words import numbered
 
 Array = np.ndarray
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
 CALL, SOCKET = 30801, 30803  # MPI messages carry these tags.
-# A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
-EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
-
-
-# Checks and time-out of the communication between ranks.
-settings = SimpleNamespace(
-    checks=os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false"),
-    timeout_s=float(os.environ.get("TTKIT_RANK_TIMEOUT", "300")),
-)
-
-
-def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
-    """Switch the checks between ranks on or off, set the time-out of waits; return both.
-
-    With checks, each collective starts with a comparison of the calls, and every wait can be
-    interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
-    ranks must choose the same.
-
-    Args:
-        on: None leaves it; `TTKIT_RANK_CHECKS=0` starts without.
-        timeout_s: seconds; None leaves it; `TTKIT_RANK_TIMEOUT` sets it at the start, else 300.
-
-    Example:
-        >>> rank_checks(timeout_s=60)
-        (True, 60.0)
-        >>> rank_checks(timeout_s=300)
-        (True, 300.0)
-    """
-    if timeout_s is not None:
-        settings.timeout_s = float(timeout_s)
-    if on is not None:
-        settings.checks = bool(on)
-    return settings.checks, settings.timeout_s
 
 
 class World:
@@ -137,25 +102,10 @@ class World:
             requests: those that can be late; `more` are waited for too.
             ranks: the one that each of the requests waits for; empty where that is not known.
         """
-        test, everything = self.mpi.Request.Testall, [*requests, *more]
-        if test(everything):
-            return
-        start, nap, interrupted = time.perf_counter(), 20e-6, False
-        # MPI may write into the memory of these messages until it is finalised, which is after
-        # Python has ended, so this memory is only freed after a wait that ends well.
-        kept = ctypes.py_object((everything, buffers))
-        ctypes.pythonapi.Py_IncRef(kept)
+        everything, interrupted, start = [*requests, *more], False, time.perf_counter()
         try:
-            while (waited := time.perf_counter() - start) <= settings.timeout_s:
-                if test(everything):
-                    ctypes.pythonapi.Py_DecRef(kept)
-                    return
-                if waited < EAGER_S:
-                    # There may be more ranks than cores, so another rank may need this core.
-                    os.sched_yield()
-                else:
-                    time.sleep(nap)
-                    nap = min(2 * nap, LONGEST_NAP_S)
+            if until(lambda: self.mpi.Request.Testall(everything), (everything, buffers)):
+                return
         except KeyboardInterrupt:
             interrupted = True
         missing = [r for r, request in zip(ranks, requests, strict=False) if not request.Test()]
@@ -165,9 +115,7 @@ class World:
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}"
         if interrupted:
             raise KeyboardInterrupt(f"{rule} in {asked}")
-        cure = "look at what they do: an error there, another branch, or a longer"
-        cure += " ttkit.rank_checks(timeout_s=...)"
-        fail(asked, f"{rule}, which did not come", cure, CollectiveMismatch)
+        fail(asked, f"{rule}, which did not come", CURE, CollectiveMismatch)
 
     def run(self, comm, call: str, arguments: tuple, asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
@@ -294,7 +242,7 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         if sums and nbytes > EXACT_BELOW * len(group.hosts):
             values, sums = _added_up(tensor, axes, group), False
         else:
-            values = _along(tensor, axes, group)
+            values = _gathered(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
     made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
@@ -311,7 +259,7 @@ def _without_replicas(values: Array, axes: list[int]) -> Array:
     return first if (values == first).all() else values
 
 
-def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
+def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
     mine, (comm, _) = np.ascontiguousarray(mine), _communicator(group.hosts)

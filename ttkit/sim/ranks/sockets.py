@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.plans.collectives import Record, latest
 from ttkit.sim.arguments import describe, refuse
+from ttkit.sim.collectives.ccl import report
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
@@ -259,8 +259,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     channel, about = mesh_socket._channel, _about(input_tensor)
     if channel.shift:
         (axis, step), nbytes = channel.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
-        how = (axis, None, None, (), step < 0)
-        latest.append(Record("shift", input_tensor.mesh, nbytes, *how))
+        report("shift", input_tensor.mesh, nbytes, axis=axis, backwards=step < 0)
         if grid.local:
             replicated = array.shape[axis] == 1
             values = array if replicated else np.roll(array, step, axis)

@@ -195,8 +195,8 @@ Placement = PlacementReplicate | PlacementShard
 
 
 # ---------------------------------------------------------------- numbers
-class Number(int):
-    """A number of something, which `repr` names."""
+class NamedInt(int):
+    """A whole number whose `repr` has the name of its class, as in Rank(1)."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
@@ -204,7 +204,7 @@ class Number(int):
     __str__ = int.__repr__
 
 
-class Rank(Number):
+class Rank(NamedInt):
     """The number of a rank.
 
     Example:
@@ -213,7 +213,7 @@ class Rank(Number):
     """
 
 
-class Size(Number):
+class Size(NamedInt):
     """A number of ranks."""
 
 
@@ -243,7 +243,7 @@ class DataType(_Enum):
 
 
 class Layout(_Enum):
-    """Row by row, or in 32 x 32 tiles."""
+    """How elements are stored: row by row, or in 32 x 32 tiles."""
 
     ROW_MAJOR = 0
     TILE = 1
@@ -257,7 +257,7 @@ class StorageType(_Enum):
 
 
 class BufferType(_Enum):
-    """Which memory of a chip."""
+    """The memory of a chip that holds a buffer."""
 
     DRAM = 0
     L1 = 1

@@ -9,7 +9,7 @@ from ttkit.files import (
     AnyPath,
     Document,
     Finding,
-    Where,
+    KeyPath,
     did_you_mean,
     errors_in,
     fail_with,
@@ -59,7 +59,7 @@ class _Reading:
             self.check_together(settings)
         return settings
 
-    def note(self, document: Document, where: Where, rule: str, cure: str) -> None:
+    def note(self, document: Document, where: KeyPath, rule: str, cure: str) -> None:
         self.findings.append(document.finding(where, rule, cure))
 
     def read(self, document: Document) -> None:
@@ -83,7 +83,7 @@ class _Reading:
         if training and training.model_config and "training_config" in top:
             self.follow(document, ("training_config", "model_config"), training.model_config)
 
-    def follow(self, document: Document, where: Where, named: str) -> None:
+    def follow(self, document: Document, where: KeyPath, named: str) -> None:
         """Read the file that a value names, as if its sections were in this one."""
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)

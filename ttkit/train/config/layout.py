@@ -18,7 +18,7 @@ from ttkit.train.config.settings import (
     Axes,
     Settings,
     TransformerConfig,
-    enabled,
+    enabled_strategies,
     parallel_axes,
     split_blocks,
 )
@@ -147,9 +147,9 @@ class Layout:
             'DP4 TP8'
         """
         device, shared = settings.device_config, settings.layout
-        multihost, on = settings.multihost_config, enabled(device)
+        multihost, on = settings.multihost_config, enabled_strategies(device)
         axes = parallel_axes(device.mesh_shape, on) if on else ()
-        stages = len(multihost.shares) if device.enable_pp else 0
+        stages = len(multihost.blocks_per_stage) if device.enable_pp else 0
         has_replicas = settings.distributed.enabled or 0 < stages < multihost.num_workers
         for key, strategies in SHARED_ALONG.items():
             asked = getattr(shared, key)
@@ -181,8 +181,8 @@ class Layout:
             found = replace(
                 found, dp=dp, pp=pp, schedule=plan.schedule, chunks=plan.chunks_per_rank
             )
-            if tuple(multihost.shares) != found.stages_of(model):
-                found = replace(found, blocks=tuple(multihost.shares))
+            if tuple(multihost.blocks_per_stage) != found.stages_of(model):
+                found = replace(found, blocks=tuple(multihost.blocks_per_stage))
         elif settings.distributed.enabled:
             found = replace(found, dp=found.dp * max(settings.distributed.ranks, 1))
         elif found.cp > 1 and multihost.enabled:

@@ -27,16 +27,16 @@ from pydantic_core import ArgsKwargs
 from typing_extensions import TypedDict
 
 from ttkit.errors import fail
-from ttkit.files import Where, did_you_mean
+from ttkit.files import KeyPath, did_you_mean
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.words import counted
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
 # Pydantic adds these to a fault's location; no key of a file has these names.
-TAGS = ("AdamW", "SGD", "[key]")
-# In a file, ttml (C++) names dropout_prob "dropout", the 3-tier guide max_steps "steps".
-ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}
+PYDANTIC_TAGS = ("AdamW", "SGD", "[key]")
+# Other names in files: ttml in C++ writes "dropout", tt-metal's 3-tier guide "steps".
+ALIASES = {"dropout": "dropout_prob", "steps": "max_steps"}
 
 
 def _number(value):
@@ -47,8 +47,8 @@ def _number(value):
         return value
 
 
-Share = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
-Rate = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
+Fraction = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
+NonNegative = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
 Above0 = Annotated[float, Field(strict=True, gt=0), BeforeValidator(_number)]
 Count = Annotated[StrictInt, Field(ge=1)]
 Natural = Annotated[StrictInt, Field(ge=0)]
@@ -62,7 +62,7 @@ class Section:
     @classmethod
     def _checked(cls, value, handler: Callable, info):
         names = [field.name for field in fields(cls)]
-        # Positional arguments get their names.
+        # Positional arguments are named, so that a fault names its field.
         if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):
             value = ArgsKwargs((), dict(zip(names, value.args)) | (value.kwargs or {}))
         try:
@@ -74,11 +74,11 @@ class Section:
             fail(f"{cls.__name__}({'.'.join(map(str, where))})", rule, cure)
 
 
-def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield (place, rule, cure) of each fault that pydantic found."""
     for fault in error.errors(include_url=False):
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
-        where = tuple(part for part in fault["loc"] if part not in TAGS)
+        where = tuple(part for part in fault["loc"] if part not in PYDANTIC_TAGS)
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")
         if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
@@ -90,7 +90,7 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
             yield where, rule, f"one of {expected}"
         else:
             name = str(where[0]) if where else ""
-            default = getattr(section(), ALSO.get(name, name), None)
+            default = getattr(section(), ALIASES.get(name, name), None)
             cure = "one line 'key: value' below it for each setting"
             if isinstance(default, (str, int, float, tuple)):
                 cure = f"the default is {json.dumps(default)}"
@@ -101,7 +101,7 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
             )
 
 
-def _keys(section: type[Section], where: Where) -> list[str]:
+def _keys(section: type[Section], where: KeyPath) -> list[str]:
     """Return the keys that a place in a section may have."""
     kinds: list = [section]
     for part in where:
@@ -127,18 +127,20 @@ class DeviceConfig(Section):
 class LayoutConfig(Section):
     """What else is sharded along the strategies' axes; ttml has no such section."""
 
-    # ZeRO shards along the axis of DDP, else of CP; ranks with replicas share optimizer state, too.
+    # ZeRO shards along the axis of DDP, or without DDP of CP. Ranks that have replicas share the
+    # optimizer's state from stage 1 on.
     zero: Literal[0, 1, 2, 3] = 0
-    sequence_parallel: StrictBool = False  # It shards along the tensor-parallel axis.
-    expert_parallel: StrictBool = False  # It shards along the data-parallel axis.
-    bucket_mb: Rate = 0.0  # A bucket of gradients has at most this many MB; 0 sends each alone.
+    sequence_parallel: StrictBool = False  # The TP axis shards activations between its matmuls.
+    expert_parallel: StrictBool = False  # The DP axis shards experts.
+    # A bucket of gradients has at most this many MB; 0 sends each alone.
+    bucket_mb: NonNegative = 0.0
 
 
 @dataclass(frozen=True)
 class RopeScaling(Section):
     """The stretching of rotary positions for long contexts."""
 
-    scaling_factor: Rate = 0.0
+    scaling_factor: NonNegative = 0.0
     high_freq_factor: Above0 = 4.0
     low_freq_factor: Above0 = 1.0
     original_context_length: Natural = 0
@@ -152,7 +154,7 @@ class TransformerConfig(Section):
     runner_type: Literal["default", "memory_efficient"] = "default"
     num_heads: Count = 6
     embedding_dim: Count = 384
-    dropout_prob: Share = Field(
+    dropout_prob: Fraction = Field(
         default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
     )
     num_blocks: Count = 6
@@ -166,14 +168,14 @@ class TransformerConfig(Section):
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
-    # ttml does not have this key and the four below. "flash" computes scores again in backward,
+    # The keys from here to balance_loss are ttkit's own. "flash" computes scores again in backward,
     # "stored" keeps them.
     attention: Literal["flash", "stored"] = "flash"
     # With 0 the MLP is dense.
     num_experts: Natural = 0
     experts_per_token: Count = 2
     capacity_factor: Above0 = 1.25  # An expert has this many times its even share of slots.
-    balance_loss: Rate = 0.01  # The total loss has this many times Switch's balance loss.
+    balance_loss: NonNegative = 0.01  # The total loss has this many times Switch's balance loss.
 
     @property
     def is_tied(self) -> bool:
@@ -186,11 +188,11 @@ class AdamWKeys(TypedDict, total=False):
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     type: Literal["AdamW"]
-    lr: Rate
-    beta1: Share
-    beta2: Share
+    lr: NonNegative
+    beta1: Fraction
+    beta2: Fraction
     epsilon: Above0
-    weight_decay: Rate
+    weight_decay: NonNegative
     master_weights: StrictBool
 
 
@@ -199,10 +201,10 @@ class SGDKeys(TypedDict, total=False):
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     type: Literal["SGD"]
-    lr: Rate
-    momentum: Share
-    dampening: Rate
-    weight_decay: Rate
+    lr: NonNegative
+    momentum: Fraction
+    dampening: NonNegative
+    weight_decay: NonNegative
     nesterov: StrictBool
 
 
@@ -225,11 +227,11 @@ class TrainingConfig(Section):
     eval_every: Natural = 200  # With 0 the run never evaluates.
     model_save_interval: Natural = 500  # With 0 only the end of the run saves.
     gradient_accumulation_steps: Count = 1
-    learning_rate: Rate = 3e-4
-    beta1: Share = 0.9
-    beta2: Share = 0.999
+    learning_rate: NonNegative = 3e-4
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
     eps: Above0 = 1e-8
-    weight_decay: Rate = 0.01
+    weight_decay: NonNegative = 0.01
     # Weights and activations have this type; ttml's default is bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
@@ -250,8 +252,8 @@ class TrainingConfig(Section):
 class SchedulerConfig(Section):
     """The learning rate over time: up to max_lr in warmup_steps, held, then down to min_lr."""
 
-    max_lr: Rate = 1e-3
-    min_lr: Rate = 0.0
+    max_lr: NonNegative = 1e-3
+    min_lr: NonNegative = 0.0
     warmup_steps: Natural = 100
     hold_steps: Natural = 0
 
@@ -285,8 +287,8 @@ class MultihostConfig(Section):
         return self.pipeline_parallel_config or PipelineParallelConfig()
 
     @property
-    def shares(self) -> list[int]:
-        """The blocks of each stage of a pipeline; none where all have as many."""
+    def blocks_per_stage(self) -> list[int]:
+        """The number of blocks of each stage; empty where they are divided evenly."""
         return [blocks for _, blocks in sorted(self.pipeline.blocks_per_rank.items())]
 
 
@@ -296,7 +298,7 @@ class Distributed(Section):
 
     enabled: StrictBool = False
     hosts: str = "hosts.json"  # A hostfile with lines 'NAME slots=N' serves, too.
-    ranks: Natural = 0  # A plan counts this many ranks; a run with 0 takes as many as there are.
+    ranks: Natural = 0  # A plan assumes this many; in a run, 0 takes all that are there.
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ class Settings(Section):
 
 
 SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
-# The strategies that take an axis of the mesh, in this order, with ttml's names.
+# ttml's names of the strategies that take a mesh axis, in the order of the axes.
 STRATEGIES = {"dp": "ddp", "cp": "cp", "tp": "tp"}
 # Each pair is a strategy and its mesh axis.
 Axes = tuple[tuple[str, int], ...]
@@ -327,14 +329,14 @@ GUIDES_CURE = (
 )
 
 
-def enabled(config) -> list[str]:
+def enabled_strategies(config) -> list[str]:
     """Return the strategies that a `DeviceConfig` or a `DistributedConfig` enables."""
     return [name for name, key in STRATEGIES.items() if getattr(config, f"enable_{key}")]
 
 
 def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
-    """Return the mesh axis of each strategy that is on, by ttml's newest rule: on a line of chips,
-    the one strategy has the axis that is longer than 1, as the training guide promises for [1, 32].
+    """Return the mesh axis of each strategy that is on, by ttml's newest rule: on a line of chips
+    the only strategy gets the axis longer than 1, as the training guide promises for [1, 32].
 
     Args:
         shape: rows and columns of the mesh.
@@ -350,7 +352,7 @@ def parallel_axes(shape: Sequence[int], on: Sequence[str]) -> Axes:
     mesh = f"MeshShape({list(shape)})"
     asked = " and ".join(f"enable_{STRATEGIES[name]}" for name in on) or "no parallelism"
     wide = [axis for axis, size in enumerate(shape) if size > 1]
-    if not wide and not on:  # Programs for ttml make no parallelism context for one chip.
+    if not wide and not on:  # One chip needs no strategy: ttml makes no context for it.
         return ()
     got = ", ".join(f"{STRATEGIES[s]}={str(s in on).lower()}" for s in ("dp", "tp", "cp"))
     rule = (
@@ -373,7 +375,8 @@ def split_blocks(
     """Return the blocks of each part of a pipeline: chunk c of stage s is part c * stages + s, as
     in `ttkit.plans.Schedule`.
 
-    Unless given, the parts have equal sizes; the first ones have a block more if necessary.
+    Unless given, the parts have equal sizes; if the blocks do not divide, the first parts have one
+    more.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.

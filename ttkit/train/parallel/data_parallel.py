@@ -38,7 +38,7 @@ from ttkit.train.autograd import Value
 from ttkit.train.config.layout import TILE
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import averaged
-from ttkit.train.parallel.ranks import wait
+from ttkit.waiting import wait_for
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
@@ -139,7 +139,7 @@ def average_over_ranks(parameters: Mapping[str, Parameter], comm) -> None:
             )
             sent.append((request, parameter, array, is_mine))
     for request, parameter, mean, is_mine in sent:
-        wait(request)
+        wait_for("the other ranks", request.Test, sent)
         if is_mine:
             parameter.place_grad(mean)
         else:
@@ -154,6 +154,6 @@ def share_weights(parameters: Mapping[str, Parameter], comm) -> None:
         array = parameter.gather() if is_mine else np.empty(parameter.global_shape, np.float32)
         sent.append((comm.Ibcast(array, root=parameter.owner), parameter, array, is_mine))
     for request, parameter, array, is_mine in sent:
-        wait(request)
+        wait_for("the other ranks", request.Test, sent)
         if not is_mine:
             parameter.place(array)

@@ -1,16 +1,17 @@
-"""Ranks that train together: waits for MPI that can be interrupted, what ranks agree on, and how
-tensors travel point to point: activations and gradients from one pipeline stage to another, weights
-and gradients between the ranks of hierarchical training. They travel inside a process, by MPI, or
-over the fabric.
+"""Ranks that train together.
+
+They agree on what all must know: a mean, an interruption, what rank 0 has read. And they send each
+other tensors: pipeline stages activations and gradients, ranks of hierarchical training weights and
+gradients.
 
 A transport takes messages (`ttkit.plans.schedule.Message`) from any stage at once and returns them
-once they have arrived. Through the hosts, a tensor travels as the global array of its batch, so the
-meshes of two stages may differ in shape."""
+once they have arrived, inside a process, by MPI, or over the fabric. Through the hosts, a tensor
+travels as the global array of its batch, so the meshes of two stages may differ in shape.
+"""
 
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,20 +21,17 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.backend import to_numpy
-from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
+from ttkit.waiting import wait_for
 
-# What messages carry: between stages, and in hierarchical training. A message's tag counts in this
-# order.
+# The kinds of messages. The index of its kind is part of a message's MPI tag.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 Cuts = Sequence[tuple[int | None, int | None]]
-Route = tuple[str, int, int]  # It has the kind of a message, its source and its destination.
+Route = tuple[str, int, int]  # The kind of a message, its source stage and destination stage.
 
-# A wait sleeps this long between two tests, so that Ctrl-C ends it and its core is free.
-POLL_S = 0.0005
 Result = TypeVar("Result")
 
 
@@ -55,38 +53,13 @@ def start_mpi():
     return MPI
 
 
-def wait(request, times: float = 1) -> None:
-    """Wait for an MPI request, so that Ctrl-C interrupts it.
-
-    Raises:
-        TTKitError: it is not complete after `times` times `TTKIT_RANK_TIMEOUT` seconds, which are
-            300 unless set.
-    """
-    start = time.monotonic()
-    while not request.Test():
-        time.sleep(POLL_S)
-        check_timeout(start, "the other ranks", times)
-
-
-def check_timeout(start: float, what: str, times: float = 1) -> None:
-    """Raise if a wait that began at `start`, by `time.monotonic()`, exceeds this many times the
-    limit.
-    """
-    limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
-    if time.monotonic() - start > limit:
-        fail(
-            f"wait for {what}",
-            f"nothing came in {limit:g} s",
-            "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT",
-        )
-
-
-def mean(comm, number: float) -> float:
-    """Return the mean of a number over the ranks: above 0 if any rank has raised a flag."""
+def mean_over_ranks(comm, number: float) -> float:
+    """Return the mean over the ranks; of flags, which are 0 or 1, it is above 0 if any is set."""
     from mpi4py import MPI
 
     values = np.array([number], np.float64) / comm.size
-    wait(comm.Iallreduce(MPI.IN_PLACE, values))
+    request = comm.Iallreduce(MPI.IN_PLACE, values)
+    wait_for("the other ranks", request.Test, (request, values))
     return float(values[0])
 
 
@@ -100,9 +73,9 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
     seen = [False]
 
     def anyone() -> bool:
-        return mean(comm, float(seen[0])) > 0 if comm else seen[0]
+        return mean_over_ranks(comm, float(seen[0])) > 0 if comm else seen[0]
 
-    def note(number: int, frame) -> None:
+    def on_sigint(number: int, frame) -> None:
         if seen[0]:
             raise KeyboardInterrupt
         seen[0] = True
@@ -110,19 +83,19 @@ def interrupts(comm) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield anyone  # Python delivers signals to the main thread only.
         return
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, on_sigint)
     try:
         yield anyone
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def of_rank_0(comm, call: Callable[[], Result]) -> Result:
+def on_rank_0(comm, call: Callable[[], Result]) -> Result:
     """Make a call on rank 0 alone and return its result on every rank; an error there is raised
     on all ranks, which would deadlock otherwise.
 
     Example:
-        >>> of_rank_0(None, lambda: 7)  # one process alone
+        >>> on_rank_0(None, lambda: 7)  # one process alone
         7
     """
     if comm is None:
@@ -156,7 +129,7 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
         cuts = (layout.dp_axis, 0), (layout.cp_axis, 2), (sequence, 2)
 
     def joined(place: dict[int, int], cuts: Cuts) -> np.ndarray:
-        """Join the shards at the coordinates of a place; the others are cut, or 0."""
+        """Join shards: axes in `place` are fixed, those in `cuts` are joined, others read 0."""
         if not cuts:
             shard = shards[
                 np.ravel_multi_index([place.get(i, 0) for i in range(len(shape))], shape)
@@ -174,7 +147,7 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
 
 
 def from_host(array: np.ndarray, layout: Layout) -> Value:
-    """Put activations [B, 1, S, E] on a mesh as `to_host` takes them from one."""
+    """Put activations [B, 1, S, E] on a mesh: the inverse of `to_host`."""
     tp_dim = 2 if layout.sequence_parallel else None
     return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=tp_dim)
 
@@ -190,7 +163,7 @@ class Transport:
         self._arrived[message] = array
 
     def has(self, message: Message) -> bool:
-        """Whether a message has arrived; between ranks it waits for it."""
+        """Return whether a message has arrived; an `MPITransport` waits until it has."""
         return message in self._arrived
 
     def take(self, message: Message) -> np.ndarray:
@@ -200,9 +173,8 @@ class Transport:
     def flush(self) -> None:
         """Wait until all that was sent has left."""
 
-    # A stage's loss is the mean over its chips' tokens. So a gradient on a chip is as many times
-    # that of the global mean as there are chips with other tokens. The latter travels, since the
-    # other stage may have another number of them.
+    # Each chip's loss is the mean over its own tokens, so its gradient is dp x cp times the global
+    # one. The global one is sent, since the other stage may have another dp x cp.
     def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
         array = to_host(value, layout)
@@ -224,25 +196,26 @@ def route(message: Message) -> Route:
 def fabric_routes(schedule: Schedule) -> list[Route]:
     """Return the routes of all that a schedule sends.
 
-    Each has a socket, which keeps the order: all schedules here receive as they send.
+    Each route has one socket, which is first-in first-out; that is enough, because every schedule
+    receives in the order of sending.
     """
     tasks = (task for stage in range(schedule.stages) for task in schedule.tasks(stage))
     return sorted({route(task.send) for task in tasks if task.send})
 
 
 class MPITransport(Transport):
-    """Messages between ranks by MPI; a tag names each, so they may come in any order. Of a message
-    with a route only the shape goes so; its values go from chip to chip, over sockets between
-    meshes of the same shape.
+    """Messages between ranks by MPI; a tag names each, so they may come in any order.
+
+    For a message with a route MPI carries only the shape, and a socket the values, from chip to
+    chip of meshes of the same shape.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
-        layout: of this rank's mesh.
-        routes: of what sockets carry.
+        layout: the layout of this rank's mesh.
+        routes: the routes that use sockets.
         chunks: how many chunks of the model each stage has.
         name: names the rank of a message that does not arrive.
-        patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
-            itself, so that the sender's message comes first and names the culprit.
+        timeout_factor: as of `ttkit.waiting.wait_for`.
 
     Attributes:
         bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
@@ -255,10 +228,10 @@ class MPITransport(Transport):
         routes: Iterable[Route] = (),
         chunks: int = 1,
         name: Callable[[int], str] = "stage {}".format,
-        patience: float = 1,
+        timeout_factor: float = 1,
     ):
         self.comm, self.layout, self.chunks = comm, layout, chunks
-        self.name, self.patience = name, patience
+        self.name, self.timeout_factor = name, timeout_factor
         self.bytes_sent = Counter[str]()
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
@@ -288,7 +261,7 @@ class MPITransport(Transport):
         return self.comm.recv(source=message.source.stage, tag=self._tag(message))
 
     def send(self, message: Message, value: Value, layout: Layout) -> None:
-        """Send a tensor [B, 1, S, E], where there is a route the shards of all chips."""
+        """Send a tensor [B, 1, S, E]: over a socket shard by shard, else as one global array."""
         if socket := self._sockets.get(route(message)):
             self._post(message, list(value.shape))
             ttnn.experimental.send_async(value, socket)
@@ -296,7 +269,7 @@ class MPITransport(Transport):
             super().send(message, value, layout)
 
     def receive(self, message: Message, layout: Layout) -> Value:
-        """Put what has arrived on a mesh, where there is a route the shards of all chips."""
+        """Put a tensor on a mesh that arrives over a socket, or as one global array."""
         if socket := self._sockets.get(route(message)):
             where = {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
             like = ttnn.empty(self._get(message), dtype=layout.dtype, **where)
@@ -319,10 +292,10 @@ class MPITransport(Transport):
         Raises:
             TTKitError: it has not arrived in time.
         """
-        start, source = time.monotonic(), message.source.stage
-        while not self.comm.iprobe(source, self._tag(message)):
-            time.sleep(POLL_S)
-            check_timeout(start, f"the {message.what} of {self.name(source)}", self.patience)
+        source, tag = message.source.stage, self._tag(message)
+        what = f"the {message.what} of {self.name(source)}"
+        factor = self.timeout_factor
+        wait_for(what, lambda: self.comm.iprobe(source, tag), timeout_factor=factor)
         return True
 
     def take(self, message: Message) -> np.ndarray:
@@ -338,5 +311,5 @@ class MPITransport(Transport):
     def flush(self) -> None:
         """Wait until all that was sent has been received."""
         for request in self._sent:
-            wait(request, self.patience)
+            wait_for("the other ranks", request.Test, request, self.timeout_factor)
         self._sent = []

@@ -68,8 +68,8 @@ class Exchange:
         ]
         # The others wait longer than the aggregator, so that its error, which names the missing
         # rank, comes first.
-        patience = 1 if self.rank == num_workers else 2
-        self.transport = MPITransport(comm, self.layout, routes, name=name, patience=patience)
+        factor = 1 if self.rank == num_workers else 2
+        self.transport = MPITransport(comm, self.layout, routes, name=name, timeout_factor=factor)
         # The aggregator's peers are the workers; for any other rank it is the only one.
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 

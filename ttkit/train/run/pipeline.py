@@ -29,14 +29,14 @@ from ttkit.train.parallel.ranks import (
     MPITransport,
     Transport,
     fabric_routes,
-    mean,
+    mean_over_ranks,
     start_mpi,
     to_host,
 )
 from ttkit.train.run.checkpoint import Saved
 from ttkit.train.run.trainer import VALIDATION_BATCHES, Trainer
 
-# It maps a micro-batch to its tokens and targets.
+# `data(i)` returns the tokens and targets of micro-batch i.
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
@@ -44,10 +44,10 @@ class Stage:
     """Parts of a model on one mesh.
 
     Args:
-        index: from 0.
+        index: the number of the stage, from 0.
         config: the whole model.
-        layout: the mesh.
-        blocks: of each chunk.
+        layout: the layout on this stage's mesh.
+        blocks: the numbers of each chunk's blocks.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Stage:
     def forward(
         self, action: Action, given: Value | None, batch: tuple[np.ndarray, np.ndarray], before: int
     ) -> tuple[Value, float]:
-        """Return the output of a chunk, activations [B, 1, S, E] or the loss, and what the chunk
-        adds to the loss: the last chunk the loss, others their experts' balance loss.
+        """Return the output of a chunk, activations [B, 1, S, E] or the loss, and its share of the
+        loss: the loss itself in the last chunk, the balance loss of its experts in the others.
 
         Dropout zeroes the same elements as on one device, whatever the order of forwards.
 
@@ -76,13 +76,13 @@ class Stage:
         """
         model, (x, y) = self.chunks[action.chunk], batch
         for dropout in model.dropouts():
-            # A block calls its dropout twice, the model's own dropout is called once.
+            # Each forward calls a block's dropout twice, and the model's own one once.
             dropout.calls = before + action.micro_batch * (1 if dropout is model.dropout else 2)
         start = None if model.is_first else Tensor(given)
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
-        if recording[0]:  # A backward of this micro-batch follows.
+        if recording[0]:  # Validation has no backward, which would free them.
             self._kept[action] = start, end
         found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
         return end.get_value(), sum(mean_over_groups(each, self.layout) for each in found)
@@ -91,7 +91,8 @@ class Stage:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
 
         Args:
-            grad: of the output; None for the last chunk, whose loss counts `share`.
+            grad: the gradient of the output; None for the last chunk.
+            share: the weight of the last chunk's loss.
         """
         start, end = self._kept.pop(action._replace(kind="F"))
         if grad is None:
@@ -108,9 +109,9 @@ class PipelineTrainer(Trainer):
     """A trainer whose model is divided into stages, with `gradient_accumulation_steps`
     micro-batches.
 
-    Ranks 0 to stages - 1 are the stages of a pipeline, the next as many those of its first replica,
-    and so on. Parameters keep the names of the whole model, so a checkpoint goes on with any number
-    of stages, or with a `Trainer`.
+    Ranks 0 to stages - 1 are the stages of a pipeline, the next group of as many ranks is its first
+    replica, and so on. Parameters keep the names of the whole model, so a checkpoint can be
+    continued with any number of stages, or with a `Trainer`.
 
     Args:
         settings: a training configuration with a multihost_config, or the path of one.
@@ -167,10 +168,11 @@ class PipelineTrainer(Trainer):
         multihost, meshes, ranks = settings.multihost_config, self._meshes, DistributedContext()
         self.rank, self.comm = ranks.rank(), None
         self.world = ranks.size() if meshes is None else len(meshes)
-        self.count, workers = len(multihost.shares) or self.world, multihost.num_workers
-        if self.world != workers or workers % self.count:
+        self.num_stages = len(multihost.blocks_per_stage) or self.world
+        workers = multihost.num_workers
+        if self.world != workers or workers % self.num_stages:
             rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
-            rule += f", a multiple of the stages ({self.count})"
+            rule += f", a multiple of the stages ({self.num_stages})"
             fail(
                 "PipelineTrainer",
                 rule,
@@ -188,49 +190,51 @@ class PipelineTrainer(Trainer):
     def _build(self) -> None:
         """Make this process's stages, and connect them to the others and to their replicas."""
         hosts, config = self.settings.multihost_config, self.model_config
-        parts, plan = self.settings.training_config.gradient_accumulation_steps, hosts.pipeline
-        named = plan.schedule, self.count, parts, plan.chunks_per_rank
-        self.schedule = schedule = schedule_of(*named)
+        micro_batches = self.settings.training_config.gradient_accumulation_steps
+        plan = hosts.pipeline
+        shape = self.num_stages, micro_batches, plan.chunks_per_rank
+        self.schedule = schedule = schedule_of(plan.schedule, *shape)
         if any(action.kind in "IW" for row in schedule.actions for action in row):
             fail(
                 "PipelineTrainer",
                 f"{schedule!r} splits backwards, which compute all gradients in one pass here",
                 "a schedule of F and B; timeline() and the pictures show the effect of splitting",
             )
-        divided = split_blocks(config, self.count, hosts.shares, schedule.chunks)
-        mine = range(self.count) if self.comm is None else [self.rank % self.count]
+        divided = split_blocks(config, self.num_stages, hosts.blocks_per_stage, schedule.chunks)
+        mine = range(self.num_stages) if self.comm is None else [self.rank % self.num_stages]
         self.stages = {
-            stage: Stage(stage, config, layout, divided[stage :: self.count])
+            stage: Stage(stage, config, layout, divided[stage :: self.num_stages])
             for stage, layout in zip(mine, self.layouts)
         }
         self.parameters = {}
-        for each in self.stages.values():
-            self.parameters |= each.parameters()
-        self.replicas, self.transport, self.part, self.parts = None, Transport(), 0, 1
+        for own in self.stages.values():
+            self.parameters |= own.parameters()
+        self.replicas, self.transport, self.replica, self.num_replicas = None, Transport(), 0, 1
         if self.comm is None:
             return
-        self.part, self.parts = self.rank // self.count, self.world // self.count
+        self.replica, stage = divmod(self.rank, self.num_stages)
+        self.num_replicas = self.world // self.num_stages
         # This communicator has the ranks of one pipeline.
-        stages = self.comm.Split(self.part, self.rank)
+        stages = self.comm.Split(self.replica, self.rank)
         routes = fabric_routes(schedule) if hosts.socket_type == "fabric" else ()
         self.transport = MPITransport(stages, self.layout, routes, schedule.chunks)
-        if self.parts > 1:
-            self.replicas = self.comm.Split(self.rank % self.count, self.rank)
+        if self.num_replicas > 1:
+            self.replicas = self.comm.Split(stage, self.rank)
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
         """Compute the gradients of all micro-batches, averaged over replicas; return the mean
         loss.
         """
-        parts = self.schedule.micro_batches
-        self.times = []
-        total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts))
+        micro_batches, self.times = self.schedule.micro_batches, []
+        batch, step = self.batches.batch, self.steps
+        total = self._play(self.schedule, lambda i: batch(step, i, micro_batches))
         average_gradients(self.parameters, None, self.settings.layout.bucket_mb)
         if self.model_config.is_tied:
             self._add_table_gradients()
         if self.replicas:
             average_over_ranks(self.parameters, self.replicas)
-        return self.everywhere(total / parts)
+        return self.everywhere(total / micro_batches)
 
     def _add_table_gradients(self) -> None:
         """Let the first and the last stage, which both have the table of tied embeddings, send each
@@ -238,23 +242,20 @@ class PipelineTrainer(Trainer):
 
         They have equal weights and the same sum, so their optimizers keep the weights equal.
         """
-        table, head = Place(0, 0), Place(self.count - 1, self.schedule.chunks - 1)
+        table, head = Place(0, 0), Place(self.num_stages - 1, self.schedule.chunks - 1)
         ends = [(TABLE, table, head), (HEAD, head, table)]
-        # One stage with one chunk has both ends, and adds both gradients by itself.
+        # With a single chunk, table and head are one parameter, to which autograd has added both.
         mine = [each for each in ends if each[0] in self.parameters and table != head]
         grads = {}
         for name, here, there in mine:
-            each = self.parameters[name]
-            cut = each.layout.zero_axis, each.zero_dim
-            array = to_host(
-                each.get_grad(), each.layout, [(each.layout.tp_axis, each.shard_dim), cut]
-            )
-            grads[name] = array[:, :, : each.global_shape[2]]
+            own = self.parameters[name]
+            cuts = (own.layout.tp_axis, own.shard_dim), (own.layout.zero_axis, own.zero_dim)
+            array = to_host(own.get_grad(), own.layout, cuts)
+            grads[name] = array[:, :, : own.global_shape[2]]
             self.transport.put(Message("weight gradients", 0, here, there), grads[name])
         for name, here, there in mine:
-            each, grad = self.parameters[name], grads[name]
             message = Message("weight gradients", 0, there, here)
-            each.place_grad(grad + self.transport.take(message))
+            self.parameters[name].place_grad(grads[name] + self.transport.take(message))
         self.transport.flush()
 
     def _play(self, schedule: Schedule, data: Data) -> float:
@@ -300,13 +301,15 @@ class PipelineTrainer(Trainer):
 
     def everywhere(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
-        return total if self.comm is None else mean(self.comm, total) * self.count
+        return total if self.comm is None else mean_over_ranks(self.comm, total) * self.num_stages
 
     def validate(self) -> float:
         """Return the mean loss of the text that is held out: forwards only."""
         count, chunks = min(len(self.validation), VALIDATION_BATCHES), self.schedule.chunks
         row = tuple(Action("F", i, chunk) for chunk in range(chunks) for i in range(count))
-        forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
+        forwards = Schedule(
+            "forward only", self.num_stages, count, (row,) * self.num_stages, chunks
+        )
         with no_grad():
             found = self._play(forwards, self.validation.batch) / count
         return self.everywhere(found)
@@ -319,10 +322,10 @@ class PipelineTrainer(Trainer):
         On several hosts the times are only as exact as the hosts' clocks agree."""
         rows = self.times
         if self.comm is not None:
-            of_ranks = self.comm.allgather(rows if self.part == 0 else [])
+            of_ranks = self.comm.allgather(rows if self.replica == 0 else [])
             rows = [row for rows in of_ranks for row in rows]
         first = min((start for _, _, start, _ in rows), default=0.0)
-        slots: list[list[Slot]] = [[] for _ in range(self.count)]
+        slots: list[list[Slot]] = [[] for _ in range(self.num_stages)]
         for stage, action, start, end in rows:
             slots[stage].append(Slot(action, start - first, end - first))
         return Timetable(self.schedule, tuple(map(tuple, slots)))
@@ -330,11 +333,12 @@ class PipelineTrainer(Trainer):
     def collected(self) -> dict[str, np.ndarray]:
         """Return the global arrays of a checkpoint, whole on rank 0."""
         found = super().collected()
-        tied = self.model_config.is_tied  # The first stage has the table, too.
+        # With tied weights the head is the first stage's table, and is not saved twice.
+        tied = self.model_config.is_tied
         mine = {name: array for name, array in found.items() if not (tied and name.endswith(HEAD))}
         if self.comm is None:
             return mine
-        parts = self.comm.gather(mine if self.part == 0 else {}) or []
+        parts = self.comm.gather(mine if self.replica == 0 else {}) or []
         return {name: array for part in parts for name, array in part.items()}
 
     def _restore(self, saved: Saved) -> None:

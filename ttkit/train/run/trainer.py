@@ -24,7 +24,7 @@ from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
 from ttkit.train.parallel.distributed import mean_over_groups
-from ttkit.train.parallel.ranks import interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.plan import check_memory
 from ttkit.train.run import checkpoint, optimizers
 from ttkit.train.run.checkpoint import History, Record, Saved
@@ -79,7 +79,7 @@ class Trainer:
         self.run_folder = folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
         self._open(settings)
         # Only rank 0 reads the checkpoint, since other hosts may not have it.
-        saved = of_rank_0(self.comm, lambda: checkpoint.saved(folder, step)) if folder else None
+        saved = on_rank_0(self.comm, lambda: checkpoint.saved(folder, step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
@@ -92,18 +92,18 @@ class Trainer:
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
         # With ZeRO each parameter is updated by one rank of those that have replicas.
-        self.sharing = self.parts if settings.layout.zero else 1
+        self.sharing = self.num_replicas if settings.layout.zero else 1
         if self.sharing > 1:
             every = self.parameters.values()
             sizes = [tiled(parameter.shard_shape) for parameter in every]
-            for parameter, rank in zip(every, owners(sizes, self.parts)):
+            for parameter, rank in zip(every, owners(sizes, self.num_replicas)):
                 parameter.owner = rank
         check_memory(self.settings, replace(self.layout, hosts=self.sharing), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            ids, length, config, groups, self.part, self.parts
+            ids, length, config, groups, self.replica, self.num_replicas
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history = History()
@@ -146,9 +146,9 @@ class Trainer:
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
         # By default there is one replica, which takes the whole batch: part 0 of 1.
-        self.replicas, self.part, self.parts = None, 0, 1
+        self.replicas, self.replica, self.num_replicas = None, 0, 1
         if self.settings.distributed.enabled:
-            self.replicas, self.part, self.parts = self.comm, self.rank, self.world
+            self.replicas, self.replica, self.num_replicas = self.comm, self.rank, self.world
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
@@ -198,7 +198,7 @@ class Trainer:
 
     def everywhere(self, number: float) -> float:
         """Return the mean of a number over the replicas."""
-        return mean(self.replicas, number) if self.replicas else number
+        return mean_over_ranks(self.replicas, number) if self.replicas else number
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
@@ -252,7 +252,7 @@ class Trainer:
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # The log loses the steps after the checkpoint from which the run continues.
-            of_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
+            on_rank_0(self.comm, lambda: checkpoint.begin_log(folder, self.history, self.steps))
         view, saved = (progress(self, end, prompt) if show else None), None
         try:
             with interrupts(self.comm) as interrupted:
@@ -307,7 +307,7 @@ class Trainer:
             "optimizer_steps": self.optimizer.steps,
             "step": self.steps,
         }
-        return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
+        return on_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
 
     def collected(self) -> dict[str, np.ndarray]:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
@@ -326,7 +326,7 @@ class Trainer:
         # A rank takes the state of what it updates of the whole model.
         state = saved.part("optimizer/")
         every = self.parameters.items()
-        names = [name for name, each in every if each.owner in (None, self.part)]
+        names = [name for name, each in every if each.owner in (None, self.replica)]
         mine = {key: state[key] for key in state if key.split("/")[1] in names}
         self.optimizer.load_state_dict({"steps": saved.meta["optimizer_steps"], "tensors": mine})
         self.steps, self.history = saved.meta["step"], History(saved.history)

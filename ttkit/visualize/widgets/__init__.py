@@ -30,12 +30,12 @@ NARROW = """
 
 
 @cache
-def _touchable() -> Any:
+def _widget_class() -> Any:
     """Return the class of the widget; anywidget is imported when the first one is made."""
     import anywidget
     import traitlets
 
-    class Touchable(anywidget.AnyWidget):  # type: ignore[misc]
+    class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         """The page in a browser, and what a reader does there."""
 
         _esm = Path(__file__).with_name("live.js")
@@ -43,7 +43,7 @@ def _touchable() -> Any:
         page = traitlets.Unicode().tag(sync=True)
         tallest = traitlets.Unicode().tag(sync=True)
 
-    return Touchable
+    return PageWidget
 
 
 def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
@@ -59,7 +59,7 @@ def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
         tallest: the widget is always as tall as this page, so that what follows it stays in place;
             a taller page scrolls.
     """
-    widget = _touchable()(page=page, tallest=tallest)
+    widget = _widget_class()(page=page, tallest=tallest)
 
     def receive(_, message: dict[str, str], __) -> None:
         widget.page = act(message["act"])
@@ -69,14 +69,14 @@ def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
 
 
 def show_widget(widget, words: str) -> None:
-    """Display a widget whose controls get their keys; a saved page shows the words.
+    """Display a widget that receives key presses itself; a saved page shows the words.
 
     JupyterLab would take Enter, arrows and letters for itself: only its own text boxes get them.
     """
     import ipywidgets as widgets
     from IPython.display import display
 
-    both = widgets.VBox([widget, _touchable()()])
+    both = widgets.VBox([widget, _widget_class()()])
     display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
 
 

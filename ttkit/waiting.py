@@ -1,0 +1,92 @@
+"""Waits between ranks: Ctrl-C interrupts each of them, and it ends in time."""
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from ttkit.errors import fail
+
+# A wait polls without sleep for `EAGER_S`, then sleeps up to `LONGEST_NAP_S` between polls.
+EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3
+CURE = "look at what they do: an error there, another branch, or a longer"
+CURE += " ttkit.rank_checks(timeout_s=...) or TTKIT_RANK_TIMEOUT"
+
+settings = SimpleNamespace(
+    checks=os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false"),
+    timeout_s=float(os.environ.get("TTKIT_RANK_TIMEOUT", "300")),
+)
+
+
+def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
+    """Switch the checks between ranks on or off, set the time-out of waits; return both.
+
+    With checks, each collective starts with a comparison of the calls, and every wait can be
+    interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
+    ranks must choose the same.
+
+    Args:
+        on: None leaves it; `TTKIT_RANK_CHECKS=0` starts without.
+        timeout_s: seconds; None leaves it; `TTKIT_RANK_TIMEOUT` sets it at the start, else 300.
+
+    Example:
+        >>> rank_checks(timeout_s=60)
+        (True, 60.0)
+        >>> rank_checks(timeout_s=300)
+        (True, 300.0)
+    """
+    if timeout_s is not None:
+        settings.timeout_s = float(timeout_s)
+    if on is not None:
+        settings.checks = bool(on)
+    return settings.checks, settings.timeout_s
+
+
+def until(done: Callable[[], bool], keep: object = None, timeout_s: float | None = None) -> bool:
+    """Call `done` until it returns true; return False if it does not within the time-out.
+
+    Args:
+        keep: the messages that are waited for, with their memory. MPI may write into it until it
+            is finalised, which is after Python has ended, so it is only freed if the wait ends
+            well.
+        timeout_s: that of `rank_checks` unless given.
+    """
+    if done():
+        return True
+    start, nap = time.perf_counter(), 20e-6
+    limit_s = settings.timeout_s if timeout_s is None else timeout_s
+    kept = ctypes.py_object(keep)
+    ctypes.pythonapi.Py_IncRef(kept)
+    while (waited := time.perf_counter() - start) <= limit_s:
+        if done():
+            ctypes.pythonapi.Py_DecRef(kept)
+            return True
+        if waited < EAGER_S:
+            # There may be more ranks than cores, so another rank may need this core.
+            os.sched_yield()
+        else:
+            time.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP_S)
+    return False
+
+
+def wait_for(
+    what: str, done: Callable[[], bool], keep: object = None, timeout_factor: float = 1
+) -> None:
+    """Wait as `until` does.
+
+    Args:
+        what: what other ranks send.
+        timeout_factor: multiplies the time-out. A rank whose sender may itself be waiting gets
+            more, so that the error names the first rank that is late.
+
+    Raises:
+        TTKitError: the time is over.
+
+    Example:
+        >>> wait_for("the gradients of rank 1", lambda: True)
+    """
+    limit_s = timeout_factor * settings.timeout_s
+    if not until(done, keep, limit_s):
+        fail(f"wait for {what}", f"nothing came in {limit_s:g} s", CURE)
