@@ -73,7 +73,7 @@ def test_the_best_known_is_scored_as_any_answer_and_is_better(name, scoreboards)
     lessons.challenge(name, declared.reference())
     best, mine, other = scoreboards[-1].rows
     assert best[0] == "best known" and best[2] == "★★★" and best[3] == ""
-    assert mine[:3] == ("yours", *best[1:3]) and scoreboards[-1].last == ["this one", *mine[1:]]
+    assert mine[:3] == ("yours", *best[1:3]) and scoreboards[-1].last == ("this one", *mine[1:])
     assert other[0] == "yours" and all(text in cell for text, cell in zip(row, other[1:]))
     assert other[2] == row[1]
 
@@ -117,7 +117,7 @@ def test_a_scoreboard_keeps_the_best_entries(scoreboards):
     stars = [row[2] for row in scoreboards[-1].rows]
     assert stars == ["★★★", "★★★★", "★★★", "★★", "★★", "★"]
     lessons.challenge("00.least", 30)  # It is shown, and forgotten.
-    assert scoreboards[-1].last == ["this one", "30 steps", "★", "it is 30"]
+    assert scoreboards[-1].last == ("this one", "30 steps", "★", "it is 30")
     assert progress.saved()["challenges"]["00.least"] == kept
     assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.file().read_text())
     challenges.DECLARED.pop(numbers.name)

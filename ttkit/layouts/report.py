@@ -205,7 +205,7 @@ class Layouts(Choices):
 
         chosen = candidate or self.best
         text = "" if chosen.refused else self.yaml(chosen)
-        return Page(explanation(self, chosen), text)
+        return Page(explanation(chosen, self.machine.system.chip.dram_bytes), text)
 
     def yaml(self, candidate=None) -> str:
         """Return the training configuration of a layout, the fastest unless given."""

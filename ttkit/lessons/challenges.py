@@ -13,7 +13,6 @@ from ttkit.visualize.tables import Report
 
 KEPT = 5  # This many entries of a learner are kept.
 NEAR = 0.25  # Two stars are for a score at most this much worse than the best known.
-Entry = tuple[float, str]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Challenge:
 
     name: str
     asks: str
-    score: Callable[[Any], Entry]
+    score: Callable[[Any], tuple[float, str]]
     reference: Callable[[], Any]
     unit: str
     higher: bool = False
@@ -40,28 +39,13 @@ class Challenge:
     def __post_init__(self):
         DECLARED[self.name] = self
 
-    def scoreboard(self, entries: list[Entry], latest: list[Entry]) -> Report:
-        """Return the table of the best known score, of a learner's entries and of the latest one.
-
-        Three stars are for a score as good as the best known, two for one near it, else one; four
-        are for a better one.
-        """
-        best = self.score(self.reference())[0]
-
-        def row(label: str, score: float, words: str) -> tuple[str, ...]:
-            worse = (1 - score / best) if self.higher else (score / best - 1)
-            stars = "★" + "★" * sum(worse <= limit for limit in (NEAR, 1e-9, -1e-9))
-            return label, self.unit.format(score), stars, words
-
-        rows = [row("best known", best, ""), *(row("yours", *each) for each in entries)]
-        last = [text for each in latest for text in row("this one", *each)]
-        return Report(f"{self.name}: {self.asks}", ["<", "score", "<", "<"], rows, last)
-
 
 def challenge(name: str, answer) -> None:
     """Score your answer to a challenge; show the best known score and your best entries.
 
     Your best entries are kept with your progress. Without an answer (`...`) they are only shown.
+    Three stars are for a score as good as the best known, two for one near it, else one; four are
+    for a better one.
 
     Args:
         name: the challenge, as "04.steps".
@@ -73,10 +57,19 @@ def challenge(name: str, answer) -> None:
     """
     from IPython.display import display
 
-    declared, latest = known(name, Challenge), []
-    entries = [tuple(each) for each in progress.saved()["challenges"].get(name, [])]
-    if answer is not Ellipsis:
-        latest = [declared.score(answer)]
+    declared = known(name, Challenge)
+    entries = list(map(tuple, progress.saved()["challenges"].get(name, [])))
+    latest = [] if answer is Ellipsis else [declared.score(answer)]
+    if latest:
         entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT]
         progress.save("challenges", name, entries)
-    display(declared.scoreboard(entries, latest))
+    best = declared.score(declared.reference())[0]
+
+    def row(label: str, score: float, words: str) -> tuple[str, ...]:
+        worse = 1 - score / best if declared.higher else score / best - 1
+        stars = "★" + "★" * sum(worse <= limit for limit in (NEAR, 1e-9, -1e-9))
+        return label, declared.unit.format(score), stars, words
+
+    rows = [row("best known", best, ""), *(row("yours", *each) for each in entries)]
+    last = row("this one", *latest[0]) if latest else ()
+    display(Report(f"{name}: {declared.asks}", ["<", "score", "<", "<"], rows, last))

@@ -127,7 +127,7 @@ class Exercise:
     mistakes: Mapping[str, Callable] = field(default_factory=dict)
     budget: Any = None
     reads: Callable | None = None
-    rules: Callable[..., str] | None = None
+    rules: Callable[..., str] = lambda *_: ""
     rtol: float = 1e-5
     praise: str | Callable[..., str] = "it is right"
 
@@ -154,8 +154,10 @@ class Exercise:
                         run.result = self.reads(given, *run.arguments)
                     except CheckFailed as why:
                         raise CheckFailed(f"{run.where}: {why}") from None
-                wrong = self._wrong(run) or self._broken(given, run) or run.over(self.budget)
-                if wrong:
+                wrong = self._wrong(run)
+                if not wrong and (broken := self.rules(given, *run.arguments)):
+                    wrong = f": {broken}"
+                if wrong := wrong or run.over(self.budget):
                     raise CheckFailed(f"{run.where}{wrong}")
         if callable(self.praise):
             return self.praise(given, *run.arguments)
@@ -169,7 +171,7 @@ class Exercise:
             usual = self.mistakes.items()
             why = (f": {words}" for words, mistake in usual if not unlike(mistake(), found))
             raise CheckFailed(f"{self.asks} is not {brief(answer)}{next(why, '')}")
-        if self.rules and (broken := self.rules(found)):
+        if broken := self.rules(found):
             raise CheckFailed(broken)
         return self.praise(found) if callable(self.praise) else self.praise
 
@@ -186,11 +188,6 @@ class Exercise:
                 return f"{found}: {sentence.format(**run.names)}"
         clue = run.clue()
         return found + (f"\n  {clue}" if clue else "")
-
-    def _broken(self, given, run: Run) -> str:
-        """Return which rule a result breaks."""
-        broken = self.rules(given, *run.arguments) if self.rules else ""
-        return f": {broken}" if broken else ""
 
 
 DECLARED: dict[str, Any] = {}  # The exercises and challenges by their names.

@@ -1,43 +1,61 @@
 """The same program on one chip and on a mesh: the first operation that gives something else."""
 
-import difflib
+from __future__ import annotations
+
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.profiling.records import last_name
 from ttkit.profiling.traffic import note_line
 from ttkit.sim.mesh.opening import get_fabric_config, open_mesh_device, set_fabric_config
-from ttkit.sim.tape import Event, described, tape, tensors_in
+from ttkit.sim.tape import Event, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
-Values = tuple[np.ndarray, int]  # An array, and the number of its leading axes over chips.
+# Of each result, the array, and how many of its axes, the first, run over chips.
+Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
+NONE = np.empty(0)  # It stands for the result of a call that one chip does not make.
 
 
-def run_recorded(
-    program: Callable, shape: Sequence[int], fabric: FabricConfig
-) -> list[tuple[Event, list[Values]]]:
+@dataclass
+class Result:
+    """What a call on the mesh gave.
+
+    Attributes:
+        far: how far it is from one chip's; NaN if they cannot be compared.
+        text: the operation, the shape of a shard, how the shards lie, and the line.
+        operands: what it was made from.
+        right: it is that of one chip, or something that was made from it is.
+    """
+
+    far: float
+    text: str
+    operands: list[Result]
+    right: bool
+
+
+def run(program: Callable, shape: Sequence[int], fabric: FabricConfig) -> Calls:
     """Run a program on a mesh with a fabric; return its calls and their results."""
-    calls: list[tuple[Event, list[Values]]] = []
+    calls: Calls = []
 
     def note(event: Event, result) -> None:
         calls.append((event, [(t._array, len(t.grid.shape)) for t in tensors_in(result)]))
 
     set_fabric_config(fabric)
-    with open_mesh_device(MeshShape(*shape)) as mesh, tape(before=note_line, after=note):
+    with open_mesh_device(MeshShape(*shape)) as mesh, tape(before=note_line, after=note) as record:
         mesh.is_reference = fabric is FabricConfig.DISABLED
-        result = program(mesh)
-        end = described(result)
-        note(Event("result", (end,), {}, "", end, where="the end"), result)
+        record.record("result", lambda result: result, program(mesh))
+        record.events[-1].where = "the end"
     return calls
 
 
-def readings(
-    array: np.ndarray, axes: int, shape: tuple[int, ...], adds: bool, how: str = ""
+def gathered(
+    array: np.ndarray, axes: int, adds: bool = True, how: str = ""
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yield every way to read shards as one array of a shape, with the placement that it assumes.
+    """Yield every way to read shards as one array, with the placement that it assumes.
 
     A placement has for each mesh axis R (replicated), S1 (sharded along dim 1) or P (parts of a
     sum).
@@ -46,47 +64,35 @@ def readings(
         adds: add up shards that differ; otherwise take the first one, as a program does that
             forgets its all-reduce.
     """
+    array = widened(array)
     if axes == 0:
-        if array.shape == shape:
-            yield array, how
+        yield array, how
         return
     shards = np.moveaxis(array, axes - 1, 0)
-    if (shards == shards[0]).all():
-        yield from readings(shards[0], axes - 1, shape, adds, f" R{how}")
-    else:
-        first = shards.sum(0) if adds else shards[0]
-        yield from readings(first, axes - 1, shape, adds, f" P{how}")
+    same = (shards == shards[0]).all()
+    ways = {"R" if same else "P": shards[0] if same or not adds else shards.sum(0)}
     for dim in range(array.ndim - axes) if len(shards) > 1 else ():
-        joined = np.concatenate(shards, axis=axes - 1 + dim)
-        yield from readings(joined, axes - 1, shape, adds, f" S{dim}{how}")
+        ways[f"S{dim}"] = np.concatenate(shards, axis=axes - 1 + dim)
+    for way, joined in ways.items():
+        yield from gathered(joined, axes - 1, adds, f" {way}{how}")
 
 
 def relative_error(wanted: np.ndarray, found: np.ndarray) -> float:
     """Return the largest difference divided by the largest expected value."""
     finite = np.isfinite(wanted)  # An attention mask has infinities, which are not compared.
-    most = np.abs(wanted[finite]).max(initial=0)
-    error = np.abs(np.subtract(found, wanted, where=finite, out=np.zeros(wanted.shape)))
-    return float(np.nan_to_num(error, nan=np.inf).max(initial=0) / (most or 1))
-
-
-def best_reading(right: Values | None, made: Values, adds: bool) -> tuple[float, str]:
-    """Return how far shards are off, and the placement that gives it; NaN if none fits."""
-    if right is None:
-        return np.nan, ""
-    array, axes = right
-    wanted = widened(array.reshape(array.shape[axes:]))
-    ways = readings(widened(made[0]), made[1], wanted.shape, adds)
-    return min(((relative_error(wanted, found), how) for found, how in ways), default=(np.nan, ""))
+    wanted, found = wanted[finite], found[finite]
+    far = np.abs(found - wanted).max(initial=0)
+    return float(np.nan_to_num(far / (np.abs(wanted).max(initial=0) or 1), nan=np.inf))
 
 
 def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: float = 0.05) -> str:
     """Run a program on one chip and on a mesh, and fail at the first operation that parts them.
 
     Calls are matched by name and line. The shards of a result must give one chip's result in one
-    way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. A result
-    that differs is accepted where something computed from it later matches: the queries, keys and
-    values of a chip may lie side by side in one tensor. What the program returns must not be parts
-    of a sum. Results whose shape cannot be one chip's are skipped.
+    way: replicated, sharded along a dimension, or parts of a sum, along each mesh axis. Another
+    result is right where a later one that is made from it is: the queries, keys and values of a
+    chip may lie side by side in one tensor. What the program returns must not be parts of a sum.
+    What cannot have one chip's shape is not compared.
 
     Args:
         program: a function of a mesh that makes a model from weights that are the same each time,
@@ -111,32 +117,36 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
         '3 results are those of one chip'
     """
     fabric, off = get_fabric_config(), FabricConfig.DISABLED
-    one = run_recorded(program, (1, 1), off)
-    other = run_recorded(program, mesh_shape, FabricConfig.FABRIC_1D if fabric is off else fabric)
-    calls = [[(event.name, event.where) for event, _ in each] for each in (one, other)]
-    matched = difflib.SequenceMatcher(a=calls[0], b=calls[1], autojunk=False).get_matching_blocks()
-    partners = {b + k: one[a + k][1] for a, b, size in matched for k in range(size)}
-    made_by: dict[int, int] = {}  # The index in `results` of the call that made a tensor.
-    results: list[tuple[list[int], float, str]] = []
-    for number, (event, made) in enumerate(other):
+    alone = defaultdict[tuple, list](list)
+    for event, made in reversed(run(program, (1, 1), off)):
+        alone[event.name, event.where].append([next(gathered(*each))[0] for each in made])
+    latest: dict[int, Result] = {}  # The result that made a tensor.
+    results = []
+    if fabric is off:
+        fabric = FabricConfig.FABRIC_1D
+    for event, made in run(program, mesh_shape, fabric):
         keys = (id(held.tensor) for held in event.operands)
-        operands = [made_by[key] for key in keys if key in made_by]
-        references = partners.get(number, [None] * len(made))
-        for held, found, right in zip(event.results, made, references, strict=False):
-            error, how = best_reading(right, found, adds=event.name != "result")
-            text = f"{last_name(event.name)} {list(held.shard_shape)}{how} at {event.where}"
-            made_by[id(held.tensor)] = len(results)
-            results.append((operands, error, text))
-    accepted: set[int] = set()
-    for number, (operands, error, _) in reversed([*enumerate(results)]):
-        if error <= tolerance or number in accepted:
-            accepted.update([number, *operands])
-    for number, (operands, error, text) in enumerate(results):
-        if error > tolerance and number not in accepted:
+        operands = [latest[key] for key in keys if key in latest]
+        calls = alone[event.name, event.where] or [[NONE] * len(made)]
+        for held, (array, axes), one in zip(event.results, made, calls.pop()):
+            ways = gathered(array, axes, adds=event.name != "result")
+            same = (
+                (relative_error(one, each), how) for each, how in ways if each.shape == one.shape
+            )
+            far, how = min(same, default=(np.nan, ""))
+            text = f"{event.name} {list(held.shard_shape)}{how} at {event.where}"
+            results.append(Result(far, text, operands, far <= tolerance))
+            latest[id(held.tensor)] = results[-1]
+    for result in reversed(results):
+        for operand in result.operands if result.right else ():
+            operand.right = True
+    for result in results:
+        if result.far > tolerance and not result.right:
             name = getattr(program, "__name__", "program")
             asked = f"check_on_one_chip({name}, {'x'.join(map(str, mesh_shape))})"
-            given = "".join(f"\n  given {results[operand][2]}" for operand in operands)
+            given = "".join(f"\n  given {operand.text}" for operand in result.operands)
             cure = "add up what is P; gather S where all of that dimension is needed"
-            fail(asked, f"{error:.0%} of one chip's largest value off is {text}{given}", cure)
-    compared = sum(error <= tolerance for _, error, _ in results)
+            rule = f"{result.far:.0%} of one chip's largest value off is {result.text}{given}"
+            fail(asked, rule, cure)
+    compared = sum(result.far <= tolerance for result in results)
     return f"{compared} results are those of one chip"

@@ -10,7 +10,7 @@ def train(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Train as a configuration says, or print what that would take."""
     config = "a training configuration, such as configs/training/nanogpt.yaml"
     parser.add_argument("--config", required=True, metavar="FILE", help=config)
-    plan = "print axes, shards, memory, bytes and modelled times; open and train nothing"
+    plan = "print axes, memory, bytes and modelled times; open and train nothing"
     parser.add_argument("--plan", action="store_true", help=plan)
     system = "with --plan, the machine to plan for, such as galaxy (default: the one in use)"
     parser.add_argument("--system", metavar="NAME", help=system)

@@ -11,21 +11,18 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
 from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import System, current_system
-from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings
-from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.modules import tiled
 from ttkit.words import Tables, short
 
 
@@ -61,15 +58,6 @@ def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> No
         )
 
 
-class Part(NamedTuple):
-    """Parameters of one part of the model: of all chips together, and on each of them."""
-
-    name: str
-    parameters: int
-    on_a_chip: int
-    bytes_on_a_chip: int
-
-
 @dataclass(frozen=True, repr=False)
 class TrainingPlan(Tables):
     """The cost of a training run; prints as tables. Made by `training_plan`.
@@ -77,37 +65,18 @@ class TrainingPlan(Tables):
     Args:
         settings: the run.
         system: the machine.
-        model: without values; of a pipeline, its first stage.
     """
 
     settings: Settings
     system: System
-    model: Transformer
-
-    # ------------------------------------------------------------ sizes
-    @functools.cached_property
-    def parts(self) -> list[Part]:
-        """The parameters by part of the model, blocks together, in the order of the model."""
-        found: dict[str, list[int]] = {}
-        for name, parameter in self.model.parameters().items():
-            words = name.split(".")
-            key = words[0]
-            if key == "blocks":
-                key = f"blocks, {words[2]}"
-            elif key == "vocabulary":
-                key = " ".join(words[:2])
-            local = parameter.local_shape
-            nbytes = tiled(local) * ELEMENT_BYTES[self.layout.precision]
-            numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
-            found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
-        return [Part(key, *numbers) for key, numbers in found.items()]
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model learns; of a pipeline, its first stage."""
-        return sum(part.parameters for part in self.parts)
+        """How many numbers the model learns."""
+        from ttkit.layouts.search import parameters_of
 
-    # ------------------------------------------------------------ a step
+        return parameters_of(self.settings.transformer_config)  # type: ignore[no-any-return]
+
     @property
     def layout(self) -> Layout:
         """How the step is cut."""
@@ -126,7 +95,9 @@ class TrainingPlan(Tables):
         layout = replace(self.layout, axes=None)
         shape: Any = tuple(self.settings.device_config.mesh_shape)
         hosts = math.ceil(layout.pp / max(room_for(self.system, shape), 1))
-        place = Place(shape, self.layout.axes or (), layout.dp // self.model.layout.dp, hosts)
+        place = Place(
+            shape, self.layout.axes or (), layout.dp // self.layout.along(shape).dp, hosts
+        )
         job = Job(
             replace(model, experimental=None),
             training.batch_size,
@@ -134,8 +105,8 @@ class TrainingPlan(Tables):
             training,
             self.settings.layout.bucket_mb,
         )
-        any_size = Machine(self.system, headroom=-math.inf)
-        return evaluate(job, layout, place, any_size)
+        # What does not fit is costed, too.
+        return evaluate(job, layout, place, Machine(self.system, headroom=-math.inf))
 
     @property
     def memory(self) -> dict[str, int]:
@@ -179,25 +150,26 @@ class TrainingPlan(Tables):
         """Modelled tokens of all groups in a second."""
         return self.cost.tokens_per_s  # type: ignore[no-any-return]
 
-    # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
         """Yield what to know before the run is started."""
         shape = tuple(self.settings.device_config.mesh_shape)
+        axes = [f"{name.upper()} along axis {axis}" for name, axis in self.layout.axes or ()]
+        mesh = f"on a {'x'.join(map(str, shape))} mesh of {self.system.name}"
+        yield f"{self.parameters:,} parameters {mesh}: {', '.join(axes) or 'replicated'}"
         if turned := opens_transposed(self.system.shape, shape):
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            size, dram = sum(self.memory.values()) / 1e9, self.system.chip.dram_bytes / 1e9
-            yield f"it does not fit: {size:.2f} of {dram:.2f} GB on each chip"
             yield (
-                "with precision: bfloat16 and optimizer: {type: AdamW, master_weights: false} it "
-                "takes less; `ttkit plan --model FILE` lists the layouts that fit"
+                "it does not fit; with precision: bfloat16 and optimizer: {type: AdamW, "
+                "master_weights: false} it takes less; `ttkit plan --model FILE` lists the layouts "
+                "that fit"
             )
 
     def reports(self) -> list:
-        """Return the tables: parameters, memory, communication, times."""
-        from ttkit.visualize.charts.plans import plan_tables
+        """Return the tables: memory, communication, times."""
+        from ttkit.visualize.charts.plans import explanation
 
-        return plan_tables(self)
+        return list(explanation(self.cost, self.system.chip.dram_bytes))
 
 
 def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:
@@ -219,11 +191,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         (8030261248, (('dp', 0), ('tp', 1)), 'DP4 TP8 recompute')
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device = settings.device_config
-    topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]
-    model, layout = settings.transformer_config, Layout.of(settings)
-    first = range(layout.stages_of(model)[0])
-    on_one_mesh = layout.along(device.mesh_shape)
-    plan = TrainingPlan(settings, machine, create_model(model, on_one_mesh, first))
-    layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
+    topology(machine, tuple(settings.device_config.mesh_shape))  # type: ignore[arg-type]
+    plan, model = TrainingPlan(settings, machine), settings.transformer_config
+    plan.layout.check(model, settings.training_config.batch_size, model.max_sequence_length)
     return plan

@@ -72,23 +72,23 @@ def progress(cluster: Cluster, what: str) -> Iterator[Callable[[str], None]]:
 
     What is yielded takes the state of the wait in words. TTKIT_PROGRESS=0 turns it off.
     """
-    begin = shown = time.monotonic()
+    begin = time.monotonic()
+    due = begin + SHOW_AFTER_S
     handle: Any = None
 
     def show(state: str) -> None:
-        nonlocal shown, handle
+        nonlocal due, handle
         now = time.monotonic()
-        if not (shows_progress() and in_notebook()) or now - begin < SHOW_AFTER_S:
+        if now < due or not (shows_progress() and in_notebook()):
             return
-        if now - shown >= REFRESH_S:
-            shown = now
-            status = status_of(cluster, f"{what}: {state}, {now - begin:.0f} s")
-            if handle is None:
-                from IPython.display import display
+        due = now + REFRESH_S
+        status = status_of(cluster, f"{what}: {state}, {now - begin:.0f} s")
+        if handle is None:
+            from IPython.display import display
 
-                handle = display(status, display_id=True)
-            else:
-                handle.update(status)
+            handle = display(status, display_id=True)
+        else:
+            handle.update(status)
 
     try:
         yield show

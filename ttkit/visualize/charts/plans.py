@@ -1,6 +1,6 @@
 """Tables and charts of training: a plan of it, layouts of a model on a machine, the losses."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from ttkit.visualize.charts import Curves
@@ -9,40 +9,22 @@ from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
 
-def _memory(title: str, held: Mapping[str, float], dram: float) -> Report:
-    """Return what a chip holds, by kind."""
-
-    def row(what: str, nbytes: float) -> list[str]:
-        return [what, f"{nbytes:,}", f"{nbytes / 1e9:.3f}", f"{nbytes / dram:.1%}"]
-
-    rows = [row(what, nbytes) for what, nbytes in held.items()]
-    last = row("all", sum(held.values()))
-    return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, last)
-
-
 def _communication(traffic: Sequence) -> Report:
     """Return the collectives of a step, by their purpose."""
-
-    def row(what: str, where: Sequence[str], same: Sequence) -> list[str]:
-        sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
-        brought = sum(t.times * t.nbytes for t in same)
-        times = sum(t.times for t in same)
-        return [what, *where, f"{times:,}", f"{brought:,}", f"{sent:,}", short(lasts, "s")]
-
     rows = []
-    for what in dict.fromkeys(each.what for each in traffic):
-        same = [each for each in traffic if each.what == what]
+    for what in (*dict.fromkeys(each.what for each in traffic), "all"):
+        same = [each for each in traffic if what in (each.what, "all")]
         over = same[0].link if same[0].axis is None else f"axis {same[0].axis}"
-        rows.append(row(what, [same[0].collective, over], same))
-    columns = ["<what", "<collective", "<over", "times", "bytes brought by a chip"]
-    columns += ["bytes sent by a chip", "modelled"]
-    return Report("Communication of a step", columns, rows, row("all", ["", ""], traffic))
-
-
-def _times(title: str, times: Mapping[str, float], total: float) -> Report:
-    """Return the modelled times of a step."""
-    rows = [[name, short(time, "s"), f"{time / total:.1%}"] for name, time in times.items()]
-    return Report(title, ["<what", "modelled", "share"], rows, ["all", short(total, "s"), ""])
+        figures = [(t.times, t.times * t.nbytes, t.bytes_sent, t.time_s) for t in same]
+        *counts, time_s = map(sum, zip(*figures))
+        rows.append(
+            [what, same[0].collective, over, *(f"{n:,}" for n in counts), short(time_s, "s")]
+        )
+    *rows, last = rows
+    last[1:3] = "", ""
+    sizes = "bytes brought by a chip", "bytes sent by a chip"
+    columns = ["<what", "<collective", "<over", "times", *sizes, "modelled"]
+    return Report("Communication of a step", columns, rows, last)
 
 
 # ---------------------------------------------------------------- a training run
@@ -67,42 +49,6 @@ def words(record, end: int) -> str:
     validation = f", validation {record.validation_loss:.4f}" if checked else ""
     speed = f"{record.tokens_per_s:,.0f} tokens/s"
     return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
-
-
-def plan_tables(plan) -> list[Report]:
-    """Return the tables of a training plan; one chip has none for communication."""
-    shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
-    axes = [f"{name} on axis {axis}: {n}" for name, axis, n in plan.model.layout.strategies()]
-    if plan.layout.pp > 1:
-        axes.append(f"PP: the first of {plan.layout.pp} stages")
-    training, model = plan.settings.training_config, plan.settings.transformer_config
-    title = f"{training.project_name}: {model.model_type}, {model.num_blocks} blocks, "
-    title += f"on a {shape} mesh of {plan.system.name} "
-    title += f"({'; '.join(axes) or 'one copy on each chip'})"
-    rows = [
-        [part.name, f"{part.parameters:,}", f"{part.on_a_chip:,}", f"{part.bytes_on_a_chip:,}"]
-        for part in plan.parts
-    ]
-    held, nbytes = (
-        sum(getattr(part, name) for part in plan.parts) for name in ("on_a_chip", "bytes_on_a_chip")
-    )
-    last = ["all", f"{plan.parameters:,}", f"{held:,}", f"{nbytes:,}"]
-    columns = ["<part", "parameters", "on a chip", f"bytes there, {training.precision} in tiles"]
-    found = [Report(title, columns, rows, last)]
-
-    chip = plan.system.chip
-    optimizer = (training.optimizer or {}).get("type", "AdamW")
-    names = {"optimizer": f"optimizer ({optimizer})"}
-    memory = {names.get(what, what): nbytes for what, nbytes in plan.memory.items()}
-    fits = "fits" if plan.fits else "does not fit"
-    title = f"Memory of a chip: {fits} in {chip.dram_bytes / 1e9:.3f} GB of {chip.name}"
-    found.append(_memory(title, memory, chip.dram_bytes))
-    if plan.traffic:
-        found.append(_communication(plan.traffic))
-    tokens = training.batch_size * model.max_sequence_length
-    title = f"Time of a step, modelled: {short(plan.cost.flops, 'flop')} on each chip; "
-    title += f"{tokens:,} tokens a step, {float(f'{plan.tokens_per_s:.3g}'):,.0f} tokens/s"
-    return [*found, _times(title, plan.times_s, plan.step_time_s)]
 
 
 # ---------------------------------------------------------------- layouts
@@ -140,19 +86,35 @@ def layout_tables(layouts, most: int) -> list[Report]:
     return found
 
 
-def explanation(layouts, candidate) -> Iterator[Report]:
-    """Yield the tables of one layout: memory by kind, collectives, times."""
-    machine, times = layouts.machine, candidate.times
+def explanation(candidate, dram: float) -> Iterator[Report]:
+    """Yield the tables of one layout: memory by kind, collectives, times.
+
+    Args:
+        candidate: a `ttkit.layouts.search.Candidate`.
+        dram: bytes of a chip's memory.
+    """
     if candidate.memory:
-        state = candidate.refused or f"fits, {machine.headroom:.0%} stay free"
+
+        def held(what: str, nbytes: float) -> list[str]:
+            return [what, f"{nbytes:,}", f"{nbytes / 1e9:.3f}", f"{nbytes / dram:.1%}"]
+
+        memory, total = candidate.memory._asdict().items(), candidate.memory.total
+        state = candidate.refused or ("fits" if total <= dram else "does not fit")
         title = f"{candidate.layout}: memory of a chip, {state}"
-        memory = candidate.memory._asdict()
-        yield _memory(title, memory, machine.system.chip.dram_bytes)
-    if times and candidate.traffic:
+        columns = ["<what", "bytes", "GB", "of DRAM"]
+        yield Report(title, columns, [held(*each) for each in memory], held("all", total))
+    times = candidate.times
+    if candidate.traffic:
         yield _communication(candidate.traffic)
     if times:
-        title = f"Time of a step, modelled: {candidate.tokens_per_s:,.0f} tokens/s"
-        yield _times(f"{title}, MFU {candidate.mfu:.1%}", times._asdict(), times.total)
+        rows = [
+            [what, short(time, "s"), f"{time / times.total:.1%}"]
+            for what, time in times._asdict().items()
+        ]
+        title = f"Time of a step, modelled: {candidate.tokens_per_s:,.0f} tokens/s, "
+        title += f"MFU {candidate.mfu:.1%}"
+        last = ["all", short(times.total, "s"), ""]
+        yield Report(title, ["<what", "modelled", "share"], rows, last)
 
 
 class Page:
