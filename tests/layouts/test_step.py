@@ -1,5 +1,6 @@
 """The planner's bytes against those of a step that runs on the simulator: memory, collectives."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -9,8 +10,8 @@ import pytest
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, Memory, flops, memory_of, plan_of, price, stages, traffic
-from ttkit.layouts.dry_run import Job, Stage
+from ttkit.layouts.costs import LARGE, Memory, memory_of, plan_of, price, stages, traffic
+from ttkit.layouts.dry_run import Job
 from ttkit.plans import topology
 from ttkit.plans.cost import cost
 from ttkit.sim.ops import OPERATIONS
@@ -28,19 +29,16 @@ from ttkit.train.config.settings import (
     TransformerConfig,
 )
 from ttkit.train.model.modules import tiled
+from ttkit.train.plan import training_plan
 
+TEXT = "a little text, " * 3000
 # how a profile names them, where plans have another name
-PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
+PLANS = {"send_async": "shift", "all_to_all_async_generic": "all_to_all"}
 
 
 def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most."""
     return max((memory_of(job, layout, stage) for stage in stages(job.config, layout)), key=sum)
-
-
-def highest(calls):
-    """The most bytes that a chip held after an operation, whose operands are alive then."""
-    return max(event.in_use for event in calls.events)
 
 
 def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
@@ -56,54 +54,55 @@ def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
     )
 
 
+def second_step(trainer):
+    """The most bytes that a chip held after an operation of a step, whose operands are alive then,
+    and the profile of the step. The first step makes the optimizer's state.
+    """
+    trainer.step()
+    with tape() as calls, ttkit.profile() as profile:
+        trainer.step()
+    return max(event.in_use for event in calls.events), profile
+
+
 def sent_by(profile):
-    """The bytes on links of a profile, by collective."""
+    """The bytes on links of a profile and its calls, by collective."""
     sent = Counter()
     for record in profile.records:
-        if record.kind == "communication":
-            name = record.name.split(".")[-1]
-            sent[PLANS.get(name, name)] += record.bytes_on_links
+        name = record.name.split(".")[-1]
+        if record.kind == "communication" and name != "recv_async":  # It is the sender's.
+            name = PLANS.get(name, name)
+            sent.update({name: record.bytes_on_links, f"calls of {name}": 1})
     return sent
 
 
-def executed(settings):
-    """What a step takes: the highest memory, state's bytes, bytes on links by collective, and the
-    flops of a chip's matmuls.
-    """
+def planned_by(traffic):
+    """The same of what a plan sends."""
+    sent = Counter()
+    for each in traffic:
+        name = each.collective
+        sent.update({name: each.times * each.plan.total_bytes, f"calls of {name}": each.times})
+        assert each.time_s == pytest.approx(each.times * cost(each.plan).time_s)
+    return sent
+
+
+def check(settings):
+    """Memory, collectives and flops of `training_plan` are those of a step."""
     ttkit.use_system("galaxy")
-    with Trainer(settings, text="a little text, " * 3000) as trainer:
-        trainer.step()  # the first one makes the optimizer's state
-        with tape() as calls, ttkit.profile() as profile:
-            trainer.step()
-        sent = sent_by(profile)
+    with Trainer(settings, text=TEXT) as trainer:
+        most, profile = second_step(trainer)
         size = ELEMENT_BYTES[settings.training_config.precision]
         weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
         optimizer = sum(
             tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
             for v in trainer.optimizer.state.values()
         )
-        products = (each for each in profile.records if OPERATIONS[each.name].kind == "product")
-        multiplied = sum(each.flops for each in products)
-        return trainer.model_config, highest(calls), (weights, optimizer), sent, multiplied
-
-
-def check(settings):
-    config, most, state, sent, multiplied = executed(settings)
-    layout, training = Layout.of(settings), settings.training_config
-    axes, layout = dict(layout.axes), replace(layout, axes=None)
-    length = config.max_sequence_length
-    layout.check(config, training.batch_size, length)
-    job = Job(config, training.batch_size, length, training, settings.layout.bucket_mb)
-    planned = memory(job, layout)
-    assert (planned.weights, planned.optimizer) == state
-    assert planned.total == pytest.approx(most, rel=0.02)
-    device = settings.device_config
-    there, counted = topology("galaxy", device.mesh_shape), Counter()
-    stage = Stage(blocks=config.num_blocks)
-    for each in traffic(job, layout, stage, there, axes):
-        counted[each.collective] += each.times * each.plan.total_bytes
-    assert counted == sent
-    assert flops(job, layout, stage) == multiplied
+        settings = replace(settings, transformer_config=trainer.model_config)
+    plan = training_plan(settings, "galaxy")
+    assert (plan.memory["weights"], plan.memory["optimizer"]) == (weights, optimizer)
+    assert sum(plan.memory.values()) == pytest.approx(most, rel=0.02)
+    assert planned_by(plan.traffic) == sent_by(profile)
+    products = (each for each in profile.records if OPERATIONS[each.name].kind == "product")
+    assert plan.cost.flops == sum(each.flops for each in products)
 
 
 BF16, PARTS = {"precision": "bfloat16"}, {"gradient_accumulation_steps": 2}
@@ -196,21 +195,16 @@ def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
     meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:count]
-    with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
-        trainer.step()
-        with tape() as calls, ttkit.profile() as profile:
-            trainer.step()
+    with PipelineTrainer(settings, meshes=meshes, text=TEXT) as trainer:
+        most, profile = second_step(trainer)
         config = trainer.model_config
-        sent = sent_by(profile)
     ttnn.close_mesh_device(mesh)
     train, planned = settings.training_config, Layout.of(settings)
     job = Job(config, train.batch_size, config.max_sequence_length, train)
-    assert memory(job, planned).total == pytest.approx(highest(calls), rel=0.02)
-    there, axes, counted = topology("galaxy", shape), dict(planned.axes), Counter()
-    for stage in stages(config, planned):
-        for each in traffic(job, planned, stage, there, axes):
-            counted[each.collective] += each.times * each.plan.total_bytes
-    assert counted == sent
+    assert memory(job, planned).total == pytest.approx(most, rel=0.02)
+    there, axes = topology("galaxy", shape), dict(planned.axes)
+    every = (traffic(job, planned, stage, there, axes) for stage in stages(config, planned))
+    assert planned_by(itertools.chain(*every)) == sent_by(profile)
 
 
 def drawn(seed):
