@@ -115,6 +115,11 @@ WRONG = {
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
     "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256: "
     "128 % 256 = 128; max_sequence_length 256",
+    "transformer_config: {num_experts: 6, experts_per_token: 2, capacity_factor: 1.5}\n"
+    "device_config: {enable_ddp: true, mesh_shape: [1, 4]}\nlayout: {expert_parallel: true}": (
+        "2: error: ep 4 does not divide 6 experts; "
+        "another size: ttkit.plan_layouts lists those that run"
+    ),
     "device_config: {mesh_shape: [1, 4], enable_cp: true}\n"
     "multihost_config: {enabled: true}": "1: error: "
     "workers send a gradient for each group, and chips that share a sequence have none; "

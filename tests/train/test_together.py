@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from train.pipelines import TEXT as LINE
 from train.pipelines import far, results
+from train.runs import quiet
 
 import ttkit
 from ttkit import ttnn
@@ -117,9 +118,6 @@ def check(run):
     alone = trained(Settings(training_config=whole, transformer_config=plain))
     np.testing.assert_allclose(losses, alone[0], rtol=1e-5)
     assert not far(weights, alone[1], 2e-5)
-
-
-quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 @settings(max_examples=4, **quiet)
