@@ -13,6 +13,7 @@ from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.model.models import create_model
+from ttkit.train.model.modules import tiled
 from ttkit.train.parallel import data_parallel
 from ttkit.train.parallel.data_parallel import average_gradients
 from ttkit.train.run.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm
@@ -92,19 +93,13 @@ def test_each_stage_takes_less_memory():
     found = [kinds(Case(config, replace(form, zero=n), 1, 128)) for n in range(4)]
     weights, gradients, state = found[0]
     assert gradients == weights and state == 2 * weights
-    part = sum(
-        int(np.prod(p.shard_shape[:2])) * max(32, p.shard_shape[2]) * p.shard_shape[3] * 4
-        for p in _parameters(config, form)
-    )
+    layout = Layout(dp=form.shape[0], zero=3)
+    cut = create_model(config, layout).parameters().values()
+    part = sum(4 * tiled(p.shard_shape) for p in cut)
     assert part < 0.26 * weights
     assert found[1] == (weights, gradients, 2 * part)
     assert found[2] == (weights, part, 2 * part)
     assert found[3] == (part, part, 2 * part)
-
-
-def _parameters(config, form):
-    layout = Layout(dp=form.shape[0], zero=3)
-    return create_model(config, layout).parameters().values()
 
 
 @pytest.mark.parametrize("stage, gathers, scatters", [(1, 1, 1), (2, 1, 2), (3, 4, 2)])
@@ -118,10 +113,7 @@ def test_what_is_sent_in_a_step(stage, gathers, scatters):
         with ttkit.profile() as prof:
             backward(case, built)
             made.step()
-        weights = sum(
-            4 * int(np.prod(p.local_shape[:2])) * max(32, p.local_shape[2]) * p.local_shape[3]
-            for p in built.parameters().values()
-        )
+        weights = sum(4 * tiled(p.local_shape) for p in built.parameters().values())
     sent = {}
     for record in prof.records:
         if record.kind == "communication":

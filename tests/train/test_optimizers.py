@@ -116,33 +116,24 @@ def test_the_state_goes_on_on_another_mesh(name, there):
         else SETTINGS[name][:2]
     )
 
-    def finished(first, second):
-        with opened(first) as mesh:
-            parameters = placed(first, mesh, narrow)
+    def taken(form, steps, weights=None, state=None):
+        """The weights and the state after steps that go on from others."""
+        with opened(form) as mesh:
+            parameters = placed(form, mesh, narrow)
             optimizer = kind(parameters, config)
-            take(optimizer, parameters, range(4))
-            state, weights = (
-                optimizer.state_dict(),
-                {key: p.gather() for key, p in parameters.items()},
-            )
-        assert state["steps"] == 4
-        assert {array.shape for array in state["tensors"].values()} == {
-            shape for shape, _ in SHAPES.values()
-        }
-        with opened(second) as mesh:
-            parameters = placed(second, mesh, narrow)
-            for key, p in parameters.items():
-                p.place(weights[key])
-            optimizer = kind(parameters, config)
-            optimizer.load_state_dict(state)
-            take(optimizer, parameters, range(4, 8))
-            return {key: p.gather() for key, p in parameters.items()}
+            if state:
+                optimizer.load_state_dict(state)
+                for key, p in parameters.items():
+                    p.place(weights[key])
+            take(optimizer, parameters, steps)
+            return {key: p.gather() for key, p in parameters.items()}, optimizer.state_dict()
 
-    with opened(TALL) as mesh:
-        parameters = placed(TALL, mesh, narrow)
-        take(kind(parameters, config), parameters, range(8))
-        straight = {key: p.gather() for key, p in parameters.items()}
-    moved = finished(TALL, there)
+    straight, _ = taken(TALL, range(8))
+    weights, state = taken(TALL, range(4))
+    assert state["steps"] == 4
+    shapes = {shape for shape, _ in SHAPES.values()}
+    assert {array.shape for array in state["tensors"].values()} == shapes
+    moved, _ = taken(there, range(4, 8), weights, state)
     for key in SHAPES:
         # nothing is summed in another order, so to the last bit
         assert np.array_equal(moved[key], straight[key]), key
