@@ -1,14 +1,17 @@
 """The planner's bytes against those of a step that runs on the simulator: memory, collectives."""
 
 import itertools
-import random
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.runs import quiet
+from train.test_together import runs
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
 from ttkit.layouts.costs import LARGE, Memory, memory_of, plan_of, price, stages, traffic
 from ttkit.layouts.dry_run import Job
@@ -108,59 +111,39 @@ def check(settings):
 BF16, PARTS = {"precision": "bfloat16"}, {"gradient_accumulation_steps": 2}
 LLAMA, AGAIN = {"model_type": "llama"}, {"runner_type": "memory_efficient"}
 MOE, BIG = {"num_experts": 4}, {"embedding_dim": 256}
+SP, EP = {"sequence_parallel": True}, {"expert_parallel": True}
+ZERO = [{"zero": stage} for stage in range(4)]
+CLIP, MOMENTUM = {"use_clip_grad_norm": True}, {"optimizer": {"type": "SGD", "momentum": 0.9}}
+AT = {length: {"max_sequence_length": length} for length in (40, 128, 256, 512)}
 RUNS = {
     "one chip, one block": run(num_blocks=1),
-    "tied, clipped, dropout": run(
-        training={"use_clip_grad_norm": True}, weight_tying="enabled", dropout_prob=0.1
-    ),
+    "tied, clipped, dropout": run(training=CLIP, weight_tying="enabled", dropout_prob=0.1),
     "DDP, bfloat16": run(["ddp"], (4, 1), 8, training=BF16 | PARTS),
-    "TP, recomputed, not in tiles": run(["tp"], (1, 4), max_sequence_length=40, **AGAIN),
-    "DDP and TP, momentum": run(
-        ["ddp", "tp"], (2, 4), training={"optimizer": {"type": "SGD", "momentum": 0.9}}
-    ),
+    "TP, recomputed, not in tiles": run(["tp"], (1, 4), **AT[40], **AGAIN),
+    "DDP and TP, momentum": run(["ddp", "tp"], (2, 4), training=MOMENTUM),
     "buckets": run(["ddp"], (4, 1), layout={"bucket_mb": 0.5}),
-    "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, {"zero": 1}, BF16 | PARTS, **LLAMA),
-    "ZeRO-3 and SP": run(
-        ["ddp", "tp"], (2, 2), 4, {"zero": 3, "sequence_parallel": True}, num_blocks=4, **AGAIN
-    ),
-    "CP, TP and SP": run(
-        ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
-    ),
-    "ZeRO-3 over CP": run(
-        ["cp", "tp"], (2, 2), 4, {"zero": 3}, PARTS, max_sequence_length=256, **LLAMA
-    ),
-    "ZeRO-2 over CP alone, clipped": run(
-        ["cp"], (1, 4), 4, {"zero": 2}, {"use_clip_grad_norm": True}, max_sequence_length=256
-    ),
-    "TP8 and SP": run(
-        ["tp"], (1, 8), 2, {"sequence_parallel": True}, PARTS, num_heads=8, max_sequence_length=256
-    ),
-    "CP8, recomputed": run(["cp"], (1, 8), 2, max_sequence_length=512, **AGAIN),
-    "EP8": run(["ddp"], (1, 8), 16, {"expert_parallel": True}, num_experts=8),
+    "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, ZERO[1], BF16 | PARTS, **LLAMA),
+    "ZeRO-3 and SP": run(["ddp", "tp"], (2, 2), 4, ZERO[3] | SP, num_blocks=4, **AGAIN),
+    "CP, TP and SP": run(["cp", "tp"], (2, 2), 4, SP, **AT[256], **LLAMA),
+    "ZeRO-3 over CP": run(["cp", "tp"], (2, 2), 4, ZERO[3], PARTS, **AT[256], **LLAMA),
+    "ZeRO-2 over CP alone, clipped": run(["cp"], (1, 4), 4, ZERO[2], CLIP, **AT[256]),
+    "TP8 and SP": run(["tp"], (1, 8), 2, SP, PARTS, num_heads=8, **AT[256]),
+    "CP8, recomputed": run(["cp"], (1, 8), 2, **AT[512], **AGAIN),
+    "EP8": run(["ddp"], (1, 8), 16, EP, num_experts=8),
     "32 chips: DP8, TP4, ZeRO-3, SP": run(
-        ["ddp", "tp"],
-        (8, 4),
-        16,
-        {"zero": 3, "sequence_parallel": True},
-        PARTS,
-        max_sequence_length=128,
-        **AGAIN,
+        ["ddp", "tp"], (8, 4), 16, ZERO[3] | SP, PARTS, **AT[128], **AGAIN
     ),
     "32 chips: CP8, TP4, ZeRO-1": run(
-        ["cp", "tp"], (8, 4), 2, {"zero": 1}, max_sequence_length=512, num_heads=8, **BIG
+        ["cp", "tp"], (8, 4), 2, ZERO[1], num_heads=8, **AT[512], **BIG
     ),
-    "positions that ZeRO-3 cuts": run(
-        ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
-    ),
-    "experts and ZeRO-2": run(
-        ["ddp", "tp"], (2, 2), 8, {"expert_parallel": True, "zero": 2}, PARTS, **MOE, **LLAMA
-    ),
+    "positions that ZeRO-3 cuts": run(["ddp"], (1, 4), 8, ZERO[3], embedding_dim=64, **AT[128]),
+    "experts and ZeRO-2": run(["ddp", "tp"], (2, 2), 8, EP | ZERO[2], PARTS, **MOE, **LLAMA),
 }
 
 
-@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_a_step_is_as_planned(settings):
-    check(settings)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_step_is_as_planned(name):
+    check(RUNS[name])
 
 
 @pytest.mark.parametrize(
@@ -207,42 +190,31 @@ def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     assert planned_by(itertools.chain(*every)) == sent_by(profile)
 
 
-def drawn(seed):
-    """A random small layout that can run."""
-    draw = random.Random(seed)
-    while True:
-        on = draw.choice([["ddp"], ["tp"], ["cp"], ["ddp", "tp"], ["cp", "tp"], ["ddp", "cp"]])
-        shape = tuple(draw.choice([2, 4]) for _ in on)
-        shape = shape if len(on) == 2 else (1, *shape)
-        layout = {"zero": draw.choice([0, 1, 2, 3]), "sequence_parallel": draw.random() < 0.5}
-        sizes = {"model_type": draw.choice(["gpt2", "llama"]), "num_groups": 4}
-        sizes |= {"num_blocks": draw.randint(1, 4), "num_experts": draw.choice([0, 0, 4])}
-        sizes["runner_type"] = draw.choice(["default", "memory_efficient"])
-        sizes["weight_tying"] = draw.choice(["enabled", "disabled"])
-        sizes["max_sequence_length"] = draw.choice([64, 96, 128, 256, 512])
-        layout["expert_parallel"] = bool(sizes["num_experts"]) and draw.random() < 0.5
-        training = {"gradient_accumulation_steps": draw.choice([1, 2])}
-        training["precision"] = draw.choice(["float32", "bfloat16"])
-        try:
-            settings = run(on, shape, 8, layout, training, **sizes)
-            rule = Layout.of(settings).why_not(
-                settings.transformer_config, 8, sizes["max_sequence_length"]
-            )
-        except TTKitError:
-            continue
-        if not rule:
-            return settings
+def planned(run):
+    """Whether a run's layout is one of those that are planned."""
+    model = run.transformer_config
+    sizes = run.training_config.batch_size, model.max_sequence_length
+    return not Layout.of(run).why_not(model, *sizes)
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_random_layouts(seed):
-    check(drawn(seed))
+RANDOM = runs(8, [1]).filter(planned), st.sampled_from(["float32", "bfloat16"])
+
+
+def check_random(run, precision):
+    check(replace(run, training_config=replace(run.training_config, precision=precision)))
+
+
+@settings(max_examples=2, **quiet)
+@given(*RANDOM)
+def test_random_layouts(run, precision):
+    check_random(run, precision)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(60))
-def test_sixty_random_layouts(seed):
-    check(drawn(1000 + seed))
+@settings(max_examples=60, **quiet)
+@given(*RANDOM)
+def test_sixty_random_layouts(run, precision):
+    check_random(run, precision)
 
 
 def test_a_plan_beside_a_run():
