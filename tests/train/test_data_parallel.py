@@ -138,7 +138,7 @@ def test_checkpoints_are_whole():
 MODEL = small(embedding_dim=128, max_sequence_length=33)
 
 
-def averaged(monkeypatch, form, bucket_mb, config=MODEL):
+def averaged(monkeypatch, form, bucket_mb, config):
     """Each chip's gradients after the mean, and the all-reduces that it took."""
     with opened(form) as mesh:
         case = Case(config, form, batch=1, length=12)
@@ -157,24 +157,21 @@ def averaged(monkeypatch, form, bucket_mb, config=MODEL):
 
 
 @pytest.mark.parametrize(
-    ("form", "bucket_mb", "width"),
-    [(Form((8, 1), 0), 25, 128), (Form((2, 4), 1, 0), 0.05, 128), (Form((4, 1), 0), 25, 68)],
+    "form, bucket_mb, width, in_one",
+    [
+        (Form((8, 1), 0), 25, 128, True),
+        (Form((2, 4), 1, 0), 0.05, 128, False),
+        (Form((4, 1), 0), 25, 68, False),
+        (Form((2, 2), 0, 1, zero=2), 25, 64, True),
+    ],
 )
-def test_the_means_are_the_same(monkeypatch, form, bucket_mb, width):
-    """Widths that fill no row of 32 are sent alone."""
+def test_the_means_are_the_same(monkeypatch, form, bucket_mb, width, in_one):
+    """Widths that fill no row of 32 are sent alone, and weights that ZeRO cuts stay alone."""
     config = replace(MODEL, embedding_dim=width)
     alone, each, parameters, slow = averaged(monkeypatch, form, 0, config)
     together, few, _, fast = averaged(monkeypatch, form, bucket_mb, config)
-    assert each == parameters and (few == 1 if (bucket_mb, width) == (25, 128) else 1 < few < each)
-    assert all(np.array_equal(alone[name], together[name]) for name in alone)
-    assert fast < slow
-
-
-def test_weights_that_zero_cuts_stay_by_themselves(monkeypatch):
-    form, narrow = Form((2, 2), 0, 1, zero=2), replace(MODEL, embedding_dim=64)
-    alone, each, *_ = averaged(monkeypatch, form, 0, narrow)
-    together, few, *_ = averaged(monkeypatch, form, 25, narrow)
-    assert few == 1 < each
+    assert (each == parameters) == (not form.zero)
+    assert (few == 1 if in_one else 1 < few) and few < each and fast < slow
     assert all(np.array_equal(alone[name], together[name]) for name in alone)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Form, compared, different, opened
+from train.runs import Form, compared, different, opened, refused
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.train.autograd import Tensor
 from ttkit.train.config.settings import SchedulerConfig, TrainingConfig
 from ttkit.train.model.modules import Parameter, constant
@@ -141,12 +141,9 @@ def test_the_state_goes_on_on_another_mesh(name, there):
 
 def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
-    with pytest.raises(
-        TTKitError, match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: "
-    ):
-        SGD(parameters, SGDConfig.make(0.1)).load_state_dict(
-            {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}
-        )
+    state = {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}
+    sgd = SGD(parameters, SGDConfig.make(0.1))
+    refused(lambda: sgd.load_state_dict(state), "exp_avg/rows is of another optimizer: SGD has mom")
 
 
 def test_the_configuration_chooses(one):
