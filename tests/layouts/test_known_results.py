@@ -4,7 +4,7 @@ import pytest
 
 from ttkit.layouts.costs import bubble_fraction, memory_of, moments, parameters_of
 from ttkit.layouts.dry_run import Job, Stage, one_pass
-from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b
+from ttkit.plans import interleaved
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
@@ -67,37 +67,21 @@ def test_a_mask_of_dropout_adds_its_bytes():
     assert kept(256, dropout=0.1) - kept(256) == 256 * 4 * 512 * 8
 
 
-@pytest.mark.parametrize("p, m", [(2, 2), (4, 8), (8, 3), (3, 16)])
-def test_bubbles(p, m):
-    """(p - 1) / (m + p - 1) of the time (Huang 2019, Narayanan 2021), as the schedules show."""
-    for name, schedule in (("1f1b", one_f_one_b), ("gpipe", gpipe)):
-        counted = schedule(p, m).timeline().bubble_fraction
-        assert bubble_fraction(name, p, m) == pytest.approx((p - 1) / (m + p - 1))
-        assert bubble_fraction(name, p, m) == pytest.approx(counted)
-    assert bubble_fraction("one_at_a_time", p, m) == pytest.approx((p - 1) / p)
-    whole = one_at_a_time(p, m).timeline().bubble_fraction
-    assert whole == pytest.approx((p - 1) / p)
+SIZES = [(2, 2), (4, 8), (8, 3), (3, 16)]
+RUNS = [(name, p, m, 1) for name in ("gpipe", "1f1b", "one_at_a_time") for p, m in SIZES]
+RUNS += [("interleaved", p, m, 2) for p, m in [(2, 2), (4, 8), (2, 12), (4, 64)]]
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "one_at_a_time"])
-@pytest.mark.parametrize("p, m", [(2, 2), (4, 8), (8, 3)])
-def test_micro_batches_in_flight(name, p, m):
-    most = tuple(max(kept for _, (kept,), _ in row) for row in moments(name, p, m))
-    assert most == SCHEDULES[name](p, m).peak_activations()
-
-
-@pytest.mark.parametrize("p, m", [(2, 2), (4, 8), (2, 12), (4, 64)])
-def test_interleaved_micro_batches_in_flight(p, m):
+@pytest.mark.parametrize("name, p, m, chunks", [*RUNS, ("interleaved", 4, 8, 1)])
+def test_bubbles_and_micro_batches_in_flight(name, p, m, chunks):
+    """(p - 1) / (m + p - 1) of the time (Huang 2019, Narayanan 2021), chunks times as many
+    micro-batches of a shorter pipeline, as the schedules show.
+    """
+    shown = interleaved(p, m, chunks) if name == "interleaved" else SCHEDULES[name](p, m)
+    published = (p - 1) / (p if name == "one_at_a_time" else m * chunks + p - 1)
+    assert bubble_fraction(name, p, m, chunks) == pytest.approx(published)
+    assert shown.timeline().bubble_fraction == pytest.approx(published)
     most = tuple(
-        max(sum(kept) / 2 for _, kept, _ in row) for row in moments("interleaved", p, m, 2)
+        max(sum(kept) / chunks for _, kept, _ in row) for row in moments(name, p, m, chunks)
     )
-    shown = interleaved(p, m, 2)
     assert most == shown.peak_activations()
-    assert bubble_fraction("interleaved", p, m, 2) == pytest.approx(
-        shown.timeline().bubble_fraction
-    )
-
-
-def test_interleaved_with_one_chunk_is_1f1b():
-    shown = interleaved(4, 8, 1).timeline().bubble_fraction
-    assert bubble_fraction("interleaved", 4, 8) == pytest.approx(shown)

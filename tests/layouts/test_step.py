@@ -1,16 +1,20 @@
 """The planner's bytes against those of a step that runs on the simulator: memory, collectives."""
 
-import random
+import itertools
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.runs import quiet
+from train.test_together import runs
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.hardware.chips import ELEMENT_BYTES
-from ttkit.layouts.costs import LARGE, Memory, flops, memory_of, plan_of, price, stages, traffic
-from ttkit.layouts.dry_run import Job, Stage
+from ttkit.layouts.costs import LARGE, Memory, memory_of, plan_of, price, stages, traffic
+from ttkit.layouts.dry_run import Job
 from ttkit.plans import topology
 from ttkit.plans.cost import cost
 from ttkit.sim.ops import OPERATIONS
@@ -28,19 +32,16 @@ from ttkit.train.config.settings import (
     TransformerConfig,
 )
 from ttkit.train.model.modules import tiled
+from ttkit.train.plan import training_plan
 
+TEXT = "a little text, " * 3000
 # how a profile names them, where plans have another name
-PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
+PLANS = {"send_async": "shift", "all_to_all_async_generic": "all_to_all"}
 
 
 def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most."""
     return max((memory_of(job, layout, stage) for stage in stages(job.config, layout)), key=sum)
-
-
-def highest(calls):
-    """The most bytes that a chip held after an operation, whose operands are alive then."""
-    return max(event.in_use for event in calls.events)
 
 
 def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
@@ -56,112 +57,93 @@ def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
     )
 
 
+def second_step(trainer):
+    """The most bytes that a chip held after an operation of a step, whose operands are alive then,
+    and the profile of the step. The first step makes the optimizer's state.
+    """
+    trainer.step()
+    with tape() as calls, ttkit.profile() as profile:
+        trainer.step()
+    return max(event.in_use for event in calls.events), profile
+
+
 def sent_by(profile):
-    """The bytes on links of a profile, by collective."""
+    """The bytes on links of a profile and its calls, by collective."""
     sent = Counter()
     for record in profile.records:
-        if record.kind == "communication":
-            name = record.name.split(".")[-1]
-            sent[PLANS.get(name, name)] += record.bytes_on_links
+        name = record.name.split(".")[-1]
+        if record.kind == "communication" and name != "recv_async":  # It is the sender's.
+            name = PLANS.get(name, name)
+            sent.update({name: record.bytes_on_links, f"calls of {name}": 1})
     return sent
 
 
-def executed(settings):
-    """What a step takes: the highest memory, state's bytes, bytes on links by collective, and the
-    flops of a chip's matmuls.
-    """
+def planned_by(traffic):
+    """The same of what a plan sends."""
+    sent = Counter()
+    for each in traffic:
+        name = each.collective
+        sent.update({name: each.times * each.plan.total_bytes, f"calls of {name}": each.times})
+        assert each.time_s == pytest.approx(each.times * cost(each.plan).time_s)
+    return sent
+
+
+def check(settings):
+    """Memory, collectives and flops of `training_plan` are those of a step."""
     ttkit.use_system("galaxy")
-    with Trainer(settings, text="a little text, " * 3000) as trainer:
-        trainer.step()  # the first one makes the optimizer's state
-        with tape() as calls, ttkit.profile() as profile:
-            trainer.step()
-        sent = sent_by(profile)
+    with Trainer(settings, text=TEXT) as trainer:
+        most, profile = second_step(trainer)
         size = ELEMENT_BYTES[settings.training_config.precision]
         weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
         optimizer = sum(
             tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
             for v in trainer.optimizer.state.values()
         )
-        products = (each for each in profile.records if OPERATIONS[each.name].kind == "product")
-        multiplied = sum(each.flops for each in products)
-        return trainer.model_config, highest(calls), (weights, optimizer), sent, multiplied
-
-
-def check(settings):
-    config, most, state, sent, multiplied = executed(settings)
-    layout, training = Layout.of(settings), settings.training_config
-    axes, layout = dict(layout.axes), replace(layout, axes=None)
-    length = config.max_sequence_length
-    layout.check(config, training.batch_size, length)
-    job = Job(config, training.batch_size, length, training, settings.layout.bucket_mb)
-    planned = memory(job, layout)
-    assert (planned.weights, planned.optimizer) == state
-    assert planned.total == pytest.approx(most, rel=0.02)
-    device = settings.device_config
-    there, counted = topology("galaxy", device.mesh_shape), Counter()
-    stage = Stage(blocks=config.num_blocks)
-    for each in traffic(job, layout, stage, there, axes):
-        counted[each.collective] += each.times * each.plan.total_bytes
-    assert counted == sent
-    assert flops(job, layout, stage) == multiplied
+        settings = replace(settings, transformer_config=trainer.model_config)
+    plan = training_plan(settings, "galaxy")
+    assert (plan.memory["weights"], plan.memory["optimizer"]) == (weights, optimizer)
+    assert sum(plan.memory.values()) == pytest.approx(most, rel=0.02)
+    assert planned_by(plan.traffic) == sent_by(profile)
+    products = (each for each in profile.records if OPERATIONS[each.name].kind == "product")
+    assert plan.cost.flops == sum(each.flops for each in products)
 
 
 BF16, PARTS = {"precision": "bfloat16"}, {"gradient_accumulation_steps": 2}
 LLAMA, AGAIN = {"model_type": "llama"}, {"runner_type": "memory_efficient"}
 MOE, BIG = {"num_experts": 4}, {"embedding_dim": 256}
+SP, EP = {"sequence_parallel": True}, {"expert_parallel": True}
+ZERO = [{"zero": stage} for stage in range(4)]
+CLIP, MOMENTUM = {"use_clip_grad_norm": True}, {"optimizer": {"type": "SGD", "momentum": 0.9}}
+AT = {length: {"max_sequence_length": length} for length in (40, 128, 256, 512)}
 RUNS = {
     "one chip, one block": run(num_blocks=1),
-    "tied, clipped, dropout": run(
-        training={"use_clip_grad_norm": True}, weight_tying="enabled", dropout_prob=0.1
-    ),
+    "tied, clipped, dropout": run(training=CLIP, weight_tying="enabled", dropout_prob=0.1),
     "DDP, bfloat16": run(["ddp"], (4, 1), 8, training=BF16 | PARTS),
-    "TP, recomputed, not in tiles": run(["tp"], (1, 4), max_sequence_length=40, **AGAIN),
-    "DDP and TP, momentum": run(
-        ["ddp", "tp"], (2, 4), training={"optimizer": {"type": "SGD", "momentum": 0.9}}
-    ),
+    "TP, recomputed, not in tiles": run(["tp"], (1, 4), **AT[40], **AGAIN),
+    "DDP and TP, momentum": run(["ddp", "tp"], (2, 4), training=MOMENTUM),
     "buckets": run(["ddp"], (4, 1), layout={"bucket_mb": 0.5}),
-    "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, {"zero": 1}, BF16 | PARTS, **LLAMA),
-    "ZeRO-3 and SP": run(
-        ["ddp", "tp"], (2, 2), 4, {"zero": 3, "sequence_parallel": True}, num_blocks=4, **AGAIN
-    ),
-    "CP, TP and SP": run(
-        ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
-    ),
-    "ZeRO-3 over CP": run(
-        ["cp", "tp"], (2, 2), 4, {"zero": 3}, PARTS, max_sequence_length=256, **LLAMA
-    ),
-    "ZeRO-2 over CP alone, clipped": run(
-        ["cp"], (1, 4), 4, {"zero": 2}, {"use_clip_grad_norm": True}, max_sequence_length=256
-    ),
-    "TP8 and SP": run(
-        ["tp"], (1, 8), 2, {"sequence_parallel": True}, PARTS, num_heads=8, max_sequence_length=256
-    ),
-    "CP8, recomputed": run(["cp"], (1, 8), 2, max_sequence_length=512, **AGAIN),
-    "EP8": run(["ddp"], (1, 8), 16, {"expert_parallel": True}, num_experts=8),
+    "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, ZERO[1], BF16 | PARTS, **LLAMA),
+    "ZeRO-3 and SP": run(["ddp", "tp"], (2, 2), 4, ZERO[3] | SP, num_blocks=4, **AGAIN),
+    "CP, TP and SP": run(["cp", "tp"], (2, 2), 4, SP, **AT[256], **LLAMA),
+    "ZeRO-3 over CP": run(["cp", "tp"], (2, 2), 4, ZERO[3], PARTS, **AT[256], **LLAMA),
+    "ZeRO-2 over CP alone, clipped": run(["cp"], (1, 4), 4, ZERO[2], CLIP, **AT[256]),
+    "TP8 and SP": run(["tp"], (1, 8), 2, SP, PARTS, num_heads=8, **AT[256]),
+    "CP8, recomputed": run(["cp"], (1, 8), 2, **AT[512], **AGAIN),
+    "EP8": run(["ddp"], (1, 8), 16, EP, num_experts=8),
     "32 chips: DP8, TP4, ZeRO-3, SP": run(
-        ["ddp", "tp"],
-        (8, 4),
-        16,
-        {"zero": 3, "sequence_parallel": True},
-        PARTS,
-        max_sequence_length=128,
-        **AGAIN,
+        ["ddp", "tp"], (8, 4), 16, ZERO[3] | SP, PARTS, **AT[128], **AGAIN
     ),
     "32 chips: CP8, TP4, ZeRO-1": run(
-        ["cp", "tp"], (8, 4), 2, {"zero": 1}, max_sequence_length=512, num_heads=8, **BIG
+        ["cp", "tp"], (8, 4), 2, ZERO[1], num_heads=8, **AT[512], **BIG
     ),
-    "positions that ZeRO-3 cuts": run(
-        ["ddp"], (1, 4), 8, {"zero": 3}, embedding_dim=64, max_sequence_length=128
-    ),
-    "experts and ZeRO-2": run(
-        ["ddp", "tp"], (2, 2), 8, {"expert_parallel": True, "zero": 2}, PARTS, **MOE, **LLAMA
-    ),
+    "positions that ZeRO-3 cuts": run(["ddp"], (1, 4), 8, ZERO[3], embedding_dim=64, **AT[128]),
+    "experts and ZeRO-2": run(["ddp", "tp"], (2, 2), 8, EP | ZERO[2], PARTS, **MOE, **LLAMA),
 }
 
 
-@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_a_step_is_as_planned(settings):
-    check(settings)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_step_is_as_planned(name):
+    check(RUNS[name])
 
 
 @pytest.mark.parametrize(
@@ -196,59 +178,43 @@ def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
     meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:count]
-    with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
-        trainer.step()
-        with tape() as calls, ttkit.profile() as profile:
-            trainer.step()
+    with PipelineTrainer(settings, meshes=meshes, text=TEXT) as trainer:
+        most, profile = second_step(trainer)
         config = trainer.model_config
-        sent = sent_by(profile)
     ttnn.close_mesh_device(mesh)
     train, planned = settings.training_config, Layout.of(settings)
     job = Job(config, train.batch_size, config.max_sequence_length, train)
-    assert memory(job, planned).total == pytest.approx(highest(calls), rel=0.02)
-    there, axes, counted = topology("galaxy", shape), dict(planned.axes), Counter()
-    for stage in stages(config, planned):
-        for each in traffic(job, planned, stage, there, axes):
-            counted[each.collective] += each.times * each.plan.total_bytes
-    assert counted == sent
+    assert memory(job, planned).total == pytest.approx(most, rel=0.02)
+    there, axes = topology("galaxy", shape), dict(planned.axes)
+    every = (traffic(job, planned, stage, there, axes) for stage in stages(config, planned))
+    assert planned_by(itertools.chain(*every)) == sent_by(profile)
 
 
-def drawn(seed):
-    """A random small layout that can run."""
-    draw = random.Random(seed)
-    while True:
-        on = draw.choice([["ddp"], ["tp"], ["cp"], ["ddp", "tp"], ["cp", "tp"], ["ddp", "cp"]])
-        shape = tuple(draw.choice([2, 4]) for _ in on)
-        shape = shape if len(on) == 2 else (1, *shape)
-        layout = {"zero": draw.choice([0, 1, 2, 3]), "sequence_parallel": draw.random() < 0.5}
-        sizes = {"model_type": draw.choice(["gpt2", "llama"]), "num_groups": 4}
-        sizes |= {"num_blocks": draw.randint(1, 4), "num_experts": draw.choice([0, 0, 4])}
-        sizes["runner_type"] = draw.choice(["default", "memory_efficient"])
-        sizes["weight_tying"] = draw.choice(["enabled", "disabled"])
-        sizes["max_sequence_length"] = draw.choice([64, 96, 128, 256, 512])
-        layout["expert_parallel"] = bool(sizes["num_experts"]) and draw.random() < 0.5
-        training = {"gradient_accumulation_steps": draw.choice([1, 2])}
-        training["precision"] = draw.choice(["float32", "bfloat16"])
-        try:
-            settings = run(on, shape, 8, layout, training, **sizes)
-            rule = Layout.of(settings).why_not(
-                settings.transformer_config, 8, sizes["max_sequence_length"]
-            )
-        except TTKitError:
-            continue
-        if not rule:
-            return settings
+def planned(run):
+    """Whether a run's layout is one of those that are planned."""
+    model = run.transformer_config
+    sizes = run.training_config.batch_size, model.max_sequence_length
+    return not Layout.of(run).why_not(model, *sizes)
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_random_layouts(seed):
-    check(drawn(seed))
+RANDOM = runs(8, [1]).filter(planned), st.sampled_from(["float32", "bfloat16"])
+
+
+def check_random(run, precision):
+    check(replace(run, training_config=replace(run.training_config, precision=precision)))
+
+
+@settings(max_examples=2, **quiet)
+@given(*RANDOM)
+def test_random_layouts(run, precision):
+    check_random(run, precision)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(60))
-def test_sixty_random_layouts(seed):
-    check(drawn(1000 + seed))
+@settings(max_examples=60, **quiet)
+@given(*RANDOM)
+def test_sixty_random_layouts(run, precision):
+    check_random(run, precision)
 
 
 def test_a_plan_beside_a_run():

@@ -167,13 +167,6 @@ def test_a_pass_frees_what_it_went_through(leaf):
     assert gone() is None
 
 
-def test_shards_go_in_and_come_out(mesh):
-    array = np.arange(64, dtype=np.float32).reshape(8, 8)
-    t = Tensor.from_numpy(array, mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh)
-    assert t.shape() == [1, 8]
-    assert np.array_equal(t.to_numpy(composer=ttnn.ConcatMeshToTensor(mesh, 0)), array)
-
-
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(

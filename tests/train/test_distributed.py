@@ -100,39 +100,29 @@ PAIRS = {
 }
 
 
-@each_axis
-@pytest.mark.parametrize("name", PAIRS)
+EVERY_PAIR = [(name, *where) for name in PAIRS for where in [*AXES, ((2, 3), EVERY)]]
+EVERY_PAIR.remove(("ring_shift", (2, 3), EVERY))  # A ring is along one axis.
+
+
+@pytest.mark.parametrize("name, shape, axis", EVERY_PAIR)
 def test_forward_and_back(name, shape, axis):
+    """Every axis is as one line of all devices."""
     ours, forward, back = PAIRS[name]
-    x = random(shape, 1, 1, 12, 24)
+    line, along = ((1, 6), 1) if axis is EVERY else (shape, axis)
+    x = random(line, 1, 1, 12, 24)
     with opened(Form(shape)) as mesh:
-        tensor = Tensor(spread(mesh, x))
+        tensor = Tensor(spread(mesh, x.reshape(*shape, *x.shape[2:])))
         out = ours(tensor, axis)
-        want = forward(x, axis)
-        np.testing.assert_allclose(collected(out.get_value(), shape), want, atol=1e-5)
-        g = random(shape, *want.shape[2:], seed=1)
+        want = forward(x, along)
+        np.testing.assert_allclose(collected(out.get_value(), line), want, atol=1e-5)
         if out is tensor:  # alone along this axis: nothing to do, nothing to record
-            assert shape[axis] == 1
+            assert line[along] == 1
             return
-        assert shape[axis] > 1
-        out.set_grad(spread(mesh, g))
+        assert line[along] > 1
+        g = random(line, *want.shape[2:], seed=1)
+        out.set_grad(spread(mesh, g.reshape(*shape, *g.shape[2:])))
         out.backward()
-        np.testing.assert_allclose(collected(tensor.get_grad(), shape), back(g, axis), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", [name for name in PAIRS if name != "ring_shift"])
-def test_every_axis_is_as_one_line_of_all_devices(name):
-    ours, forward, back = PAIRS[name]
-    x = random((2, 3), 1, 1, 12, 24)
-    with opened(Form((2, 3))) as mesh:
-        tensor = Tensor(spread(mesh, x))
-        out = ours(tensor, EVERY)
-        want = forward(x.reshape(1, 6, *x.shape[2:]), 1)
-        np.testing.assert_allclose(collected(out.get_value(), (1, 6)), want, atol=1e-5)
-        g = random((1, 6), *want.shape[2:], seed=1)
-        out.set_grad(spread(mesh, g.reshape(2, 3, *want.shape[2:])))
-        out.backward()
-        np.testing.assert_allclose(collected(tensor.get_grad(), (1, 6)), back(g, 1), atol=1e-5)
+        np.testing.assert_allclose(collected(tensor.get_grad(), line), back(g, along), atol=1e-5)
 
 
 def test_a_mesh_keeps_its_sockets_and_no_socket_keeps_a_mesh(monkeypatch):

@@ -8,12 +8,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, backward, different, filled, opened, run, small, wrong
-from train.test_pipeline import differences_between
-from train.tiny import TEXT, tiny, weights
+from train.pipelines import SAME, differences_between, fitted, pipelined
+from train.runs import (
+    Case,
+    Form,
+    backward,
+    different,
+    filled,
+    opened,
+    refused,
+    right,
+    small,
+    wrong,
+    wrong_by_torch,
+)
+from train.tiny import TEXT, tiny
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 from ttkit.train import Trainer
 from ttkit.train.autograd import no_grad
 from ttkit.train.config.layout import Layout
@@ -21,7 +33,6 @@ from ttkit.train.config.settings import DeviceConfig, LayoutConfig, MultihostCon
 from ttkit.train.model import experts
 from ttkit.train.model.models import create_model
 from ttkit.train.run import optimizers
-from ttkit.train.run.pipeline import PipelineTrainer
 
 ONE = Form()
 SMALL = small(intermediate_dim=64, num_experts=8, capacity_factor=1.0, balance_loss=0.3)
@@ -30,12 +41,6 @@ SMALL = small(intermediate_dim=64, num_experts=8, capacity_factor=1.0, balance_l
 def case(kind="gpt2", form=ONE, length=12, **changes):
     changes = {"bias": kind == "gpt2", **changes}
     return Case(replace(SMALL, model_type=kind, **changes), form, batch=2, length=length)
-
-
-def one(given):
-    """The whole batch on one device, no block computed twice."""
-    config = replace(given.config, runner_type="default")
-    return run(replace(given.on_one_device(), config=config))
 
 
 # ---------------------------------------------------------------- routing
@@ -94,13 +99,7 @@ def test_no_token_depends_on_a_later_one():
 @pytest.mark.parametrize(("k", "factor"), [(1, 0.5), (2, 1.0), (3, 8.0), (8, 1.0)])
 def test_one_device_has_torchs_loss_and_gradients(torch, kind, k, factor):
     """Every token through every expert in float64, with and without dropped choices."""
-    from train import oracle
-
-    given = case(kind, experts_per_token=k, capacity_factor=factor)
-    loss, gradients, values = run(given)
-    right = oracle.loss_and_gradients(given.config, values, *given.tokens()[:, 0])
-    assert not different(loss, right[0])
-    assert [name for name in gradients if different(gradients[name], right[1][name])] == []
+    assert wrong_by_torch(case(kind, experts_per_token=k, capacity_factor=factor)) == []
 
 
 def test_the_balance_loss_counts_once_and_in_training_only():
@@ -130,37 +129,29 @@ def test_the_balance_loss_counts_once_and_in_training_only():
 EP = [Form((8, 1), 0, ep=True), Form((1, 4), 1, ep=True)]
 EP += [Form((4, 2), 0, 1, ep=True), Form((2, 4), 1, 0, ep=True)]
 OTHERS = [Form((2, 2), 0, 1), Form((1, 4), None, 1)]
+AGAIN = {"runner_type": "memory_efficient"}
+CASES = [case("gpt2", form) for form in EP + OTHERS]
+CASES += [case("llama", form, experts_per_token=2) for form in EP + OTHERS]
+CASES += [replace(case("llama", form, **AGAIN), micro_batches=2) for form in (EP[1], EP[3])]
+SHARED = Form((2, 2), 0, 1, ep=True, sequence_parallel=True)
+CASES += [case("llama", SHARED, length=64, max_sequence_length=64)]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@pytest.mark.parametrize("form", EP + OTHERS, ids=str)
-def test_every_gradient_is_that_of_one_device(kind, form):
-    given = case(kind, form, experts_per_token=1 + (kind == "llama"))
-    assert wrong(given, one(given)[:2]) == [[]]
-
-
-@pytest.mark.parametrize("form", [EP[1], EP[3]], ids=str)
-def test_blocks_computed_again_have_the_same_gradients(form):
-    given = case("llama", form, runner_type="memory_efficient")
-    given = replace(given, micro_batches=2)
-    assert wrong(given, one(given)[:2]) == [[]]
+@pytest.mark.parametrize("given", CASES, ids=range(len(CASES)))
+def test_every_gradient_is_that_of_one_device(given):
+    """With blocks computed again and the sequence shared between the layers, too."""
+    assert wrong(given) == []
 
 
 def test_bfloat16_loosely():
     """Places are counted in float32: bfloat16 has 8 bits."""
     given = case("llama", EP[3], length=300, max_sequence_length=300, num_experts=4)
     given = replace(given, config=replace(given.config, num_blocks=1))
-    loss = one(given)[0]
+    loss = right(given)[0]
     narrow = replace(given, dtype=ttnn.bfloat16)
     with opened(narrow.form) as mesh:
         losses = backward(narrow, filled(narrow, mesh))
     assert not different(losses.mean(), loss, rtol=0.02)
-
-
-def test_with_the_sequence_shared_between_the_layers():
-    form = Form((2, 2), 0, 1, ep=True, sequence_parallel=True)
-    given = case("llama", form, length=64, max_sequence_length=64)
-    assert wrong(given, one(given)[:2]) == [[]]
 
 
 @settings(max_examples=2, deadline=None)
@@ -185,36 +176,32 @@ def test_every_gradient_of_random_mixtures(data):
         num_blocks=1,
     )
     given = replace(given, batch=data.draw(st.integers(1, 2)), seed=data.draw(st.integers(0, 99)))
-    assert wrong(given, one(given)[:2]) == [[]]
+    assert wrong(given) == []
 
 
 # ---------------------------------------------------------------- whole runs
 TINY = {"num_experts": 4, "balance_loss": 0.1, "num_blocks": 2}
 LAYOUTS = {
-    "one": (DeviceConfig(), LayoutConfig()),
-    "EP2": (DeviceConfig((1, 2), enable_ddp=True), LayoutConfig(expert_parallel=True)),
-    "EP4": (DeviceConfig((1, 4), enable_ddp=True), LayoutConfig(expert_parallel=True)),
-    "EP2xTP2": (
-        DeviceConfig((2, 2), enable_ddp=True, enable_tp=True),
-        LayoutConfig(expert_parallel=True),
-    ),
-    "EP2, ZeRO 3": (
-        DeviceConfig((1, 2), enable_ddp=True),
-        LayoutConfig(zero=3, expert_parallel=True),
-    ),
+    "one": (DeviceConfig(), {}),
+    "EP2": (DeviceConfig((1, 2), enable_ddp=True), {}),
+    "EP4": (DeviceConfig((1, 4), enable_ddp=True), {}),
+    "EP2xTP2": (DeviceConfig((2, 2), enable_ddp=True, enable_tp=True), {}),
+    "EP2, ZeRO 3": (DeviceConfig((1, 2), enable_ddp=True), {"zero": 3}),
 }
 
 
 def mixture(form, **training):
+    """Settings of a run, clipped, whose replicas share the experts."""
     devices, layout = LAYOUTS[form]
-    how = {"optimizer": {"type": "SGD", "lr": 0.1}, **training}
+    how = {"use_clip_grad_norm": True, "clip_grad_norm_max_norm": 0.3}
+    how |= {"optimizer": {"type": "SGD", "lr": 0.1}, **training}
+    layout = LayoutConfig(expert_parallel=devices.enable_ddp, **layout)
     return replace(tiny(devices, model=TINY, **how), layout=layout)
 
 
 def trained(form, steps=3, **training):
-    clipped = {"use_clip_grad_norm": True, "clip_grad_norm_max_norm": 0.3, **training}
-    with Trainer(mixture(form, **clipped), text=TEXT) as trainer:
-        return [record.loss for record in trainer.fit(steps, show=False)], weights(trainer)
+    with Trainer(mixture(form, **training), text=TEXT) as trainer:
+        return fitted(trainer, steps)
 
 
 @pytest.fixture(scope="module")
@@ -228,12 +215,12 @@ def alone():
 @pytest.mark.parametrize("form", [form for form in LAYOUTS if form != "one"])
 def test_a_run_is_that_of_one_device(alone, form):
     """With clipping, whose norm counts every chip's experts."""
-    assert differences_between(trained(form), alone) == ([], {})
+    assert differences_between(trained(form), alone) == SAME
 
 
 def test_the_norm_counts_all_experts(monkeypatch):
     given = case(form=Form((1, 4), 1, ep=True))
-    gradients = one(given)[1]
+    gradients = right(given)[1]
     with opened(given.form) as mesh:
         model = filled(given, mesh)
         backward(given, model)
@@ -245,21 +232,16 @@ def test_a_checkpoint_opens_on_another_layout(alone, tmp_path):
     where = {"checkpoint_dir": str(tmp_path)}
     trained("EP4", 2, **where)
     losses, found = trained("EP2xTP2", 1, **where)
-    assert differences_between((losses, found), (alone[0][2:], alone[1])) == ([], {})
+    assert differences_between((losses, found), (alone[0][2:], alone[1])) == SAME
 
 
 @pytest.mark.parametrize("form", ["one", "EP2"])
 def test_a_pipelines_stages_have_their_balance_losses(alone, form):
     """Stages on a chip each, and stages whose two chips have half of the experts each."""
-    given = mixture(form, use_clip_grad_norm=True, clip_grad_norm_max_norm=0.3)
-    training = replace(given.training_config, gradient_accumulation_steps=2)
-    given = replace(given, training_config=training, multihost_config=MultihostConfig(True, 2))
-    shape = ttnn.MeshShape(*given.device_config.mesh_shape)
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 2)) as mesh:
-        meshes = mesh.create_submeshes(shape)[:2]
-        trainer = PipelineTrainer(given, meshes=meshes, text=TEXT)
-        found = [record.loss for record in trainer.fit(3, show=False)], weights(trainer)
-        assert differences_between(found, alone) == ([], {})
+    given = mixture(form, gradient_accumulation_steps=2)
+    given = replace(given, multihost_config=MultihostConfig(True, 2))
+    with pipelined(given, TEXT) as trainer:
+        assert differences_between(fitted(trainer, 3), alone) == SAME
 
 
 # ---------------------------------------------------------------- messages
@@ -272,16 +254,4 @@ def test_a_pipelines_stages_have_their_balance_losses(alone, form):
     ],
 )
 def test_models_that_do_not_fit(changes, form, text):
-    layout = replace(case(form=form, **changes))
-    with pytest.raises(TTKitError, match=text) as error:
-        create_model(layout.config, form.layout(None))
-    assert "\n  try: " in str(error.value)
-
-
-def test_the_linter_knows_the_keys(tmp_path):
-    text = "transformer_config: {num_experts: 6, experts_per_token: 2, capacity_factor: 1.5}\n"
-    text += "device_config: {enable_ddp: true, mesh_shape: [1, 4]}\nlayout: {expert_parallel: true}"
-    (tmp_path / "train.yaml").write_text(text)
-    (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
-    assert "ep 4 does not divide 6 experts" in finding.message
-    assert finding.line == 2
+    refused(lambda: create_model(case(form=form, **changes).config, form.layout(None)), text)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from started import launched
-from train.pipelines import LLAMA, MODEL, Run, differences, saved, write_config
+from train.pipelines import LLAMA, MODEL, SAME, Run, differences, saved, write_config
 
 from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
@@ -46,38 +46,32 @@ def write(folder, run, workers, **changes):
     return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
-def check_run(folder, tiers, workers, run):
-    done = launched(workers + tiers - 1, EXAMPLE, "-c", write(folder, run, workers))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
-    assert (
-        f"Rank {workers}/{workers + tiers - 1}: Running as "
-        f"aggregator{'_optimizer' if tiers == 2 else ''} ({tiers}-tier mode)" in done.stdout
-    )
-    assert differences(run, saved(folder / "checkpoints")) == []
-
-
 CASES = [
     (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=3, sockets="fabric")),
     (2, 1, Run(micro_batches=1, batch=8, model=TIED, optimizer="AdamW", clip=0.5, steps=3)),
 ]
-LONG = [
-    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
+CASES += [
+    pytest.param(
+        tiers,
+        workers,
+        Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets),
+        marks=pytest.mark.long,
+    )
     for tiers in (2, 3)
     for workers in (1, 2, 3, 4)
     for model, sockets in ((SMALL, "fabric"), (replace(LLAMA, num_blocks=2), "mpi"))
 ]
 
 
-@pytest.mark.parametrize(("tiers", "workers", "run"), CASES, ids=["3-tier", "2-tier"])
+@pytest.mark.parametrize("tiers, workers, run", CASES)
 def test_the_numbers_are_those_of_one_device(tmp_path, tiers, workers, run):
-    check_run(tmp_path, tiers, workers, run)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("tiers", "workers", "run"), LONG)
-def test_the_numbers_are_those_of_one_device_with_up_to_four_workers(tmp_path, tiers, workers, run):
-    check_run(tmp_path, tiers, workers, run)
+    ranks = workers + tiers - 1
+    done = launched(ranks, EXAMPLE, "-c", write(tmp_path, run, workers))
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = "aggregator_optimizer" if tiers == 2 else "aggregator"
+    for rank, role in ((0, "worker"), (workers, last)):
+        assert f"Rank {rank}/{ranks}: Running as {role} ({tiers}-tier mode)" in done.stdout
+    assert differences(run, saved(tmp_path / "checkpoints")) == SAME
 
 
 DOOMED = Run(micro_batches=2, batch=8, model=SMALL, steps=16)
@@ -103,7 +97,7 @@ def check_killed(folder, tiers, rank, seconds):
     assert all(part in epitaph for part in named), output
     done = launched(tiers + 1, EXAMPLE, "-c", folder / "config.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert differences(DOOMED, saved(folder / "checkpoints")) == []
+    assert differences(DOOMED, saved(folder / "checkpoints")) == SAME
 
 
 def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(tmp_path):

@@ -16,36 +16,26 @@ MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_expert
 
 
 @pytest.mark.parametrize(
-    "layout, rule",
+    "model, layout, rule",
     [
-        (Layout(tp=16), "tp 16 does not divide num_heads 8"),
-        (Layout(tp=8), "tp 8 does not divide num_groups 4"),
-        (Layout(pp=5), "pp 5 stages of 1 chunks for 4 blocks"),
-        (Layout(dp=3), "dp 3 x micro_batches 1 do not divide batch 8"),
-        (Layout(dp=2, micro_batches=8), "dp 2 x micro_batches 8 do not divide batch 8"),
-        (Layout(cp=4), "cp 4 does not cut sequence 128 into 8 parts of whole tiles of 32"),
-        (Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
-        (Layout(dp=2, ep=2), "ep 2 for a model without experts"),
-        (Layout(dp=4, ep=2), "ep 2 is neither 1 nor dp 4"),
-        (Layout(zero=1), "zero 1 needs dp or cp above 1"),
+        (MODEL, Layout(tp=16), "tp 16 does not divide num_heads 8"),
+        (MODEL, Layout(tp=8), "tp 8 does not divide num_groups 4"),
+        (MODEL, Layout(pp=5), "pp 5 stages of 1 chunks for 4 blocks"),
+        (MODEL, Layout(dp=3), "dp 3 x micro_batches 1 do not divide batch 8"),
+        (MODEL, Layout(dp=2, micro_batches=8), "dp 2 x micro_batches 8 do not divide batch 8"),
+        (MODEL, Layout(cp=4), "cp 4 does not cut sequence 128 into 8 parts of whole tiles of 32"),
+        (MODEL, Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
+        (MODEL, Layout(dp=2, ep=2), "ep 2 for a model without experts"),
+        (MODEL, Layout(dp=4, ep=2), "ep 2 is neither 1 nor dp 4"),
+        (MODEL, Layout(zero=1), "zero 1 needs dp or cp above 1"),
+        (MOE, Layout(dp=4, ep=4), "ep 4 does not divide 6 experts"),
+        (MOE, Layout(cp=2), "cp 2 with experts"),
+        (MOE, Layout(tp=4, sequence_parallel=True), "tp 4 does not cut 64 tokens"),
     ],
 )
-def test_refused(layout, rule):
+def test_refused(model, layout, rule):
     with pytest.raises(TTKitError, match=rule):
-        layout.check(MODEL, 8, 128)
-
-
-@pytest.mark.parametrize(
-    "layout, sequence, rule",
-    [
-        (Layout(dp=4, ep=4), 128, "ep 4 does not divide 6 experts"),
-        (Layout(cp=2), 128, "cp 2 with experts"),
-        (Layout(tp=4, sequence_parallel=True), 64, "tp 4 does not cut 64 tokens"),
-    ],
-)
-def test_refused_with_experts(layout, sequence, rule):
-    with pytest.raises(TTKitError, match=rule):
-        layout.check(MOE, 8, sequence)
+        layout.check(model, 8, 64 if layout.sequence_parallel else 128)
 
 
 @pytest.mark.parametrize(

@@ -115,23 +115,17 @@ def test_parallel_linear_is_linear(form, kind):
     x, w, b, g = (random(*shape, seed=seed).astype(np.float64) for seed, shape in shapes.items())
     right, w = formulas.linear(x, w[0, 0], b if bias else 0), w[0, 0]
     dx, dw, db = g @ w, np.einsum("bcso,bcsi->oi", g, x), g.sum((0, 1, 2))
-    layers = {
-        "columns": lambda layout: ColumnParallelLinear(12, 24, bias, layout=layout),
-        "columns gathered": lambda layout: ColumnParallelLinear(
-            12, 24, bias, gather_output=True, layout=layout
-        ),
-        "rows": lambda layout: RowParallelLinear(12, 24, bias, layout=layout),
-        "rows of whole inputs": lambda layout: RowParallelLinear(
-            12, 24, bias, input_is_parallel=False, layout=layout
-        ),
-    }
+    layer, how = {
+        "columns": (ColumnParallelLinear, {}),
+        "columns gathered": (ColumnParallelLinear, {"gather_output": True}),
+        "rows": (RowParallelLinear, {}),
+        "rows of whole inputs": (RowParallelLinear, {"input_is_parallel": False}),
+    }[kind]
     cut = 3 if kind == "rows" and form.tp_axis is not None else None
     out_cut = 3 if kind == "columns" and form.tp_axis is not None else None
     with opened(form) as mesh:
-        out, tensor, gradients = x_and_gradients(
-            layers[kind](form.layout(mesh)), form, np.float32(x), cut, out_cut
-        )
-
+        made = layer(12, 24, bias, layout=form.layout(mesh), **how)
+        out, tensor, gradients = x_and_gradients(made, form, np.float32(x), cut, out_cut)
         for value, whole, dim in ((out.get_value(), right, out_cut), (tensor.get_grad(), dx, cut)):
             lies = Parameter(whole.shape, constant(0.0), form.layout(mesh), dim)
             for at, have, want in compared(value, lies, form, whole):
@@ -147,21 +141,14 @@ def linear(x, w, b=0.0):
 
 BOTH = ["weight", "bias"]
 PLAIN = {
-    "linear": (lambda layout: Linear(12, 24, layout=layout), linear, BOTH),
-    "linear without bias": (
-        lambda layout: Linear(12, 24, False, layout=layout),
-        linear,
-        ["weight"],
-    ),
-    "layer norm": (lambda layout: LayerNorm(12, layout=layout), formulas.layer_norm, BOTH),
-    "layer norm without bias": (
-        lambda layout: LayerNorm(12, False, layout=layout),
-        formulas.layer_norm,
-        ["weight"],
-    ),
-    "RMS norm": (lambda layout: RMSNorm(12, layout=layout), formulas.rms_norm, ["weight"]),
+    "linear": (Linear, (12, 24), linear, BOTH),
+    "linear without bias": (Linear, (12, 24, False), linear, ["weight"]),
+    "layer norm": (LayerNorm, (12,), formulas.layer_norm, BOTH),
+    "layer norm without bias": (LayerNorm, (12, False), formulas.layer_norm, ["weight"]),
+    "RMS norm": (RMSNorm, (12,), formulas.rms_norm, ["weight"]),
     "RMS norm, epsilon": (
-        lambda layout: RMSNorm(12, 0.5, layout=layout),
+        RMSNorm,
+        (12, 0.5),
         lambda x, w: formulas.rms_norm(x, w, 0.5),
         ["weight"],
     ),
@@ -170,8 +157,8 @@ PLAIN = {
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_layers(one, name):
-    build, formula, names = PLAIN[name]
-    layer, x = build(Layout().on(one)), random(2, 1, 5, 12)
+    kind, sizes, formula, names = PLAIN[name]
+    layer, x = kind(*sizes, layout=Layout().on(one)), random(2, 1, 5, 12)
     out, tensor, gradients = x_and_gradients(layer, Form(), x)
     assert list(gradients) == names
     operands = [

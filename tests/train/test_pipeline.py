@@ -13,15 +13,18 @@ from started import launched
 from train.pipelines import (
     LLAMA,
     MODEL,
+    SAME,
     TEXT,
     Run,
     differences,
-    far,
+    differences_between,
+    fitted,
     in_one_process,
-    results,
+    pipelined,
     saved,
     write_config,
 )
+from train.runs import refused
 
 from ttkit import TTKitError, ttnn
 from ttkit.plans import one_f_one_b
@@ -48,33 +51,29 @@ def every_run():
 
 
 def named(run):
-    return f"{run.schedule}-p{run.stages}-m{run.micro_batches}-dp{run.ddp}-tp{run.tp}-{run.model.model_type}-{run.optimizer}"
+    inside = f"p{run.stages}-m{run.micro_batches}-dp{run.ddp}-tp{run.tp}-x{run.replicas}"
+    model = f"{run.model.model_type}{run.model.num_blocks}-{run.model.weight_tying}"
+    return f"{run.schedule}-{inside}-{model}-{run.optimizer}-{run.sockets}-zero{run.zero}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("run", list(every_run()), ids=named)
-def test_every_form_gives_the_numbers_of_one_device(run):
-    assert differences(run) == []
+SOME = [
+    Run(2, 1, "one_at_a_time"),
+    Run(3, 4, "gpipe", tp=2),
+    Run(4, 6, "1f1b"),
+    Run(2, 4, "interleaved", chunks=2, ddp=2),
+    Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
+    Run(2, 2, "1f1b", optimizer="AdamW", clip=0.5),
+    Run(2, 4, "1f1b", model=TIED, clip=0.5),
+    Run(4, 2, "gpipe", model=TIED, tp=2, clip=0.5),
+    Run(2, 2, "interleaved", chunks=2, model=TIED_LLAMA, ddp=2, tp=2),
+]
+SOME = [replace(run, steps=4, model=replace(run.model, num_blocks=4)) for run in SOME]
+EVERY = [pytest.param(run, marks=pytest.mark.long) for run in every_run()]
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        Run(2, 1, "one_at_a_time"),
-        Run(3, 4, "gpipe", tp=2),
-        Run(4, 6, "1f1b"),
-        Run(2, 4, "interleaved", chunks=2, ddp=2),
-        Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
-        Run(2, 2, "1f1b", optimizer="AdamW", clip=0.5),
-        Run(2, 4, "1f1b", model=TIED, clip=0.5),
-        Run(4, 2, "gpipe", model=TIED, tp=2, clip=0.5),
-        Run(2, 2, "interleaved", chunks=2, model=TIED_LLAMA, ddp=2, tp=2),
-    ],
-    ids=named,
-)
-def test_some_forms_give_the_numbers_of_one_device(run):
-    short = replace(run, steps=4, model=replace(run.model, num_blocks=4))
-    assert differences(short) == []
+@pytest.mark.parametrize("run", SOME + EVERY, ids=named)
+def test_the_numbers_are_those_of_one_device(run):
+    assert differences(run) == SAME
 
 
 def test_dropout_takes_the_elements_that_it_takes_on_one_device():
@@ -82,16 +81,9 @@ def test_dropout_takes_the_elements_that_it_takes_on_one_device():
     run = Run(2, 4, "gpipe", model=model, steps=3)
     settings = run.settings()
     with Trainer(replace(settings, multihost_config=MultihostConfig()), text=TEXT) as trainer:
-        wanted = [record.loss for record in trainer.fit(3, show=False)], results(trainer)
-    assert differences_between(in_one_process(run), wanted) == ([], {})
-    assert differences_between(in_one_process(replace(run, schedule="1f1b")), wanted) == ([], {})
-
-
-def differences_between(have, want):
-    losses = [
-        pair for pair in zip(have[0], want[0], strict=True) if not np.isclose(*pair, rtol=1e-5)
-    ]
-    return losses, far(have[1], want[1])
+        wanted = fitted(trainer, 3)
+    assert differences_between(in_one_process(run), wanted) == SAME
+    assert differences_between(in_one_process(replace(run, schedule="1f1b")), wanted) == SAME
 
 
 def test_both_ends_of_a_tied_pipeline_keep_the_same_table():
@@ -99,15 +91,11 @@ def test_both_ends_of_a_tied_pipeline_keep_the_same_table():
     run = Run(2, 2, model=TIED, ddp=2, tp=2, steps=3)
     for zero, stages in [(1, 2), (3, 2), (0, 1)]:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
-        with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-            settings = replace(
-                replace(run, stages=stages).settings(), layout=LayoutConfig(zero=zero)
-            )
-            meshes = mesh.create_submeshes(ttnn.MeshShape(2, 2))[:stages]
-            trainer = PipelineTrainer(settings, meshes=meshes, text=TEXT)
-            found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
+        settings = replace(run, stages=stages).settings()
+        with pipelined(replace(settings, layout=LayoutConfig(zero=zero))) as trainer:
+            found = fitted(trainer, run.steps)
             tables = [trainer.parameters[name].gather() for name in (TABLE, HEAD)[:stages]]
-        assert differences(run, found) == []
+        assert differences(run, found) == SAME
         np.testing.assert_array_equal(tables[0], tables[-1])
 
 
@@ -123,11 +111,11 @@ def test_meshes_of_different_shapes():
         settings = run.settings()
         device = replace(settings.device_config, enable_ddp=True)
         trainer = PipelineTrainer(replace(settings, device_config=device), meshes=meshes, text=TEXT)
-        found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
+        found = fitted(trainer, run.steps)
         table, held_out = trainer.timetable(), trainer.validate()
         with pytest.raises(TTKitError, match="a Trainer with the same checkpoint_dir"):
             trainer.sample("a")
-    assert differences(run, found) == []
+    assert differences(run, found) == SAME
     assert [[slot.action for slot in row] for row in table.slots] == [
         list(row) for row in one_f_one_b(3, 2).actions
     ]
@@ -152,16 +140,13 @@ def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path,
         json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").read_text().splitlines()
     ]
     assert logged[-1:] == losses
-    assert differences(replace(run, steps=4, folder=""), (logged, weights)) == []
+    assert differences(replace(run, steps=4, folder=""), (logged, weights)) == SAME
     with pytest.raises(TTKitError, match="its num_blocks is 8, the configuration says 7"):
         in_one_process(replace(run, model=replace(model, num_blocks=7)))
 
 
 def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(
-            Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
-        )
+    with pipelined(Run().settings()) as trainer:
 
         def interrupt(*_):
             raise KeyboardInterrupt
@@ -174,42 +159,23 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "run, multihost, words",
     [
-        (lambda s: replace(s, multihost_config=MultihostConfig()), r"num_workers \(1\)"),
-        (
-            lambda s: replace(s, multihost_config=MultihostConfig(True, 3)),
-            r"World size \(2\) must equal multihost_config.num_workers \(3\)",
-        ),
-        (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
-        (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
-        (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), r"and have \[4, 3\]"),
-        (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
-        (
-            lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)),
-            "batch_size 6 is not divisible",
-        ),
+        (Run(), MultihostConfig(), "num_workers (1)"),
+        (Run(3), None, "World size (2) must equal multihost_config.num_workers (3)"),
+        (Run(schedule="zb_h1"), None, "splits backwards"),
+        (Run(chunks=2), None, "schedule: interleaved"),
+        (Run(shares=(4, 3)), None, "and have [4, 3]"),
+        (Run(schedule="interleaved", chunks=5), None, "at least a block"),
+        (Run(batch=6), None, "batch_size 6 is not divisible"),
     ],
 )
-def test_what_does_not_fit_is_reported_before_anything_is_computed(changes, words):
-    with (
-        ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh,
-        pytest.raises(TTKitError, match=words),
-    ):
-        PipelineTrainer(
-            changes(Run().settings()), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
-        )
-
-
-def with_pipeline(settings, **changes):
-    multihost = settings.multihost_config
-    return replace(
-        settings,
-        multihost_config=replace(
-            multihost,
-            pipeline_parallel_config=replace(multihost.pipeline_parallel_config, **changes),
-        ),
-    )
+def test_what_does_not_fit_is_reported_before_anything_is_computed(run, multihost, words):
+    settings = run.settings()
+    settings = replace(settings, multihost_config=multihost or settings.multihost_config)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
+        refused(lambda: PipelineTrainer(settings, meshes=meshes, text=TEXT), words)
 
 
 def on_ranks(run, folder):
@@ -234,44 +200,31 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     assert f"rank {rank} of 2 on" in done.stderr and f"as stage {rank} of 2" in done.stderr
     done = launched(2, HERE.parents[1] / "examples" / example / "training.py", "-c", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert differences(run, saved(kept)) == []
+    assert differences(run, saved(kept)) == SAME
 
 
-def ranked(run):
-    return f"{named(run)}-{run.stages * run.replicas}ranks-{run.sockets}"
+ON_RANKS = [
+    Run(2, 4, clip=0.5, steps=3, tp=2, replicas=2, batch=8, model=FOUR),
+    Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3, model=FOUR),
+    Run(2, 2, "gpipe", ddp=2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR),
+    Run(2, 2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR, zero=1, clip=0.5),
+]
+MORE = [
+    Run(3, 5, "gpipe"),
+    Run(4, 8, "1f1b", model=LLAMA),
+    Run(4, 4, "interleaved", chunks=2),
+    Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
+    Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
+    Run(2, 4, sockets="fabric", ddp=2, tp=2, replicas=2, shares=(4, 4), model=LLAMA, clip=0.5),
+    Run(4, 4, model=TIED_LLAMA, tp=2, clip=0.5),
+    Run(1, 4, "interleaved", chunks=2, model=TIED),
+]
+MORE = [pytest.param(run, marks=pytest.mark.long) for run in MORE]
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        Run(2, 4, clip=0.5, steps=3, tp=2, replicas=2, batch=8, model=FOUR),
-        Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3, model=FOUR),
-        Run(2, 2, "gpipe", ddp=2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR),
-        Run(2, 2, replicas=2, shares=(2, 2), steps=3, model=TIED_FOUR, zero=1, clip=0.5),
-    ],
-    ids=ranked,
-)
+@pytest.mark.parametrize("run", ON_RANKS + MORE, ids=named)
 def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
-    assert differences(run, on_ranks(run, tmp_path)) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "run",
-    [
-        Run(3, 5, "gpipe"),
-        Run(4, 8, "1f1b", model=LLAMA),
-        Run(4, 4, "interleaved", chunks=2),
-        Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
-        Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
-        Run(2, 4, sockets="fabric", ddp=2, tp=2, replicas=2, shares=(4, 4), model=LLAMA, clip=0.5),
-        Run(4, 4, model=TIED_LLAMA, tp=2, clip=0.5),
-        Run(1, 4, "interleaved", chunks=2, model=TIED),
-    ],
-    ids=ranked,
-)
-def test_more_forms_on_ranks(tmp_path, run):
-    assert differences(run, on_ranks(run, tmp_path)) == []
+    assert differences(run, on_ranks(run, tmp_path)) == SAME
 
 
 def test_blocks_are_divided_evenly():

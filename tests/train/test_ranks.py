@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from started import launched
+from started import MESH, ONE, launched
 from train.tiny import tiny, trainer, weights
 
 import ttkit
@@ -22,9 +22,6 @@ from ttkit.train.run import checkpoint
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 HYBRID = {"mesh_shape": (2, 4), "enable_ddp": True, "enable_tp": True}
-MESH = """mesh_descriptors {{ name: "M0" arch: WORMHOLE_B0 device_topology {{ dims: [{}, {}] }} host_topology {{ dims: [{}, {}] }} channels {{ count: 2 }} }}
-top_level_instance {{ mesh {{ mesh_descriptor: "M0" mesh_id: 0 }} }}
-"""
 
 
 @pytest.fixture
@@ -37,7 +34,7 @@ def run(tmp_path):
         place = None
         if hosts:
             mesh, bindings = tmp_path / "mesh.textproto", tmp_path / "bindings.yaml"
-            mesh.write_text(MESH.format(*options["form"]["mesh_shape"], *hosts))
+            mesh.write_text(MESH.format(*options["form"]["mesh_shape"], *hosts) + ONE)
             each = [{"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)]
             given = {"rank_bindings": each, "mesh_graph_desc_path": str(mesh)}
             bindings.write_text(json.dumps(given))

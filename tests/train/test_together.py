@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from train.pipelines import TEXT as LINE
-from train.pipelines import far, results
+from train.pipelines import far, fitted, pipelined
+from train.runs import quiet
 
 import ttkit
 from ttkit import ttnn
@@ -23,16 +24,15 @@ from ttkit.train.config.settings import (
     TrainingConfig,
     TransformerConfig,
 )
-from ttkit.train.run.pipeline import PipelineTrainer
 
 TEXT = LINE * 12
 STRATEGIES = ("ddp", "cp", "tp")
 
 
 @st.composite
-def runs(draw, chips=8):
-    """Settings of a run on so many chips at most, with as many stages as make sense."""
-    stages = draw(st.sampled_from([1, 2, 4] if chips > 8 else [1, 2]))
+def runs(draw, chips=8, stages=(1, 2)):
+    """Settings of a run on so many chips at most, with one of these numbers of stages."""
+    stages = draw(st.sampled_from(stages))
     shapes = {8: [(2, 4), (1, 8), (1, 4), (1, 2)], 4: [(2, 2), (1, 4), (1, 2)], 16: [(4, 4)]}
     shapes[32] = [(8, 4), (4, 4)]
     if chips > 8:
@@ -95,16 +95,12 @@ def runs(draw, chips=8):
 
 def trained(run):
     """Losses and weights after two steps."""
-    stages = run.multihost_config.num_workers
-    if stages == 1:
-        with Trainer(run, text=TEXT) as trainer:
-            return [record.loss for record in trainer.fit(2, show=False)], results(trainer)
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    whole = (2, 4) if stages * np.prod(run.device_config.mesh_shape) <= 8 else (8, 4)
-    with ttnn.open_mesh_device(ttnn.MeshShape(*whole)) as mesh:
-        meshes = mesh.create_submeshes(ttnn.MeshShape(*run.device_config.mesh_shape))[:stages]
-        trainer = PipelineTrainer(run, meshes=meshes, text=TEXT)
-        return [record.loss for record in trainer.fit(2, show=False)], results(trainer)
+    if run.multihost_config.num_workers > 1:
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        with pipelined(run, TEXT) as trainer:
+            return fitted(trainer, 2)
+    with Trainer(run, text=TEXT) as trainer:
+        return fitted(trainer, 2)
 
 
 def check(run):
@@ -119,9 +115,6 @@ def check(run):
     assert not far(weights, alone[1], 2e-5)
 
 
-quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-
-
 @settings(max_examples=4, **quiet)
 @given(runs())
 def test_any_layout_of_eight_chips(run):
@@ -129,13 +122,13 @@ def test_any_layout_of_eight_chips(run):
 
 
 @settings(max_examples=1, **quiet)
-@given(runs(32))
+@given(runs(32, (1, 2, 4)))
 def test_any_layout_of_a_galaxy(run):
     check(run)
 
 
 @pytest.mark.long
 @settings(max_examples=200, **quiet)
-@given(st.one_of(runs(), runs(32)))
+@given(st.one_of(runs(), runs(32, (1, 2, 4))))
 def test_hundreds_of_layouts(run):
     check(run)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from train.runs import refused
 
-from ttkit import TTKitError
 from ttkit.train.run.data import builtin_corpus
 from ttkit.train.run.tokenizers import (
     BPETokenizer,
@@ -106,16 +106,8 @@ def test_through_json(tokenizer):
     assert again.to_dict() == tokenizer.to_dict()
 
 
-WRONG = {
-    "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary": lambda path: (
-        CharTokenizer("mesh").encode("méshé")
-    ),
-    "none.json: tokenizer_path not found": lambda path: BPETokenizer.load(path / "none.json"),
-}
-
-
-@pytest.mark.parametrize("rule", WRONG)
-def test_errors(rule, tmp_path):
-    with pytest.raises((TTKitError, ValueError)) as caught:
-        WRONG[rule](tmp_path)
-    assert rule in str(caught.value) and "\n  try: " in str(caught.value)
+def test_errors(tmp_path):
+    rule = "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary"
+    refused(lambda: CharTokenizer("mesh").encode("méshé"), rule, kind=ValueError)
+    none = tmp_path / "none.json"
+    refused(lambda: BPETokenizer.load(none), "none.json: tokenizer_path not found")

@@ -30,17 +30,12 @@ def logged(folder):
 
 # ------------------------------------------------------------ the same on every mesh
 VARIANTS = {
-    "AdamW": {},
-    "Llama": {"model": {"model_type": "llama"}},
-    "SGD, clipped": {
+    "AdamW, in parts, with validation": {"gradient_accumulation_steps": 2, "eval_every": 2},
+    "Llama, SGD, clipped": {
+        "model": {"model_type": "llama"},
         "optimizer": {"type": "SGD", "lr": 0.3, "momentum": 0.9},
         "use_clip_grad_norm": True,
         "clip_grad_norm_max_norm": 0.5,
-    },
-    "in parts, with validation": {
-        "gradient_accumulation_steps": 2,
-        "eval_every": 2,
-        "use_clip_grad_norm": True,
     },
 }
 

@@ -6,9 +6,9 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from train import tiny
 from visualize.test_plans import record, run
 
-from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.run.checkpoint import Record
 from ttkit.visualize.widgets import live_training
 
@@ -136,17 +136,8 @@ def test_an_interrupt_ends_the_cell(shown, monkeypatch, tmp_path, capsys):
     """
     import IPython
 
-    from ttkit.train import Trainer, builtin_corpus
-
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
-    model = TransformerConfig(
-        num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=16, dropout_prob=0
-    )
-    config = TrainingConfig(
-        batch_size=4, tokenizer_type="byte", checkpoint_dir=str(tmp_path), eval_every=0
-    )
-    settings = Settings(training_config=config, transformer_config=model)
-    with Trainer(settings, text=builtin_corpus()[:4000]) as trainer:
+    with tiny.trainer(checkpoint_dir=str(tmp_path)) as trainer:
 
         def stop(record):
             if record.step == 2:

@@ -73,7 +73,7 @@ class TrainingPlan(Tables):
     @property
     def parameters(self) -> int:
         """How many numbers the model learns."""
-        from ttkit.layouts.search import parameters_of
+        from ttkit.layouts.costs import parameters_of
 
         return parameters_of(self.settings.transformer_config)  # type: ignore[no-any-return]
 
