@@ -161,6 +161,19 @@ def test_the_rows_are_those_of_a_training_step():
             assert value(ROWS[kind][3], n=n, m=m, W=whole) == near, kind
 
 
+def test_tensor_parallel_with_recomputation_repeats_the_forward_all_reduces():
+    n = 4  # chips of a row, which is a ring
+    cell = ROWS["tensor parallel"][3]
+    again, once = map(int, re.search(r"(\d) in place of (\d) with recomputation", cell).groups())
+    activations = 16 * 1024 * MODEL.embedding_dim * 4  # float32, of the batch of `planned`
+    once_bytes = value(cell, n=n, A=activations)
+    (calls, sizes), (more_calls, more) = planned(tp=n), planned(tp=n, recompute=True)
+    added = {name: more_calls[name] - calls[name] for name in more_calls}
+    assert added == dict.fromkeys(added, 0) | {"all_reduce": MODEL.num_blocks * (again - once)}
+    more_bytes = (more["all_reduce"] - sizes["all_reduce"]) / MODEL.num_blocks
+    assert once_bytes + more_bytes == again / once * once_bytes
+
+
 @pytest.mark.parametrize("n", [4, 8])
 def test_ring_attention_shifts_forward_and_backward(n):
     shifts = planned(cp=n)[0]["shift"] / MODEL.num_blocks / 2  # of keys, or of values

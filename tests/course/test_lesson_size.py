@@ -1,4 +1,6 @@
-"""A cell of a lesson fits a laptop's screen."""
+"""A cell of a lesson fits a laptop's screen, and code is in a code cell."""
+
+import ast
 
 import nbformat
 import pytest
@@ -16,3 +18,17 @@ def test_a_cell_fits_a_laptop(path):
             assert max(map(len, lines), default=0) <= COLUMNS, cell.source
             if not {"solution", "script"} & {*cell.metadata.get("tags", [])}:  # They are folded.
                 assert len(lines) <= LINES, cell.source
+
+
+def is_python(source: str) -> bool:
+    try:
+        return bool(ast.parse(source).body)
+    except SyntaxError:
+        return False
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_no_code_is_in_a_markdown_cell(path):
+    cells = nbformat.read(path, as_version=4).cells
+    prose = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    assert prose and not list(filter(is_python, prose))
