@@ -16,6 +16,7 @@ from ttkit.cluster.launch.command import rank_environment
 from ttkit.hardware import current_system
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
+from ttkit.plans.cost import busy_traffic, rate_gb_per_s
 from ttkit.visualize.charts import Stacks
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
@@ -45,7 +46,8 @@ def ways_out(
     """
     system = current_system()
     chips, links = system.num_devices, system.links_per_pair
-    link = system.chip.link.rates[0].gb_per_s  # Of a message along a line of chips.
+    cable = system.chip.link
+    link = rate_gb_per_s(cable, busy_traffic(cable), links)  # While all chips send.
     cables = counted(links_between_hosts, "chip link")
     network = f"to the other host, a network of {network_gbit_per_s:g} Gbit/s (assumed)"
     rates = {  # These are the GB/s of one chip while all chips of its host send.
