@@ -55,12 +55,11 @@ def ways_out(
         f"to the other host, {cables}": links_between_hosts * link / chips,
         network: network_gbit_per_s / 8 / chips,  # A byte has 8 bits.
     }
-    times = {name: mib_a_chip * 2**20 / rate / 1e9 for name, rate in rates.items()}
-    bars = {
-        f"{name}: {time:.3g} s at {rates[name]:.3g} GB/s a chip": [time]
-        for name, time in times.items()
-    }
-    title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
+    bars, nbytes = {}, mib_a_chip * 2**20
+    for name, rate in rates.items():
+        time = nbytes / rate / 1e9
+        bars[f"{name}: {time:.3g} s at {rate:.3g} GB/s a chip"] = [time]
+    title = f"{size_text(nbytes)} of each of {counted(chips, 'chip')}, all at once"
     return Stacks(f"{title}; latency is left out", bars, unit="s")
 
 
