@@ -327,6 +327,13 @@ def test_options_out_of_range(option, value, rule, mode, capsys):
     assert rule in shown.err and len(shown.err.splitlines()) == 1 and not shown.out
 
 
+@pytest.mark.parametrize("option", ["--explain", "--write"])
+def test_pages_and_runs_are_for_training(option, capsys):
+    words = ["plan", "--model", LLAMA8B, "--system", "t3000", "--mode", "inference", option, "TP8"]
+    assert cli.main(words) == 1
+    assert f"ttkit plan {option}: a page and a run are for training" in capsys.readouterr().err
+
+
 def test_both_ends_of_a_tied_pipeline_have_the_table_and_send_its_gradient():
     tied = replace(GPT, weight_tying="enabled")
     one, two = (

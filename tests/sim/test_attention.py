@@ -131,6 +131,20 @@ def test_softmax_in_place(mesh, put, check, dtype, kind):
 
 
 @FLOATS
+@pytest.mark.parametrize("kind", ["RR", "S0R"])
+def test_softmax_with_a_mask(mesh, put, check, dtype, kind):
+    x, mask = put(mesh, (2, 3, 32, 64), kind, dtype), put(mesh, (2, 1, 1, 64), "RR", dtype)
+    before = ttnn.clone(x)
+    scaled = ttnn.scale_mask_softmax(x, 0.5, mask, numeric_stable=True)
+    check(scaled, lambda x, m: softmax(x * 0.5 + m), before, mask, additions=64)
+    # Whether the mask is causal is a hint: its shape says to which rows it belongs.
+    how = {"head_size": 64, "attention_mask": mask, "causal_mask": True}
+    divided = ttnn.transformer.attention_softmax(x, **how)
+    check(divided, lambda x, m: softmax(x / 8 + m), before, mask, additions=64)
+    check(x, lambda x: x, before)
+
+
+@FLOATS
 @PAIRS
 @pytest.mark.parametrize("token", [None, 5])
 def test_rotary_by_halves(mesh, put, check, dtype, kinds, token):

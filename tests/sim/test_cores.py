@@ -22,6 +22,14 @@ def test_a_set_has_the_cores_of_its_ranges(ranges):
     assert ttnn.CoreRangeSet({*ranges}) == ttnn.CoreRangeSet(sorted({*ranges}))
 
 
+@given(st.lists(rectangle, max_size=3), st.lists(rectangle, max_size=3))
+def test_the_cores_that_another_set_has_not(ranges, others):
+    cores, taken = ttnn.CoreRangeSet(ranges), ttnn.CoreRangeSet(others)
+    left = cores.subtract(taken)
+    assert {*left.cores()} == {*cores.cores()} - {*taken.cores()}
+    assert left.num_cores() == len({*left.cores()}) and [*left.ranges()] == [*left.core_ranges]
+
+
 @given(rectangle, st.booleans(), st.data())
 def test_the_first_cores_of_a_set_come_in_order(box, row_wise, data):
     cores = box.cores(row_wise)

@@ -125,7 +125,7 @@ def test_apart_and_together(place):
         hosts = ttnn.get_device_tensors(ttnn.from_device(t))
         for host, values in zip(hosts, parts(t).values()):
             np.testing.assert_array_equal(ttkit.to_numpy(host), values)
-        if t.grid.whole:
+        if t.grid is mesh.grid:
             compare(ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh), lambda x: x, t)
         if place.dtype is ttnn.float32:  # a shard is a tensor of its own
             for shard, at in zip(shards, t.grid.coords):

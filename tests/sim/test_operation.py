@@ -68,7 +68,7 @@ def test_no_error_but_ours(pool, data):
         assert hasattr(error, "asked") or "missing" in str(error), repr(error)
 
 
-@checked("pick")
+@checked
 def pick(where: int, among: list[str], scale: float = 1.0, note: str | None = None) -> str:
     """An operation as the checks see it."""
     return among[where] * int(scale)

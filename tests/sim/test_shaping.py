@@ -207,3 +207,24 @@ def test_a_buffer_of_a_view_is_given_back_once(wide, put, layout, shape, wanted,
     assert view.is_allocated() and not y.is_allocated()
     if shares:
         refused(lambda: ttnn.add(x, 1.0), "not allocated")
+
+
+@pytest.mark.parametrize(
+    ("shape", "other", "layout", "fits"),
+    [
+        ((2, 32, 64), (64, 64), TILE, True),
+        ((1, 30, 64), (30, 64), TILE, True),
+        ((2, 30, 64), (60, 64), TILE, False),
+        ((2, 30, 64), (60, 64), ROWS, True),
+        ((2, 30, 64), (30, 128), ROWS, False),
+        ((1, 1, 64, 64), (1, 1, 32, 128), TILE, False),
+    ],
+)
+def test_a_view_moves_no_element(wide, shape, other, layout, fits):
+    values = np.arange(4 * np.prod(shape), dtype=np.float32).reshape(4 * shape[0], *shape[1:])
+    mapper = ttnn.ShardTensor2dMesh(wide, (2, 4), (None, 0))
+    x = ttkit.from_numpy(values, device=wide, mesh_mapper=mapper, layout=layout)
+    if fits:
+        compare(ttnn.view(x, other), lambda x: x.reshape(other), x)
+    else:
+        refused(lambda: ttnn.view(x, other), "needs the same last dimension")

@@ -73,3 +73,15 @@ def test_a_tensor_cannot_be_copied_out(take, on_mesh):
         "a tensor belongs to the process that made it, as its mesh does\n"
         "  try: ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)"
     )
+
+
+def test_padding_on_the_host(cut, wide):
+    values = np.arange(8 * 30 * 5, dtype=np.float32).reshape(8, 30, 5)
+    host = ttnn.from_torch(values, mesh_mapper=ttnn.ShardTensorToMesh(wide, 0))
+    padded = host.pad_to_tile(0.0)
+    assert (padded.shape, padded.padded_shape) == ([1, 30, 5], [1, 32, 32])
+    assert host.padded_shape == [1, 30, 5] and padded.layout is ttnn.ROW_MAJOR_LAYOUT
+    there = padded.to(ttnn.TILE_LAYOUT).to(wide).cpu().to(ttnn.ROW_MAJOR_LAYOUT)
+    first = there.unpad_from_tile((1, 20, 3))
+    joined = ttkit.to_numpy(first, mesh_composer=ttnn.ConcatMeshToTensor(wide, 0))
+    assert np.array_equal(joined, values[:, :20, :3])

@@ -43,6 +43,24 @@ def test_each_use_adds_to_the_gradient(leaf):
     assert grad(a) == 16 + 6  # passes add up until the gradient is forgotten
 
 
+def test_differences_and_quotients(leaf):
+    a, b = leaf(3.0), leaf(5.0)
+    difference = a - b
+    assert number(difference.get_value()) == -2
+    (difference * a).backward()
+    assert (grad(a), grad(b)) == (2 * 3 - 5, -3)
+    a, b = leaf(3.0), leaf(4.0)
+    quotient = a.__div__(b).__div__(2)
+    assert number(quotient.get_value()) == 3 / 8
+    quotient.backward()
+    assert (grad(a), grad(b)) == (1 / 8, -3 / 32)
+
+
+def test_whole_numbers_are_subtracted(one):
+    a, b = (Tensor.from_numpy(np.full((1, 2), n, np.uint32), device=one) for n in (7, 3))
+    assert (a - b).to_numpy().tolist() == [[4, 4]]
+
+
 def test_a_shared_part_passes_its_gradient_on_once(leaf):
     a, passes = leaf(2.0), []
     value = ttnn.multiply(a.get_value(), a.get_value())

@@ -54,8 +54,9 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     found = plan_layouts(**asked)
-    if folder and asked["mode"] == "inference":
-        fail("ttkit plan --write", "a run is for training", "--mode training")
+    if (name or folder) and asked["mode"] == "inference":
+        rule = "a page and a run are for training; --json has the parts of a decode step"
+        fail(f"ttkit plan {'--explain' if name else '--write'}", rule, "--mode training, or --json")
     chosen = found.find(name) if name else None
     if as_json:
         print(json.dumps(found.figures(), indent=1))

@@ -50,8 +50,8 @@ OUTPUTS = frozenset(
 # These change values, so that a function here that does not name them refuses them. What else ttnn
 # takes and a function here does not name is a hint to the hardware.
 CHANGE_VALUES = frozenset(
-    """attention_sink attn_mask_block_map bias block_size cache_position_modulo causal_mask chunks
-    correction cu_window_seqlens dims fuse_swiglu fused_ternary_input_a fused_ternary_input_b
+    """attention_sink attn_mask_block_map bias block_size cache_position_modulo chunks correction
+    cu_window_seqlens dims fuse_swiglu fused_ternary_input_a fused_ternary_input_b
     fused_ternary_scalar groups in0_column_offset indices input_dtype kv_tied num_kv_heads
     optional_output_mapping_tensor optional_output_reduced_tensor output_concat_heads output_layout
     output_padded_shape padding_idx paged_cache_geometry slice_dim spec_multi_pos_tiles

@@ -39,6 +39,7 @@ _load, _names, _ = _attach(
             get_num_pcie_devices get_pcie_device_ids init_distributed_context open_device
             open_mesh_device set_fabric_config synchronize_device using_distributed_env""",
         "ops.filling": "allocate_tensor_on_device",
+        "ops.golden": "get_golden_function",
         "ops.movement": """aggregate_tensor combine_device_tensors distribute_tensor
             from_host_shards get_device_tensors""",
         "ranks.sockets": """MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint

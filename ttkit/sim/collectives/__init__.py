@@ -11,6 +11,7 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.blocks import PARTS, THREADS_PAY_FROM
+from ttkit.sim.ops import looked_up
 from ttkit.sim.tensor.grid import Grid, place_of
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -122,13 +123,10 @@ def _add_up(parts: Array, out: Array) -> None:
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
     array, lead = tensor.array, len(tensor.grid.shape)
-    numbers, full, at = places(tensor.grid, tuple(axes)), array.shape, lead + dim
+    full, at = array.shape, lead + dim
     parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
     view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
-    front = np.broadcast_shapes(full[:lead], numbers.shape)
-    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
-    view = np.broadcast_to(view, front + view.shape[lead:])
-    return np.take_along_axis(view, index, at).squeeze(at)
+    return looked_up(np.moveaxis(view, at, lead), lead, places(tensor.grid, tuple(axes)))
 
 
 @functools.lru_cache(maxsize=1024)

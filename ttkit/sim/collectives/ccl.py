@@ -295,7 +295,7 @@ def run(call: Call):
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         latest.append(Record(spec.plan, call.mesh, nbytes, *how))
         if not grid.local:
-            mpi.agree(grid, call.asked)
+            mpi.compare(call.asked, mpi.members(grid))
     values = spec.moves(call)
     at = call.mesh.grid, call.rank, call.cluster_axis, call.dim
     topology = spec.label(tensor.topology, *at)

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -51,8 +52,6 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    # Only a mesh for dry runs has no values: see `ttkit.sim.mesh.opening`.
-    has_values = True
     # One chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
     is_reference = False
     used: Counter[Grid]
@@ -64,9 +63,11 @@ class MeshDevice:
         ids: tuple[int, ...],
         shape: Coordinate,
         parent: MeshDevice | None = None,
+        has_values: bool = True,
     ):
         self.system = system
         self.parent = parent
+        self.has_values = has_values  # Only a mesh for dry runs has none: see `without_values`.
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
@@ -122,7 +123,7 @@ class MeshDevice:
         """How many chips."""
         return len(self._ids)
 
-    @checked("get_device_id", note=True)
+    @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not is_inside(tuple(coord), self._shape):
@@ -158,7 +159,7 @@ class MeshDevice:
         """The submeshes made so far and not closed."""
         return list(self._submeshes)
 
-    @checked("create_submesh", note=True)
+    @partial(checked, note=True)
     def create_submesh(
         self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
     ) -> MeshDevice:
@@ -189,7 +190,7 @@ class MeshDevice:
             refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
-    @checked("create_submeshes", note=True)
+    @partial(checked, note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
         """The mesh cut into equal submeshes, in row-major order of their corners.
 
@@ -206,7 +207,7 @@ class MeshDevice:
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
-    @checked("MeshDevice.reshape", note=True)
+    @partial(checked, name="MeshDevice.reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips.
 
@@ -237,16 +238,19 @@ class MeshDevice:
         self._settle()
 
     def close(self) -> None:
-        """Close the mesh and its submeshes; closing twice is silent."""
+        """Close the mesh and its submeshes; shape and ids can still be read, other calls raise.
+
+        Closing twice is silent.
+        """
         for submesh in self.get_submeshes():
             submesh.close()
         if self.is_open:
             self.is_open = False
-            if self.parent is None:
+            if self in opened_meshes:
                 opened_meshes.remove(self)
                 if not opened_meshes:
                     fabric_setting[0] = FabricConfig.DISABLED
-            elif self in self.parent._submeshes:
+            elif self.parent and self in self.parent._submeshes:
                 self.parent._submeshes.remove(self)
 
     def check_open(self) -> None:
@@ -298,7 +302,7 @@ class MeshDevice:
     set_sub_device_stall_group = reset_sub_device_stall_group = _nothing
 
 
-@checked("compute_distribution_to_mesh_mapping")
+@checked
 def compute_distribution_to_mesh_mapping(
     distribution_shape: MeshShape, mesh_shape: MeshShape
 ) -> list[MeshCoordinate]:
@@ -312,15 +316,12 @@ def compute_distribution_to_mesh_mapping(
 
 
 # ---------------------------------------------------------------- traces
-class MeshTraceId:
+class MeshTraceId(Tape):
     """A captured run: a tape with its tensors, whose values a replay reads as they are then."""
 
-    def __init__(self, mesh: MeshDevice):
-        self.mesh, self.released = mesh, False
-        self.tape = Tape(keeps=OPERATIONS, before=_refuse_host_data)
-
-
-_capturing: list[MeshTraceId] = []  # At most one trace is being captured.
+    def __init__(self, of: MeshDevice):
+        super().__init__(keeps=OPERATIONS, before=_refuse_host_data)
+        self.of: MeshDevice | None = of  # A trace that was released is of no mesh.
 
 
 def _refuse_host_data(event: Event) -> None:
@@ -337,56 +338,53 @@ def _refuse_host_data(event: Event) -> None:
         fail(describe(event.name, event.args, event.kwargs), rule, cure)
 
 
-def _tape(mesh_device: MeshDevice, trace_id: MeshTraceId) -> Tape:
+def _check_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     mesh_device.check_open()
-    if trace_id.released or trace_id.mesh is not mesh_device:
+    if trace_id.of is not mesh_device:
         rule = f"the trace is not one of {mesh_device!r}"
         refuse(rule, "the id that begin_trace_capture gave, before release_trace")
-    return trace_id.tape
 
 
 def _end() -> None:
-    for trace in _capturing:
-        running.remove(trace.tape)
-    _capturing.clear()
+    """End the capture of a trace: there is at most one."""
+    running[:] = [each for each in running if not isinstance(each, MeshTraceId)]
 
 
-@checked("begin_trace_capture")
+@checked
 def begin_trace_capture(mesh_device: MeshDevice) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open()
     _end()  # This ends a capture that was never ended.
-    trace = MeshTraceId(mesh_device)
-    _capturing.append(trace)
-    running.append(trace.tape)
+    running.append(trace := MeshTraceId(mesh_device))
     return trace
 
 
-@checked("end_trace_capture")
+@checked
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Stop recording; the trace can be executed now."""
-    _tape(mesh_device, trace_id)
+    _check_trace(mesh_device, trace_id)
     _end()
 
 
-@checked("execute_trace")
+@checked
 def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Run the recorded operations again, on the values that their inputs have now.
 
     The tensors of their results get the new values.
     """
-    tape = _tape(mesh_device, trace_id)
-    if tape in running:
+    _check_trace(mesh_device, trace_id)
+    if trace_id in running:
         refuse("the trace is still being captured", "ttnn.end_trace_capture first")
-    for event in tape.events:
+    for event in trace_id.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
             for captured, fresh in zip(event.results, again, strict=True):
                 captured.rebind(fresh._array)
 
 
-@checked("release_trace")
+@checked
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
-    _tape(mesh_device, trace_id).events.clear()
-    trace_id.released = True
+    _check_trace(mesh_device, trace_id)
+    trace_id.events.clear()
+    trace_id.of = None

@@ -1,8 +1,10 @@
 """Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
@@ -58,7 +60,7 @@ def _local_ids(system: System) -> list[int]:
     )
 
 
-@checked("open_mesh_device", note=True)
+@partial(checked, note=True)
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
     offset: MeshCoordinate | None = None,
@@ -109,7 +111,7 @@ def open_mesh_device(
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         corner = (0, 0) if offset is None else tuple(offset)
-        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
+        ids = _ids(system, shape, corner, asked)
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -119,9 +121,8 @@ def open_mesh_device(
     return mesh
 
 
-@contextmanager
-def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
-    """Open a mesh of any machine for a `with` block, beside what is in use.
+def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
+    """Return a mesh of any machine, for a `with` block beside what is in use.
 
     Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
     are: a lesson tries a placement without touching the reader's own mesh.
@@ -133,12 +134,12 @@ def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
         32
     """
     asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
-    order = device_order(system, shape, (0, 0), asked)
-    mesh = MeshDevice(system, tuple(system.ids[r][c] for r, c in order), shape)
-    try:
-        yield mesh
-    finally:
-        mesh.is_open = False
+    return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
+
+
+def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked: str):
+    """Return the ids of the chips of a new mesh, in row-major order."""
+    return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
@@ -154,31 +155,17 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         fail(asked, rule, cure)
 
 
-@checked("close_mesh_device")
-def close_mesh_device(mesh_device: MeshDevice) -> None:
-    """Close a mesh; shape and ids can still be read, all other calls raise."""
-    mesh_device.close()
-
-
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.
+close_mesh_device = checked(MeshDevice.close, "close_mesh_device")
+close_device = checked(MeshDevice.close, "close_device")
+# The simulator is eager, so that nothing is left to wait for.
+synchronize_device = checked(MeshDevice.check_open, "synchronize_device")
 
 
-@checked("CreateDevice")
+@partial(checked, name="CreateDevice")
 def open_device(device_id: int) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(MeshShape(1, 1), physical_device_ids=[device_id])
-
-
-@checked("close_device")
-def close_device(device: MeshDevice) -> None:
-    """Close what `open_device` opened."""
-    device.close()
-
-
-@checked("synchronize_device")
-def synchronize_device(device: MeshDevice) -> None:
-    """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
-    device.check_open()
 
 
 def get_device_ids() -> list[int]:
@@ -208,7 +195,7 @@ def GetPCIeDeviceID(device_id: int, /) -> int:
     return next(chips[0] for chips in visible().cards if device_id in chips)
 
 
-@checked("set_fabric_config")
+@checked
 def set_fabric_config(config: FabricConfig) -> None:
     """Choose how links forward data, for the meshes opened next.
 
@@ -277,11 +264,11 @@ def distributed_context_barrier() -> None:
 
 # ---------------------------------------------------------------- what machine this is
 # Kinds of machines, and the name of each system here.
-CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
+_CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
-SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM""".split()
-_NAMES = {of: word for word, _, of in (cluster.partition("=") for cluster in CLUSTERS)}
-ClusterType = enumeration("ClusterType", *(cluster.partition("=")[0] for cluster in CLUSTERS))
+SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM"""
+_NAMES = {of: word for word, _, of in (each.partition("=") for each in _CLUSTERS.split())}
+ClusterType = enumeration("ClusterType", re.sub(r"=\w+", "", _CLUSTERS))
 
 
 def get_cluster_type():
@@ -330,29 +317,14 @@ def GetDefaultDevice():
 
 
 # ---------------------------------------------------------------- without values
-ANY_SYSTEM = SYSTEMS["galaxy"]  # Any system serves, because a dry run never uses its links.
-
-
-class MeshWithoutValues(MeshDevice):
-    """A mesh whose tensors have shape, type, placement and bytes, and whose memory has no limit.
-
-    Operations check, count memory and send as on any mesh, and compute nothing. What a program
-    would do on many chips is then on its tape in milliseconds.
-    """
-
-    has_values = False
-
-    def __init__(self, shape: tuple[int, int]):
-        super().__init__(ANY_SYSTEM, tuple(range(math.prod(shape))), shape)
-        self.fabric = FabricConfig.FABRIC_2D
-        self.dram_bytes = 1 << 62
-
-
 @contextmanager
 def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
-    Other tapes rest meanwhile, and `last_plan` stays.
+    Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations
+    check, count memory and send as on any mesh, and compute nothing, so that what a program would
+    do on many chips is on the tape in milliseconds. Other tapes rest meanwhile, and `last_plan`
+    stays.
 
     Example:
         >>> from ttkit import ttnn
@@ -362,7 +334,10 @@ def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
         >>> y.shape, calls.events[-1].in_use
         (Shape([4194304, 1048576]), 10995116277760)
     """
-    mesh = MeshWithoutValues(shape)
+    # Any system serves, because a dry run never uses its links.
+    ids = tuple(range(math.prod(shape)))
+    mesh = MeshDevice(SYSTEMS["galaxy"], ids, shape, has_values=False)
+    mesh.fabric, mesh.dram_bytes = FabricConfig.FABRIC_2D, 1 << 62
     others, collectives = running[:], list(latest)
     calls = TapeWithoutValues(mesh)
     running[:] = [calls]

@@ -5,7 +5,7 @@ it: caches, heads, norms, experts and the choice of the next token.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import check
 from ttkit.sim.models.cache import by_pages, numbers, shaped
-from ttkit.sim.ops import Operands, axis_of, each_element, operation, result, written
-from ttkit.sim.ops.matmul import THREADS_PAY_FROM, product_flops
-from ttkit.sim.ops.shaping import shards
+from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result
+from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
+from ttkit.sim.ops.shaping import permute, reshape, shards
 from ttkit.sim.tensor import DataType
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -54,38 +54,45 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
-def scale_mask_softmax_in_place(
+def scale_mask_softmax(
     input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor.
+    """Return softmax(scale * x + mask) of [b, heads, s, n].
 
     Args:
         mask: [b or 1, 1, s or 1, n].
     """
     on = Operands(input_tensor, mask)
-    values, *added = on.broadcast() if mask is not None else on.arrays[:1]
+    values, added = on.arrays
     if scale is not None:
         values = values * F(scale)
-    for one in added:
-        values = shaped(values + one, on.lead, *input_tensor.shard_shape)
-    return written(on.result(softmax_of(values)), input_tensor)
+    if added is not None:
+        values = shaped(values + added, on.lead, *input_tensor.shard_shape)
+    return on.result(softmax_of(values))
 
 
-for _name in ("scale_mask_softmax_in_place", "scale_causal_mask_hw_dims_softmax_in_place"):
-    operation(_name, flops=each_element(7))(scale_mask_softmax_in_place)
-
-
-@operation("transformer.attention_softmax_", flops=each_element(7))
-def attention_softmax_(
+def attention_softmax(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
+    """Return softmax(x / sqrt(head_size) + mask).
 
     Args:
         attention_mask: [batch, 1, s or 1, keys].
     """
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return scale_mask_softmax_in_place(tensor, scale, attention_mask)
+    return scale_mask_softmax(tensor, scale, attention_mask)
+
+
+_TABLE: dict[str, Callable[..., Tensor]] = {
+    "scale_mask_softmax": scale_mask_softmax,
+    "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place": (
+        in_place(scale_mask_softmax)
+    ),
+    "transformer.attention_softmax": attention_softmax,
+    "transformer.attention_softmax_": in_place(attention_softmax),
+}
+for _names, _function in _TABLE.items():
+    operation(_names, flops=each_element(7))(_function)
 
 
 # ---------------------------------------------------------------- attention
@@ -130,8 +137,7 @@ def scaled_dot_product_attention(
     rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
     check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
     q, k, v, mask = on.arrays
-    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
-    return on.result(values)
+    return on.result(attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0))
 
 
 def _check_batch(users: int, keys: int) -> None:
@@ -249,6 +255,11 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
+@operation(
+    "transformer.scaled_dot_product_attention_decode"
+    " transformer.paged_scaled_dot_product_attention_decode",
+    flops=_flops,
+)
 def scaled_dot_product_attention_decode(
     input_tensor_q: Tensor,
     input_tensor_k: Tensor,
@@ -276,9 +287,9 @@ def scaled_dot_product_attention_decode(
         sliding_window_size: only this many keys, the last ones, count.
         share_cache: all users read the cache of the first.
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    _, users, heads, _ = qkv[0].shard_shape
-    on = Operands(*qkv, attn_mask, cur_pos_tensor, page_table_tensor)
+    _, users, heads, _ = input_tensor_q.shard_shape
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, attn_mask, cur_pos_tensor, page_table_tensor)
     lead, at = on.lead, numbers(on.arrays[4], cur_pos, on.lead)
     last = int(at.max()) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
@@ -297,12 +308,7 @@ def scaled_dot_product_attention_decode(
         if mask is not None:
             mask = shaped(mask, lead, users, heads, 1, key.shape[-2])
         values = attend(query, key, value, mask, scale)
-    values = shaped(values, lead, *qkv[0].shard_shape)
-    return on.result(values)
-
-
-for _name in ("scaled_dot_product_attention_decode", "paged_scaled_dot_product_attention_decode"):
-    operation(f"transformer.{_name}", flops=_flops)(scaled_dot_product_attention_decode)
+    return on.result(shaped(values, lead, *input_tensor_q.shard_shape))
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops)
@@ -324,9 +330,9 @@ def chunked_scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [pages, key heads, rows of a page, size].
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
-    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
     users, _, length, _ = input_tensor_q.shard_shape
-    on = Operands(*qkv, chunk_start_idx_tensor, page_table_tensor)
+    caches = input_tensor_k, input_tensor_v
+    on = Operands(input_tensor_q, *caches, chunk_start_idx_tensor, page_table_tensor)
     first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     at = first[..., None] + np.arange(length)
     _join_pages(on, users, int(at.max()) + 1)
@@ -334,6 +340,9 @@ def chunked_scaled_dot_product_attention(
 
 
 # ---------------------------------------------------------------- products of one token
+@operation(
+    "experimental.group_attn_matmul experimental.attn_matmul", "product", flops=product_flops
+)
 def group_attn_matmul(
     input_tensor_a: Tensor, input_tensor_b: Tensor, *, dtype: DataType | None = None
 ) -> Tensor:
@@ -341,14 +350,8 @@ def group_attn_matmul(
 
     The result is [1, heads, users, n]; query heads share key heads.
     """
-    on = Operands(input_tensor_a, input_tensor_b)
-    x, y = on.arrays
-    (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-    x = shaped(x, -4, groups, heads // groups, users, size)
-    values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
-    values = shaped(values, -4, 1, heads, users, -1)
-    return on.result(values, dtype)
-
-
-for _name in ("attn_matmul", "group_attn_matmul"):
-    operation(f"experimental.{_name}", "product", flops=product_flops)(group_attn_matmul)
+    heads, users = input_tensor_a.shard_shape[1:3]
+    by_user, groups = permute(input_tensor_a, [2, 1, 0, 3]), input_tensor_b.shard_shape[1]
+    rows = reshape(by_user, [users, groups, heads // groups, -1])
+    made = reshape(matmul(rows, input_tensor_b, dtype=dtype), [users, heads, 1, -1])
+    return permute(made, [2, 1, 0, 3])

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttkit.sim import blocks
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.ops import Operands, operation, spread
+from ttkit.sim.ops import Operands, looked_up, operation, spread
 from ttkit.sim.tensor import integers
-from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.dtypes import convert
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -23,15 +21,6 @@ Array = np.ndarray
 def shaped(array: Array, keep: int, *shape: int) -> Array:
     """Return an array with its first axes as they are, and the others in another shape."""
     return array.reshape((*array.shape[:keep], *shape))
-
-
-# ---------------------------------------------------------------- each chip's own places
-def looked_up(array: Array, lead: int, places: Array) -> Array:
-    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
-    array, places = spread((array, places), lead)
-    if blocks.idle[0]:
-        return absent(places.shape + array.shape[lead + 1 :], array.dtype)
-    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:
@@ -94,6 +83,7 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
 
 
 # ---------------------------------------------------------------- one position for all users
+@operation("fill_cache kv_cache.fill_cache_for_user_", "store", moves="part")
 def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
@@ -105,10 +95,7 @@ def fill_cache(
     return _write(on, values, np.full_like(rows, user), rows)
 
 
-for _name in ("fill_cache", "kv_cache.fill_cache_for_user_"):
-    operation(_name, "store", moves="part")(fill_cache)
-
-
+@operation("update_cache kv_cache.update_cache_for_token_", "store", moves="part")
 def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset: int = 0) -> Tensor:
     """Write [1, heads, users, size] to the position `update_idx` of each user.
 
@@ -121,10 +108,6 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     values = on.arrays[0].squeeze(-4)[..., first : first + users, :].swapaxes(-3, -2)
     pages = numbers(None, np.arange(users), on.lead)
     return _write(on, values, pages, np.full_like(pages, row))
-
-
-for _name in ("update_cache", "kv_cache.update_cache_for_token_"):
-    operation(_name, "store", moves="part")(update_cache)
 
 
 # ---------------------------------------------------------------- a position for each user
@@ -147,8 +130,7 @@ def paged_update_cache(
         page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
         mesh_coords: only the chips at these coordinates write.
     """
-    more = (input_tensor, update_idxs_tensor, page_table)
-    on = _operands(cache_tensor, *more)
+    on = _operands(cache_tensor, input_tensor, update_idxs_tensor, page_table)
     values, rows, table = on.arrays
     (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
     rows = numbers(rows, update_idxs, on.lead)
@@ -190,8 +172,7 @@ def paged_fill_cache(
         page_table: int32 [users, pages]; of a negative page nothing is written.
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
-    more = (input_tensor, page_table, batch_idx_tensor)
-    on = _operands(cache_tensor, *more)
+    on = _operands(cache_tensor, input_tensor, page_table, batch_idx_tensor)
     values, table, chosen = on.arrays
     chosen = numbers(chosen, batch_idx, on.lead)
     rows, (many, heads, length, width) = cache_tensor.shard_shape[2], input_tensor.shard_shape

@@ -116,9 +116,9 @@ def all_to_all_combine(
         [K, B, S, H]: for each of a token's choices the expert's row; 0 where no chip along
         `cluster_axis` has the expert.
     """
-    how |= {"dim": output_shard_dim or 1}
     others = (expert_metadata_tensor, expert_mapping_tensor, local_reduce)
-    return run(Call("all_to_all_combine", input_tensor, others=others, **how))
+    dim = output_shard_dim or 1
+    return run(Call("all_to_all_combine", input_tensor, dim, others=others, **how))
 
 
 # ---------------------------------------------------------------- routing

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.sim.arguments import check
-from ttkit.sim.models.cache import looked_up, numbers, shaped
-from ttkit.sim.ops import Operands, each_element, in_whole_tiles, operation, spread
+from ttkit.sim.models.cache import numbers, shaped
+from ttkit.sim.ops import Operands, each_element, in_whole_tiles, looked_up, operation, spread
 from ttkit.sim.ops.matmul import product
 from ttkit.sim.tensor.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
@@ -27,10 +27,12 @@ def _parts(x: Array, heads: int, groups: int) -> list[Array]:
 
 
 def _three(on: Operands, parts: Iterable[Array]) -> Three:
-    q, k, v = (on.result(part, rearranged=True) for part in parts)
-    return q, k, v
+    return tuple(on.result(part, rearranged=True) for part in parts)  # type: ignore[return-value]
 
 
+@operation(
+    "transformer.split_query_key_value_and_split_heads experimental.nlp_create_qkv_heads", "arrange"
+)
 def split_heads(
     input_tensor: Tensor,
     kv_input_tensor: Tensor | None = None,
@@ -58,10 +60,6 @@ def split_heads(
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, num_heads, groups))
     transpose = transpose_key and transpose_k_heads
     return _three(on, (q, k.swapaxes(-1, -2) if transpose else k, v))
-
-
-operation("transformer.split_query_key_value_and_split_heads", "arrange")(split_heads)
-operation("experimental.nlp_create_qkv_heads", "arrange")(split_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange")
@@ -105,10 +103,9 @@ def nlp_create_qkv_heads_decode(
 def nlp_concat_heads_decode(input_tensor: Tensor, *, num_heads: int) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
     on = Operands(input_tensor)
-    (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
-    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
-    joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = on.result(shaped(joined, -2, -1), rearranged=True)
+    x = on.arrays[0][..., :num_heads, :]
+    rows = [(0, 0)] * (x.ndim - 3) + [(0, 32 - x.shape[-3]), (0, 0), (0, 0)]
+    made = on.result(shaped(np.pad(x, rows), on.lead, 1, 1, 32, -1), rearranged=True)
     made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.models.cache import looked_up, shaped
-from ttkit.sim.ops import Operands, each_element, operation, written
+from ttkit.sim.models.cache import shaped
+from ttkit.sim.ops import Operands, each_element, looked_up, operation, written
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.dtypes import widened

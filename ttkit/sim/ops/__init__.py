@@ -14,11 +14,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ttkit.errors import TTKitError
-from ttkit.sim import tape
+from ttkit.sim import blocks, tape
 from ttkit.sim.arguments import describe, refuse, translate
 from ttkit.sim.signatures import QUEUES, Signature, Way
 from ttkit.sim.tensor import DataType, Layout
 from ttkit.sim.tensor import dtypes as rounding
+from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
@@ -81,23 +82,33 @@ def operation(
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
     It takes what ttnn's own takes (`ttkit.sim.signatures`); a result keeps its `memory_config`.
+
+    Args:
+        name: or several, separated by spaces, where ttnn has more names for the same; the function
+            is called by the first.
     """
+    count = flops or (each_result if kind in ("compute", "product") else no_flops)
 
     def enter(function: F) -> F:
-        # The functions that make a table's operations have other names, so the name is set here.
-        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        call, takes = _guarded(name, function, True, kind)
-        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
-        count = flops or (each_result if kind in ("compute", "product") else no_flops)
-        OPERATIONS[name] = Operation(name, call, takes, kind, count, moves)
+        for each in reversed(name.split()):
+            # The functions that make a table's operations have other names: the name is set here.
+            function.__name__ = function.__qualname__ = each.rpartition(".")[2]
+            call, takes = _guarded(each, function, True, kind)
+            vars(call)["python_fully_qualified_name"] = f"ttnn.{each}"
+            OPERATIONS[each] = Operation(each, call, takes, kind, count, moves)
         return call
 
     return enter
 
 
-def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
-    """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, note)[0]
+def checked(function: F, name: str = "", *, note: bool = False) -> F:
+    """Check the arguments of a function that is no operation.
+
+    Args:
+        name: ttnn's, where the function has another one.
+        note: tapes see its calls.
+    """
+    return _guarded(name or function.__name__, function, note)[0]
 
 
 # ---------------------------------------------------------------- tapes
@@ -280,6 +291,17 @@ def written(made: Tensor, output: Tensor) -> Tensor:
     return output
 
 
+def in_place(function: Callable) -> Callable:
+    """Return a function that writes the result of another one into its first argument."""
+
+    @functools.wraps(function)
+    def call(*args, **how):
+        return written(function(*args, **how), [*args, *how.values()][0])
+
+    call.__doc__ = f"Write into the first tensor, and return it: {function.__doc__}"
+    return call
+
+
 def _all_written(made, output):
     """Write each result into its output: the last ones, where there are more outputs."""
     outputs = output if isinstance(output, (list, tuple)) else [output]
@@ -398,3 +420,11 @@ def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
     """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
+
+
+def looked_up(array: np.ndarray, lead: int, places: np.ndarray) -> np.ndarray:
+    """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
+    array, places = spread((array, places), lead)
+    if blocks.idle[0]:
+        return absent(places.shape + array.shape[lead + 1 :], array.dtype)
+    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import keywords_of, refuse
+from ttkit.sim.arguments import refuse
 from ttkit.sim.blocks import empty
-from ttkit.sim.ops import OPERATIONS, Operands, on_mesh, operation, result, written
+from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result
 from ttkit.sim.ops.unary import activation, gelu_erf, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -129,13 +129,9 @@ def _enter(name: str, function: Function) -> None:
         all_three = (input_tensor_a_activations, input_tensor_b_activations, after)
         return _binary(name, input_tensor_a, input_tensor_b, function, dtype, all_three)
 
-    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float, **how) -> Tensor:
-        return written(call(input_tensor_a, input_tensor_b, **how), input_tensor_a)
-
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
     if name in IN_PLACE:
-        in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_")(keywords_of(call)(in_place))
+        operation(f"{name}_")(in_place(call))
     operation(name)(call)
 
 

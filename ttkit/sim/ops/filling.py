@@ -29,16 +29,12 @@ def _filled(
     device: MeshDevice | None = None,
 ) -> Tensor:
     """Return one value everywhere, the same on every device."""
-    shape = integers(shape, None, 0)
-    dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
-    if dtype in dtypes.BLOCK_FLOATS:
-        layout = Layout.TILE
     grid, topology = SINGLE, LONE
     if device is not None:
         device.check_open()
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()))
-    made = new_tensor(None, dtype, layout, grid, topology, device, shape=shape)
-    return _fill(made, fill_value)
+    kind, place = (dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR), (grid, topology, device)
+    return _made(integers(shape, None, 0), fill_value, *kind, *place)
 
 
 def _filled_like(
@@ -55,22 +51,24 @@ def _filled_like(
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
     if device is not None and device is not tensor.mesh:
         return _filled(shape, fill_value, dtype=dtype, layout=layout, device=device)
-    place = tensor.grid, tensor.topology, tensor.mesh
-    return _fill(new_tensor(None, dtype, layout, *place, shape=shape), fill_value)
+    return _made(shape, fill_value, dtype, layout, tensor.grid, tensor.topology, tensor.mesh)
 
 
-def _fill(tensor: Tensor, value: float) -> Tensor:
-    """Write one value into a new tensor; large whole numbers do not go through float32."""
-    shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
-    if tensor.mesh is not None and not tensor.mesh.has_values:
-        tensor.rebind(absent(shape, dtypes.numpy_dtype(tensor.dtype)))
-        return tensor
-    given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
-    one = dtypes.convert(given, tensor.dtype)
+def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tensor:
+    """Return one value everywhere at a place; large whole numbers do not go through float32."""
+    if dtype in dtypes.BLOCK_FLOATS:
+        layout = Layout.TILE
+    made, (grid, _, mesh) = new_tensor(None, dtype, layout, *place, shape=shape), place
+    shape = (1,) * len(grid.shape) + shape
+    if mesh is not None and not mesh.has_values:
+        made.rebind(absent(shape, dtypes.numpy_dtype(dtype)))
+        return made
+    given = np.asarray(value).astype(np.float32 if dtype in dtypes.FLOATS else np.int64)
+    one = dtypes.convert(given, dtype)
     zero = one.tobytes() == bytes(one.nbytes)  # This is False for -0.0, whose sign bit is set.
     # Zeros take host memory when they are touched.
-    tensor.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
-    return tensor
+    made.rebind(np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype))
+    return made
 
 
 def _enter(name: str, value: float, what: str, moves="all") -> None:
@@ -90,7 +88,7 @@ full = operation("full", "write")(_filled)
 full_like = operation("full_like", "arrange")(_filled_like)
 
 
-@checked("allocate_tensor_on_device")
+@checked
 def allocate_tensor_on_device(
     shape,
     dtype: DataType | None = None,

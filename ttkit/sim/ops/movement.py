@@ -84,14 +84,10 @@ def deallocate(tensor: Tensor) -> None:
 def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     array, grid, _ = _placed(host_tensor, on_mesh(device_tensor))
-    if _spec(host_tensor) != _spec(device_tensor) or grid is not device_tensor.grid:
+    if host_tensor.spec[:3] != device_tensor.spec[:3] or grid is not device_tensor.grid:
         rule = "Host tensor has different shape, dtype, layout or chips than the device tensor"
         refuse(rule, "the same mapper, dtype and layout as the device tensor was made with")
     device_tensor.rebind(array)
-
-
-def _spec(tensor: Tensor) -> tuple:
-    return list(tensor.shard_shape), tensor.dtype, tensor.layout
 
 
 # ---------------------------------------------------------------- layout and type
@@ -105,26 +101,19 @@ def _stored(
 ) -> Tensor:
     """Return the same values in another type, layout or memory.
 
-    Without `config` they are in memory as before, if the stored shape is.
-
     Args:
         host: the tensor may be on the host.
     """
     array, _ = shards(tensor, host)
     exact = dtype in (None, tensor.dtype)
     made = result(tensor, array, dtype=dtype, layout=layout, owned=False, exact=exact)
-    if config or made.padded == tensor.padded:
-        keep_in(made, config or tensor.plain_memory_config)
+    if config:
+        keep_in(made, config)
     return made
 
 
 @operation("to_layout", "store")
-def to_layout(
-    tensor: Tensor,
-    layout: Layout,
-    dtype: DataType | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
+def to_layout(tensor: Tensor, layout: Layout, dtype: DataType | None = None) -> Tensor:
     """Return the tensor in another layout (and type): only the padding changes."""
     same_type = dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
@@ -135,20 +124,14 @@ def to_layout(
         refuse(f"{rule} device", "ttnn.typecast(tensor, dtype) first")
     if rows and (dtype or tensor.dtype) in dtypes.BLOCK_FLOATS:
         dtype = DataType.BFLOAT16  # Block floats exist only in tiles, so untilizing widens them.
-    return _stored(tensor, dtype, memory_config, layout=layout, host=True)
+    return _stored(tensor, dtype, layout=layout, host=True)
 
 
-def _typecast(
-    input_tensor: Tensor, dtype: DataType, *, memory_config: MemoryConfig | None = None
-) -> Tensor:
+@operation("typecast experimental.typecast to_dtype", "store")
+def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     """Return the same values in another element type."""
     layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else None
-    return _stored(input_tensor, dtype, memory_config, layout=layout, host=True)
-
-
-typecast = operation("typecast", "store")(_typecast)
-for _name in ("experimental.typecast", "to_dtype"):
-    operation(_name, "store")(_typecast)
+    return _stored(input_tensor, dtype, layout=layout, host=True)
 
 
 @operation("tilize", "store")
@@ -164,6 +147,7 @@ def untilize(input_tensor: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- copies, and other places in chips
+@operation("assign clone copy", "store")
 def copied(
     input_tensor: Tensor, input_b: Tensor | None = None, *, dtype: DataType | None = None
 ) -> Tensor:
@@ -176,10 +160,7 @@ def copied(
     return made if input_b is None else written(made, input_b)
 
 
-for _name in ("assign", "clone", "copy"):
-    operation(_name, "store")(copied)
-
-
+@operation("to_memory_config reshard", "store")
 def to_memory_config(
     tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
@@ -189,19 +170,12 @@ def to_memory_config(
     return _stored(tensor, dtype, memory_config)
 
 
-for _name in ("reshard", "to_memory_config"):
-    operation(_name, "store")(to_memory_config)
-
-
-def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
+@operation("reallocate move", "store")
+def reallocate(tensor: Tensor) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
-    made = _stored(tensor, config=memory_config)
+    made = _stored(tensor)
     tensor.deallocate()
     return made
-
-
-for _name in ("move", "reallocate"):
-    operation(_name, "store")(reallocate)
 
 
 @operation("interleaved_to_sharded", "store")
@@ -287,7 +261,7 @@ def sharded_to_interleaved_partial(
 
 
 # ---------------------------------------------------------------- device by device
-@checked("get_device_tensors")
+@checked
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """Return the shards as tensors of one device each, in row-major order, in the tensor's memory.
 
@@ -312,7 +286,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     return result
 
 
-@checked("from_host_shards")
+@checked
 def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
     """Distribute one host tensor for each device over `mesh_shape`, in row-major order."""
     have, size = len(tensors), mesh_shape.mesh_size()
@@ -322,7 +296,7 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     return _combine(tensors, grid_over(tuple(mesh_shape)), None)
 
 
-@checked("combine_device_tensors")
+@checked
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """Make one tensor out of tensors that each lie on one device of the same mesh."""
     mesh = on_mesh(*tensors)
@@ -332,10 +306,9 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> Tensor:
-    first = tensors[0]
-    if any(_spec(t) != _spec(first) for t in tensors):
-        rule = "All tensor shards must have the same tensor spec, got"
-        rule = f"{rule} {[_spec(t) for t in tensors]}"
+    first, specs = tensors[0], [tensor.spec[:3] for tensor in tensors]
+    if any(spec != specs[0] for spec in specs):
+        rule = f"All tensor shards must have the same tensor spec, got {specs}"
         refuse(rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
@@ -345,7 +318,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None) -> 
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
 
 
-@checked("distribute_tensor")
+@checked
 def distribute_tensor(
     tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
 ) -> Tensor:
@@ -358,7 +331,7 @@ def distribute_tensor(
     return placed if mesh_device is None else to_device(placed, mesh_device)
 
 
-@checked("aggregate_tensor")
+@checked
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
     joined = composer.join(tensor)

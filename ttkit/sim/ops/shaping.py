@@ -72,8 +72,24 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
     return made
 
 
-for _name in ("reshape", "view"):
-    operation(_name, "arrange", moves="shape")(reshape)
+operation("reshape", "arrange", moves="shape")(reshape)
+
+
+@operation("view", "arrange", moves="shape")
+def view(input_tensor: Tensor, shape) -> Tensor:
+    """Return the elements in another shape that leaves all of them where they are.
+
+    Raises:
+        TTKitError: rows would change length, or a tensor in tiles has other rows within its tiles.
+    """
+    made = reshape(input_tensor, shape)
+    if not keeps_rows(input_tensor, made):
+        refuse(
+            f"a view from {list(input_tensor.shape)} to {list(made.shape)} needs the same last "
+            "dimension, and in tiles the same second last one or whole tiles",
+            "ttnn.reshape",
+        )
+    return made
 
 
 def keeps_rows(before, after) -> bool:
@@ -187,14 +203,12 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """
     on, first = Operands(*tensors), tensors[0]
     axis = axis_of(first, dim)
-    for tensor in tensors:
-        a, b = list(first.shard_shape), list(tensor.shard_shape)
-        if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
-            rule = "All dimensions must be the same size except for the dimension along which"
-            refuse(f"{rule} the concat is taking place: {a} and {b}")
-        if tensor.dtype is not first.dtype:
-            rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
-            refuse(rule, "ttnn.typecast")
+    shapes, kinds = [list(t.shard_shape) for t in tensors], [t.dtype.name for t in tensors]
+    if len({(*shape[:axis], ..., *shape[axis + 1 :]) for shape in shapes}) > 1:
+        rule = "All dimensions must be the same size except for the dimension along which"
+        refuse(f"{rule} the concat is taking place: {shapes}")
+    if len(set(kinds)) > 1:
+        refuse(f"All tensors must have the same dtype: {', '.join(kinds)}", "ttnn.typecast")
     whole = np.concatenate(spread(on.arrays, on.lead), on.lead + axis)
     return moved(on.like, whole, topology=on.topology)
 
@@ -230,27 +244,29 @@ def slice_(
     return moved(input_tensor, array[tuple(picked)])
 
 
-@checked("tensor[...]")
 def get_item(tensor: Tensor, index) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
     parts = list(index) if isinstance(index, tuple) else [index]
-    at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
-    parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (rank + 1 - len(parts))
     if len(parts) > rank:
         refuse(f"Too many indices for tensor of dimension {rank}", kind=IndexError)
-    ranges, kept = [], []
+    starts, ends, steps, kept = [], [], [], []
     for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
         if isinstance(part, slice):
-            step = 1 if part.step is None else part.step
-            ranges.append((part.start or 0, size if part.stop is None else part.stop, step))
             kept.append(dim)
         elif isinstance(part, (int, np.integer)) and -size <= part < size:
-            ranges.append((int(part) % size, int(part) % size + 1, 1))
+            part = slice(int(part) % size, int(part) % size + 1)
         else:
             rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
             refuse(rule, "whole numbers, slices and ...", IndexError)
-    picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
+        starts.append(part.start or 0)
+        ends.append(size if part.stop is None else part.stop)
+        steps.append(1 if part.step is None else part.step)
+    picked = slice_(tensor, starts, ends, steps)
     if len(kept) == rank:
         return picked
     return reshape(picked, [picked.shard_shape[dim] for dim in kept])
@@ -288,4 +304,15 @@ def _reshape(tensor: Tensor, *shape) -> Tensor:
     return reshape(tensor, shape[0] if len(shape) == 1 else list(shape))
 
 
-Tensor.reshape, Tensor.__getitem__ = _reshape, get_item
+def _pad_to_tile(tensor: Tensor, pad_value: float) -> Tensor:
+    """Return a tensor on the host with room for whole tiles; padding has no values here."""
+    made = moved(tensor, tensor.array)
+    made.padded = dtypes.padded(made.shard_shape, Layout.TILE)
+    return made
+
+
+Tensor.reshape, Tensor.__getitem__ = _reshape, checked(get_item, "tensor[...]")
+Tensor.pad_to_tile = _pad_to_tile  # type: ignore[attr-defined]
+Tensor.unpad_from_tile = (  # type: ignore[attr-defined]
+    lambda tensor, shape: slice_(tensor, [0] * len(shape), shape)
+)

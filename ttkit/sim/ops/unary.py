@@ -5,7 +5,6 @@ A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it ta
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,18 +166,15 @@ WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
 WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
 
 
-def _unary(name: str, tensor: Tensor, function: Function) -> Tensor:
-    on_mesh(tensor)
-    if tensor.dtype not in FLOATS and name not in WHOLE:
-        kind = f"UnaryOpType::{name.upper()}"
-        rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
-        refuse(rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
-    return result(tensor, function(tensor.array))
-
-
-def _enter(name: str, function: Function) -> None:
+def _enter(name: str, function: Callable[..., Array]) -> None:
     def call(input_tensor: Tensor, **how) -> Tensor:
-        return _unary(name, input_tensor, partial(function, **how) if how else function)
+        on_mesh(input_tensor)
+        kind = input_tensor.dtype
+        if kind not in FLOATS and name not in WHOLE:
+            rule = f"Unary: UnaryOpType::{name.upper()} does not support integer input dtype"
+            cure = f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))"
+            refuse(f"{rule} DataType::{kind.name}", cure)
+        return result(input_tensor, function(input_tensor.array, **how))
 
     if name in WITH_KEYWORDS:
         keywords_of(function)(call)
@@ -192,7 +188,10 @@ for _name, _function in UNARY.items():
 
 
 # ---------------------------------------------------------------- gradients
-def _gelu_erf_derivative(x: Array) -> Array:
+def _gelu_derivative(x: Array, *, variant: GeluVariant = GeluVariant.Accurate) -> Array:
+    """By the error function, or by tanh where the variant is not accurate."""
+    if variant is not GeluVariant.Accurate:
+        return blocks.elementwise(_gelu_tanh_derivative, x)
     density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
     return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
 
@@ -219,15 +218,12 @@ def _silu_derivative(x: Array) -> Array:
     return s * (1 + x * (1 - s))
 
 
-def _backward(grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    on = Operands(grad, tensor)
-    g, x = on.broadcast()
-    return [on.result(g * derivative(x), tensor.dtype)]
-
-
-def _enter_gradient(name: str, derivative: Function) -> None:
-    def call(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
-        return _backward(grad_tensor, input_tensor, derivative)
+def _enter_gradient(name: str, derivative: Callable[..., Array]) -> None:
+    @keywords_of(derivative)
+    def call(grad_tensor: Tensor, input_tensor: Tensor, **how) -> list[Tensor]:
+        on = Operands(grad_tensor, input_tensor)
+        g, x = on.broadcast()
+        return [on.result(g * derivative(x, **how), input_tensor.dtype)]
 
     call.__doc__ = f"Return [gradient of the input of {name}]."
     operation(f"{name}_bw")(call)
@@ -235,16 +231,7 @@ def _enter_gradient(name: str, derivative: Function) -> None:
 
 _enter_gradient("relu", lambda x: (x > 0).astype(F))
 _enter_gradient("silu", _silu_derivative)
-
-
-@operation("gelu_bw")
-def gelu_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
-) -> list[Tensor]:
-    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, else tanh."""
-    accurate = variant is GeluVariant.Accurate
-    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
-    return _backward(grad_tensor, input_tensor, derivative)
+_enter_gradient("gelu", _gelu_derivative)
 
 
 # ---------------------------------------------------------------- activations of other operations

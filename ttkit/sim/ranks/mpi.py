@@ -23,8 +23,9 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import blocks, collectives
 from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import binding, shared_mesh
-from ttkit.sim.tensor.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
+from ttkit.words import numbered
 
 Array = np.ndarray
 TEXT = 512  # A call's description has this many bytes, few enough for MPI to send it at once.
@@ -133,7 +134,8 @@ class World:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
-            requests: one for each of `ranks`, those that can be late; `more` are waited for too.
+            requests: those that can be late; `more` are waited for too.
+            ranks: the one that each of the requests waits for; empty where that is not known.
         """
         test, everything = self.mpi.Request.Testall, [*requests, *more]
         if test(everything):
@@ -156,8 +158,9 @@ class World:
                     nap = min(2 * nap, LONGEST_NAP_S)
         except KeyboardInterrupt:
             interrupted = True
-        missing = [r for r, request in zip(ranks, requests, strict=True) if not request.Test()]
-        names, waited = numbered(missing or [-1]), time.perf_counter() - start
+        missing = [r for r, request in zip(ranks, requests, strict=False) if not request.Test()]
+        names = numbered("rank", missing) if missing else "other ranks"
+        waited = time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}"
         if interrupted:
@@ -168,11 +171,10 @@ class World:
 
     def run(self, comm, call: str, arguments: tuple, asked: str) -> None:
         """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
-        if self._broken:
-            self.in_step(asked)
+        self.in_step(asked)
         if settings.checks:
             request = getattr(comm, f"I{call.lower()}")(*arguments)
-            self.wait([request], [-1], asked, (), arguments)
+            self.wait([request], (), asked, (), arguments)
         else:
             getattr(comm, call)(*arguments)
 
@@ -193,18 +195,6 @@ def decoded(message: np.ndarray) -> str:
     return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
-def numbered(ranks: Sequence[int]) -> str:
-    """Name ranks in words.
-
-    Example:
-        >>> numbered([1]), numbered([0, 2]), numbered([-1])
-        ('rank 1', 'ranks 0, 2', 'other ranks')
-    """
-    if any(r < 0 for r in ranks):
-        return "other ranks"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
-
-
 @functools.cache
 def world() -> World:
     """Return all ranks; every rank must make the first call, which connects them."""
@@ -216,6 +206,7 @@ def me() -> int:
     return world().rank if world.cache_info().currsize else 0
 
 
+@functools.lru_cache(maxsize=1024)
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
     return world().ranks(
@@ -223,37 +214,27 @@ def members(grid: Grid) -> list[int]:
     )
 
 
-def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
-    """Raise on every rank unless all that share a grid make the same call.
-
-    Args:
-        all_hosts: also ranks without a chip of the grid take part.
+def compare(call: object, ranks: Sequence[int]) -> None:
+    """Raise on each of these ranks unless all of them make the same call; without checks, do not.
 
     Raises:
         CollectiveMismatch: a rank called something else, or did not arrive in time.
     """
-    if not settings.checks:
+    if not settings.checks or world().rank not in ranks:
         return
-    here = world()
-    owners: Any = grid.owners
-    ranks = here.ranks(range(owners.hosts)) if all_hosts else members(grid)
-    if here.rank in ranks:
-        compare(str(call), ranks)
-
-
-def compare(call: str, ranks: Sequence[int]) -> None:
-    """Raise on each of these ranks unless all of them make the same call."""
-    calls = world().swap(call, ranks, call)
-    if len({text[:TEXT] for text in calls.values()}) == 1:
+    shown = str(call)[:TEXT]
+    calls = world().swap(shown, ranks, shown)
+    if len(set(calls.values())) == 1:
         return
     by_call: dict[str, list[int]] = {}
     for rank in sorted(calls):
         by_call.setdefault(calls[rank], []).append(rank)
     parts = [
-        f"{numbered(ranks)} call{'s' * (len(ranks) == 1)} {text}" for text, ranks in by_call.items()
+        f"{numbered('rank', ranks)} call{'s' * (len(ranks) == 1)} {text}"
+        for text, ranks in by_call.items()
     ]
     cure = "the same calls in the same order on every rank of the mesh"
-    fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)
+    fail(f"rank {world().rank} in {shown}", "; ".join(parts), cure, CollectiveMismatch)
 
 
 # ---------------------------------------------------------------- collectives
@@ -274,7 +255,7 @@ class ProcessGroup(NamedTuple):
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     """The process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners
-    if not grid.whole or owners.me not in owners.ranks:
+    if len(grid.covers) != len(owners.ranks) or owners.me not in owners.ranks:
         return None
     owner = np.reshape(owners.ranks, grid.mesh_shape)
     first = tuple(c for c in grid.covers if owner[c] == owner.flat[0])
@@ -291,29 +272,14 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
     return ProcessGroup(tuple(line.flat), line.shape, grid_over(grid.mesh_shape, chips))
 
 
-class Communicator(NamedTuple):
-    """The communicator of a process group's ranks, and their shared memory."""
+@functools.cache
+def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]:
+    """Return the communicator of a process group's ranks, and their shared memory.
 
-    comm: Any
-    # This is None where the ranks share no memory, as on several hosts.
-    shared: blocks.SharedSum | None
-
-    def run(self, call: str, mine: Array, shape: Coordinate, asked: str) -> Array:
-        """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
-        mine = np.ascontiguousarray(mine)
-        made = np.empty(shape, mine.dtype)
-        world().run(self.comm, call, (mine, made), asked)
-        return made
-
-
-communicators: dict[tuple[int, ...], Communicator] = {}  # The keys are tuples of host ranks.
-
-
-def _communicator(hosts: tuple[int, ...]) -> Communicator:
-    if hosts not in communicators:
-        comm = world().group(world().ranks(hosts))
-        communicators[hosts] = Communicator(comm, blocks.shared_sum(comm))
-    return communicators[hosts]
+    That is None where the ranks share no memory, as on several hosts.
+    """
+    comm = world().group(world().ranks(hosts))
+    return comm, blocks.shared_sum(comm)
 
 
 def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sums: bool) -> Array:
@@ -326,13 +292,14 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         chips = group.chips
         nbytes = chips.size * values.itemsize * math.prod(tensor.shard_shape)
         if sums and nbytes > EXACT_BELOW * len(group.hosts):
-            values, sums = _added_up(tensor, axes, _communicator(group.hosts)), False
+            values, sums = _added_up(tensor, axes, group), False
         else:
             values = _along(tensor, axes, group)
     if sums:
         values = _without_replicas(values, axes)
     made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
-    return _own(made, chips, grid)
+    own = restricted(made, chips, grid)
+    return own if own.size == made.size else own.copy()  # Those of others do not stay in memory.
 
 
 def _without_replicas(values: Array, axes: list[int]) -> Array:
@@ -344,17 +311,13 @@ def _without_replicas(values: Array, axes: list[int]) -> Array:
     return first if (values == first).all() else values
 
 
-def _own(values: Array, chips: Grid, grid: Grid) -> Array:
-    """Return the values of the local chips, without keeping those of others in memory."""
-    own = restricted(values, chips, grid)
-    return own if own.size == values.size else own.copy()
-
-
 def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the values of the group's chips; axes that are replicated keep length 1."""
     mine = collectives.expanded(tensor.array, tensor.grid.shape, axes)
+    mine, (comm, _) = np.ascontiguousarray(mine), _communicator(group.hosts)
     lead, counts = len(group.blocks), group.blocks
-    parts = _communicator(group.hosts).run("Allgather", mine, counts + mine.shape, "all_gather")
+    parts = np.empty(counts + mine.shape, mine.dtype)
+    world().run(comm, "Allgather", (mine, parts), "all_gather")
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
@@ -362,15 +325,14 @@ def _along(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     return parts.reshape(front + mine.shape[lead:])
 
 
-def _added_up(tensor: Tensor, axes: list[int], group: Communicator) -> Array:
+def _added_up(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     """Return the sum; between hosts MPI chooses the order."""
     mine = np.ascontiguousarray(collectives.summed(tensor.array, tensor.grid.shape, axes))
-    if group.shared is None:
-        return group.run("Allreduce", mine, mine.shape, "all_reduce")
-    run = world().run
-    meet = functools.partial(run, group.comm, "Barrier", (), "all_reduce")
-    total = np.empty_like(mine)
-    group.shared.add_up(mine, total, meet)
+    total, run, (comm, shared) = np.empty_like(mine), world().run, _communicator(group.hosts)
+    if shared is None:
+        run(comm, "Allreduce", (mine, total), "all_reduce")
+    else:
+        shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce"))
     return total
 
 
@@ -383,8 +345,9 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
     """
     if tensor.grid.owners is None:
         return tensor._array, tensor.grid
-    agree(tensor.grid, describe(name, (tensor,)), all_hosts=True)
-    return collected(tensor, world().ranks(range(tensor.grid.owners.hosts)))
+    ranks = world().ranks(range(tensor.grid.owners.hosts))
+    compare(describe(name, (tensor,)), ranks)
+    return collected(tensor, ranks)
 
 
 def collected(tensor: Tensor, ranks: list[int] | None = None) -> tuple[Array, Grid]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.collectives import Record, latest
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation
 from ttkit.sim.ranks import mpi, world_size
@@ -85,9 +85,9 @@ class _Channel:
         _made[self.everyone] += 1
         # Other sockets between some of these ranks may have the same tag.
         self.tag = mpi.SOCKET + 2 * _made[self.everyone]
-        if len(self.everyone) > 1 and mpi.me() in self.everyone and mpi.settings.checks:
+        if len(self.everyone) > 1:
             call = f"MeshSocket number {_made[self.everyone]}, chips {self.pairs} on ranks {ranks}"
-            mpi.compare(call[: mpi.TEXT], self.everyone)
+            mpi.compare(call, self.everyone)
 
     def _to(self, rank: int) -> tuple[Any, int]:
         """The communicator of all ranks at the socket, and a rank's number in it."""
@@ -133,7 +133,7 @@ def flush() -> None:
     asked = "the end of the program: tensors that were sent and not received"
     while _pending:
         requests, kept = _pending.pop()
-        mpi.world().wait(requests, [-1] * len(requests), asked, (), kept)
+        mpi.world().wait(requests, (), asked, (), kept)
 
 
 class MeshSocket:
@@ -182,7 +182,7 @@ class MeshSocket:
         return self._end
 
 
-@checked("create_socket_pair")
+@checked
 def create_socket_pair(
     sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
 ) -> tuple[MeshSocket, MeshSocket]:
@@ -232,14 +232,13 @@ def _shift(pairs: dict[Coordinate, Coordinate], shape: Coordinate) -> tuple[int,
 
 # ---------------------------------------------------------------- send and receive
 def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -> None:
-    asked = describe(name, (tensor,))
     on_mesh(tensor)
     if socket._end is not end:
         rule = f"{name} op requires a {end.name} socket"
-        fail(asked, rule, f"the other one of create_socket_pair, or of rank {list(socket._chips)}")
+        refuse(rule, f"the other one of create_socket_pair, or of rank {list(socket._chips)}")
     if tensor.mesh is not socket._device:
         rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
-        fail(asked, rule, "a tensor on the socket's mesh")
+        refuse(rule, "a tensor on the socket's mesh")
 
 
 def _about(tensor: Tensor) -> str:

@@ -392,24 +392,23 @@ class UnaryWithParam(SimpleNamespace):
         super().__init__(op_type=op_type, params=[float(p) for p in params])
 
 
-def enumeration(name: str, *members: str, start: int = 0):
-    """Return an enumeration whose members count from `start`."""
-    return _Enum(name, members, start=start, module=__name__)  # type: ignore[call-arg]
+def enumeration(name: str, members: str):
+    """Return an enumeration whose members, separated by spaces, count from 0."""
+    return _Enum(name, members, start=0, module=__name__)  # type: ignore[call-arg]
 
 
 # These say how the links between chips work, and how chips start kernels; they change nothing here.
 FabricReliabilityMode = enumeration(
-    "FabricReliabilityMode", "STRICT_INIT", "RELAXED_INIT", "DYNAMIC_RECONFIG"
+    "FabricReliabilityMode", "STRICT_INIT RELAXED_INIT DYNAMIC_RECONFIG"
 )
-FabricTensixConfig = enumeration("FabricTensixConfig", "DISABLED", "MUX")
-FabricUDMMode = enumeration("FabricUDMMode", "DISABLED", "ENABLED")
-FabricManagerMode = enumeration(
-    "FabricManagerMode", "ENABLED", "INIT_FABRIC", "TERMINATE_FABRIC", "DEFAULT"
-)
-DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW", "COL")
-DispatchCoreType = enumeration("DispatchCoreType", "WORKER", "ETH")
-ReduceType = enumeration("ReduceType", "Sum", "Mean", "Max", "Min", "Std", "Var", "Prod")
-ThrottleLevel = enumeration("ThrottleLevel", "NO_THROTTLE", *(f"LEVEL_{i}" for i in range(1, 6)))
+FabricTensixConfig = enumeration("FabricTensixConfig", "DISABLED MUX")
+FabricUDMMode = enumeration("FabricUDMMode", "DISABLED ENABLED")
+FabricManagerMode = enumeration("FabricManagerMode", "ENABLED INIT_FABRIC TERMINATE_FABRIC DEFAULT")
+DispatchCoreAxis = enumeration("DispatchCoreAxis", "ROW COL")
+DispatchCoreType = enumeration("DispatchCoreType", "WORKER ETH")
+ReduceType = enumeration("ReduceType", "Sum Mean Max Min Std Var Prod")
+LEVELS = "NO_THROTTLE LEVEL_1 LEVEL_2 LEVEL_3 LEVEL_4 LEVEL_5"
+ThrottleLevel = enumeration("ThrottleLevel", LEVELS)
 
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout

@@ -102,9 +102,9 @@ def _taken(array, indices, axis: int) -> Absent:
 
 
 def _taken_along(array, indices, axis: int) -> Absent:
-    shape = [max(n, m) for n, m in zip(array.shape, indices.shape, strict=True)]
-    shape[axis] = indices.shape[axis]
-    return absent(shape, array.dtype)
+    one = list(array.shape)
+    one[axis] = 1
+    return absent(broadcast(tuple(one), indices.shape), array.dtype)
 
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:

@@ -14,19 +14,12 @@ from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, operation
 from ttkit.sim.ranks import mpi
-from ttkit.sim.tensor import (
-    DataType,
-    Layout,
-    MeshCoordinate,
-    MeshShape,
-    PlacementReplicate,
-    PlacementShard,
-    dtypes,
-)
+from ttkit.sim.tensor import DataType, Layout, MeshCoordinate, MeshShape, dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
+    MeshMapperConfig,
     ReplicateTensorToMesh,
     chosen,
     replicate_tensor_to_mesh_mapper,
@@ -36,17 +29,11 @@ from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 
 # When no dtype is given, ttnn chooses these types.
-FROM_HOST = {
-    "float32": DataType.FLOAT32,
+ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
+FROM_HOST = {name: DataType[name.upper()] for name in ALIKE.split()} | {
     "float16": DataType.BFLOAT16,
-    "bfloat16": DataType.BFLOAT16,
     "int64": DataType.UINT32,
-    "int32": DataType.INT32,
     "int16": DataType.UINT16,
-    "int8": DataType.INT8,
-    "uint8": DataType.UINT8,
-    "uint16": DataType.UINT16,
-    "uint32": DataType.UINT32,
     "bool": DataType.UINT8,
 }
 
@@ -165,7 +152,7 @@ def to_numpy(tensor: Tensor, mesh_composer=None) -> np.ndarray:
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
-@checked("to_torch")
+@checked
 def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_composer=None):
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
@@ -180,8 +167,7 @@ def to_torch(tensor: Tensor, dtype=None, *, torch_rank: int | None = None, mesh_
     array = to_numpy(tensor, mesh_composer=mesh_composer)
     while torch_rank is not None and array.ndim > torch_rank:
         if len(array) != 1:
-            rule = "Unable to squeeze to desired rank!"
-            fail(f"to_torch(torch_rank={torch_rank})", rule, "ttnn.reshape")
+            refuse("Unable to squeeze to desired rank!", "ttnn.reshape")
         array = array[0]
     try:
         import torch
@@ -204,16 +190,17 @@ def _of_list(
     """Return a tensor of a list or array of values, row by row, the same on every device."""
     values: Any = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, data_type, **how)  # type: ignore[no-any-return]
+    return from_torch(  # type: ignore[no-any-return]
+        values, data_type, layout=layout, device=device, memory_config=memory_config
+    )
 
 
-_listed = checked("Tensor")(_of_list)
+_listed = checked(_of_list, "Tensor")
 operation("from_buffer", "write")(_of_list)
 
 
 # ---------------------------------------------------------------- in files
-@checked("dump_tensor")
+@checked
 def dump_tensor(file_name, tensor: Tensor) -> None:
     """Write a tensor with all of its shards into a file, whole or not at all.
 
@@ -233,7 +220,7 @@ def _write(path: Path, tensor: Tensor, source: tuple = ()) -> None:
     write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
 
 
-@checked("load_tensor")
+@checked
 def load_tensor(file_name, *, device: MeshDevice | None = None) -> Tensor:
     """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
 
@@ -250,8 +237,7 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         with open(file_name, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
         (dtype, layout), there, shape, dims, coords, source = about
-        placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
-        label = TensorTopology(shape, placements, coords)
+        label = TensorTopology(shape, MeshMapperConfig(tuple(dims)).placements, coords)
         kind = DataType[dtype], Layout[layout]
         return new_tensor(values, *kind, grid_over(*there), label), source
     except Exception as error:  # A damaged or foreign file raises exceptions of many types.
@@ -259,7 +245,7 @@ def _read(file_name) -> tuple[Tensor, tuple]:
         refuse(f"Unable to load the tensor from {file_name}: {error}", cure)
 
 
-@checked("as_tensor")
+@checked
 def as_tensor(
     tensor,
     dtype: DataType | None = None,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -246,13 +246,11 @@ class CppMeshToTensor(_Distribution):
             values, grid = restricted(values, grid, part), part
         whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         whole = whole.reshape(over + tensor.shard_shape)
-        order, sizes = [], []
-        for dim, size in enumerate(tensor.shard_shape):
-            if dim in dims:
-                order.append(dims.index(dim))
-                size *= over[dims.index(dim)]
-            order.append(len(over) + dim)
-            sizes.append(size)
+        # Each axis goes before the dimension that it is joined along.
+        order = np.argsort([*(dim - 0.5 for dim in dims), *range(len(tensor.shard_shape))])
+        sizes = list(tensor.shard_shape)
+        for dim, count in zip(dims, over, strict=True):
+            sizes[dim] *= count
         return whole.transpose(order).reshape(sizes)
 
     def _known(self, grid: Grid) -> tuple[Coordinate, ...]:
@@ -268,8 +266,8 @@ class CppMeshToTensor(_Distribution):
 
 TensorToMesh, MeshToTensor = CppTensorToMesh, CppMeshToTensor
 # Each takes a mesh, or just its shape, and a configuration.
-create_mesh_mapper = checked("create_mesh_mapper")(CppTensorToMesh)
-create_mesh_composer = checked("create_mesh_composer")(CppMeshToTensor)
+create_mesh_mapper = checked(CppTensorToMesh, "create_mesh_mapper")
+create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")
 
 
 def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
@@ -277,19 +275,19 @@ def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
     return CppTensorToMesh(mesh, config)
 
 
-@checked("shard_tensor_to_mesh_mapper")
+@checked
 def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice, dim: int) -> CppTensorToMesh:
     """Return a mapper that cuts dimension `dim` over all devices in row-major order."""
     return _line(mesh_device, PlacementShard(dim))
 
 
-@checked("replicate_tensor_to_mesh_mapper")
+@checked
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
     """Return a mapper that copies the tensor to every device."""
     return _line(mesh_device, PlacementReplicate())
 
 
-@checked("concat_mesh_to_tensor_composer")
+@checked
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """Return a composer that joins all shards along `dim`, row-major, replicas included."""
     line = MeshShape([len(mesh_device._ids)])
@@ -313,7 +311,7 @@ class ReplicateTensorToMeshWrapper:
 ReplicateTensorToMesh = ReplicateTensorToMeshWrapper
 
 
-@checked("ShardTensor2dMesh")
+@checked
 def ShardTensor2dMesh(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]
 ) -> CppTensorToMesh:
@@ -322,7 +320,7 @@ def ShardTensor2dMesh(
     return CppTensorToMesh(mesh_device, config)
 
 
-@checked("ConcatMesh2dToTensor")
+@checked
 def ConcatMesh2dToTensor(
     mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]
 ) -> CppMeshToTensor:
@@ -333,33 +331,30 @@ def ConcatMesh2dToTensor(
 
 # ---------------------------------------------------------------- which one to use
 Mapper = TypeVar("Mapper", CppTensorToMesh, CppMeshToTensor)
-_defaults: dict[type, ContextVar[Any]] = {
-    CppTensorToMesh: ContextVar("mesh_mapper", default=None),
-    CppMeshToTensor: ContextVar("mesh_composer", default=None),
-}
+# These are of the `distribute` blocks around, the inner ones first.
+_defaults: ContextVar[tuple] = ContextVar("distribute", default=())
+
+
+def _unwrapped(given):
+    return given.unwrap() if isinstance(given, ReplicateTensorToMeshWrapper) else given
 
 
 def chosen(given, kind: type[Mapper]) -> Mapper | None:
     """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
-    variable = _defaults[kind]
     if given is None:
-        return variable.get()  # type: ignore[no-any-return]
-    if isinstance(given, ReplicateTensorToMeshWrapper):
-        given = given.unwrap()
-    return given
+        return next((each for each in _defaults.get() if isinstance(each, kind)), None)
+    return _unwrapped(given)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def distribute(default) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
-    if isinstance(default, ReplicateTensorToMeshWrapper):
-        default = default.unwrap()
-    variable = _defaults.get(type(default))
-    if variable is None:
+    default = _unwrapped(default)
+    if not isinstance(default, (CppTensorToMesh, CppMeshToTensor)):
         rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
         fail(f"distribute({default!r})", rule, kind=ValueError)
-    token = variable.set(default)
+    token = _defaults.set((default, *_defaults.get()))
     try:
         yield
     finally:
-        variable.reset(token)
+        _defaults.reset(token)

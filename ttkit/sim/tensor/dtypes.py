@@ -167,7 +167,7 @@ BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.ELEMENT_BYTES.
 TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.TILE_BYTES.items()}
 
 
-def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
+def bytes_of(padded_shape: Sequence[int], dtype: DataType) -> int:
     """Bytes that a shard of this padded shape takes on its chip.
 
     Example:
@@ -176,7 +176,7 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     """
     elements = math.prod(padded_shape)
     if dtype in TILE_BYTES:
-        return elements // 1024 * TILE_BYTES[dtype]
+        return elements * TILE_BYTES[dtype] // 1024
     return elements * BYTES[dtype]
 
 
@@ -193,10 +193,7 @@ class Tile(NamedTuple):
 
     def get_tile_size(self, dtype: DataType) -> int:
         """Bytes of a tile."""
-        elements = math.prod(self.tile_shape)
-        if dtype in TILE_BYTES:
-            return TILE_BYTES[dtype] * elements // 1024
-        return bytes_of((elements,), dtype)
+        return bytes_of(self.tile_shape, dtype)
 
 
 def element_size(dtype: DataType, /) -> int:
@@ -215,8 +212,6 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """
     if layout is not Layout.TILE:
         return shape or (1,)
-    if len(shape) >= 2 and not (shape[-1] % 32 or shape[-2] % 32):
-        return shape  # Most shapes have whole tiles already.
     shape = (1,) * (2 - len(shape)) + shape
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 

@@ -108,11 +108,6 @@ class Grid:
         """How many chips' values this process has."""
         return len(self.coords)
 
-    @property
-    def whole(self) -> bool:
-        """True where every chip of the mesh is covered."""
-        return len(self.covers) == math.prod(self.mesh_shape)
-
     @functools.cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
@@ -167,10 +162,7 @@ def _grid(mesh_shape: Coordinate, covers: tuple[Coordinate, ...], owners: Owners
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
     """The number of a chip in row-major order."""
-    number = 0
-    for c, n in zip(coordinate, shape, strict=True):
-        number = number * n + c
-    return number
+    return int(np.ravel_multi_index(coordinate, shape))
 
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
@@ -240,17 +232,15 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     the mesh is named."""
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
-    shape = [1] * rank
+    alike = [topology for topology in topologies if len(topology._shape) == rank]
     placements: list[Placement] = [REPLICATE] * rank
-    claimed: set[Placement] = set()
-    for topology in topologies:
-        if len(topology._shape) == rank:
-            shape = [max(a, b) for a, b in zip(shape, topology._shape, strict=True)]
-            for axis, placement in enumerate(topology._placements):
-                if placement != REPLICATE and placement not in claimed:
-                    claimed.add(placement)
-                    if placements[axis] == REPLICATE:
-                        placements[axis] = placement
+    claimed: set[Placement] = {REPLICATE}
+    for topology in alike:
+        for axis, placement in enumerate(topology._placements):
+            if placement not in claimed and placements[axis] == REPLICATE:
+                placements[axis] = placement
+            claimed.add(placement)
+    shape = map(max, zip(*(topology._shape for topology in alike), strict=True))
     return TensorTopology(shape, placements, grid.covers)
 
 

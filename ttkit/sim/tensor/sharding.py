@@ -108,6 +108,10 @@ class CoreRangeSet:
         """The cores of each rectangle, by rows or by columns."""
         return [core for each in self.core_ranges for core in each.cores(row_wise)]
 
+    def ranges(self) -> Collection[CoreRange]:
+        """The rectangles."""
+        return self.core_ranges
+
     def num_cores(self) -> int:
         """How many cores."""
         return len(self.cores())
@@ -116,6 +120,16 @@ class CoreRangeSet:
         """The smallest rectangle that has all cores."""
         xs, ys = zip(*self.cores(), strict=True)
         return CoreRange(CoreCoord(min(xs), min(ys)), CoreCoord(max(xs), max(ys)))
+
+    def subtract(self, other: "CoreRangeSet") -> "CoreRangeSet":
+        """Return the cores that the other set has not, in rectangles from the first row down.
+
+        Example:
+            >>> corner(8, 8).subtract(corner(4, 2))
+            {[4-0 - 7-1], [0-2 - 7-7]}
+        """
+        kept = {*self.cores()} - {*other.cores()}
+        return _rectangles(sorted(kept, key=lambda core: core[::-1]), True)
 
 
 def corner(columns: int, rows: int) -> CoreRangeSet:

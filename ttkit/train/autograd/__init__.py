@@ -7,6 +7,7 @@ simulator."""
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -167,30 +168,42 @@ class Tensor:
         self._grad = None
         _propagate(self, seed, retain_graph)
 
-    def __add__(self, other: Tensor | float) -> Tensor:
-        inputs, y = self._with(other)
-        value = self.full() + y
-        return recorded("add", value, inputs, lambda grad: [back_to(each, grad) for each in inputs])
+    def _with(self, name: str, other: Any, compute: Callable, *slopes: Callable) -> Tensor:
+        """Record an operation with another operand.
 
-    def _with(self, other: Tensor | float) -> tuple[list[Tensor], Value | float]:
-        """Return the operands that gradients go to, and the other operand's value."""
+        Args:
+            compute: of two ttnn tensors, or one and a number.
+            slopes: of each operand: its gradient, by that of the result and the two values.
+        """
+        x, y, inputs = self.full(), other, [self]
         if isinstance(other, Tensor):
-            return [self, other], other.full()
-        return [self], other
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self + other * -1
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        x, (inputs, y) = self.full(), self._with(other)
+            y, inputs = other.full(), [self, other]
 
         def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(each, grad * factor) if each._requires_grad else None
-                for each, factor in zip(inputs, (y, x))
+                back_to(each, slope(grad, x, y)) if each._requires_grad else None
+                for each, slope in zip(inputs, slopes)
             ]
 
-        return recorded("mul", x * y, inputs, backward)
+        return recorded(name, compute(x, y), inputs, backward)
+
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._with("add", other, operator.add, *2 * [lambda g, *_: g])
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._with("sub", other, operator.sub, lambda g, *_: g, lambda g, *_: ttnn.neg(g))
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self._with("mul", other, operator.mul, lambda g, x, y: g * y, lambda g, x, y: g * x)
+
+    def __div__(self, other: Tensor | float) -> Tensor:
+        return self._with(
+            "div",
+            other,
+            operator.truediv,
+            lambda g, x, y: g / y,
+            lambda g, x, y: ttnn.neg(g * x / (y * y)),
+        )
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -1,0 +1,66 @@
+"""What torch computes where ttnn has an operation: the references that tests compare with."""
+
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.sim.ops.binary import FUNCTIONS
+from ttkit.sim.ops.unary import UNARY
+
+
+def _rms_norm(x, weight=None, *, epsilon=1e-12):
+    import torch
+
+    return torch.rms_norm(x, x.shape[-1:], weight, epsilon)
+
+
+def _attention_softmax(x, *, head_size=None, attention_mask=None):
+    x = x / (head_size or 1) ** 0.5
+    return (x if attention_mask is None else x + attention_mask).softmax(-1)
+
+
+def _split_heads(x, kv=None, *, num_heads, num_kv_heads=None, transpose_key=True):
+    import torch
+
+    heads = [num_heads] + 2 * [num_kv_heads or num_heads]
+    joined = x if kv is None else torch.cat([x, kv], -1)
+    q, k, v = joined.unflatten(-1, (sum(heads), -1)).transpose(1, 2).split(heads, 1)
+    return q, k.mT if transpose_key else k, v
+
+
+OWN = {
+    "rms_norm": _rms_norm,
+    "transformer.attention_softmax": _attention_softmax,
+    "transformer.concatenate_heads": lambda x: x.transpose(1, 2).flatten(2),
+    "transformer.split_query_key_value_and_split_heads": _split_heads,
+}
+# Where torch has a function under one of these names, it has the same meaning.
+KNOWN = {
+    *OWN,
+    *UNARY,
+    *FUNCTIONS,
+    *"""addcdiv addcmul clamp concat cumsum matmul mean permute prod reshape softmax std sum tril
+    triu var where""".split(),
+}
+
+
+def get_golden_function(operation: Any) -> Any:
+    """Return a function of torch tensors that computes what an operation of ttnn does.
+
+    It is torch's own where torch has one of that name and meaning. Of an operation in place it
+    returns the result.
+
+    Raises:
+        TTKitError: there is none here.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> ttnn.get_golden_function(ttnn.maximum).__name__
+        'maximum'
+    """
+    import torch
+
+    name = operation.python_fully_qualified_name.removeprefix("ttnn.").removesuffix("_")
+    known = vars(torch.nn.functional) | vars(torch) | OWN
+    if name not in KNOWN & known.keys():
+        fail("get_golden_function", f"no reference for ttnn.{name}", "torch's own functions")
+    return known[name]
