@@ -48,11 +48,12 @@ def ways_out(
     chips, links = system.num_devices, system.links_per_pair
     cable = system.chip.link
     link = rate_gb_per_s(cable, busy_traffic(cable), links)  # While all chips send.
-    cables = counted(links_between_hosts, "chip link")
     network = f"to the other host, a network of {network_gbit_per_s:g} Gbit/s (assumed)"
     rates = {  # These are the GB/s of one chip while all chips of its host send.
         f"to a linked chip, {counted(links, 'link')}": links * link,
-        f"to the other host, {cables}": links_between_hosts * link / chips,
+        f"to the other host, {counted(links_between_hosts, 'chip link')}": (
+            links_between_hosts * link / chips
+        ),
         network: network_gbit_per_s / 8 / chips,  # A byte has 8 bits.
     }
     bars, nbytes = {}, mib_a_chip * 2**20
