@@ -126,12 +126,12 @@ class CausalWork(Chart):
             shown.append(np.full((2 * self.chips, 1), np.nan))  # It stays blank.
         ax.imshow(np.hstack(shown[:-1]), cmap="Blues", vmin=0, vmax=1.3)
         chips = np.arange(self.chips)
+        starts = np.array([0, 2 * self.chips + 1])
         for edge in 2 * chips[1:] - 0.5:  # Between the chunks of two chips.
             ax.axhline(edge, color="white")
-            for start in (0, 2 * self.chips + 1):
+            for start in starts:
                 ax.axvline(start + edge, color="white")
         ax.set_yticks(2 * chips + 0.5, [f"chip {chip}" for chip in chips])
-        starts = np.array([0, 2 * self.chips + 1])
         ax.set_xticks(
             starts + self.chips,
             [

@@ -16,6 +16,7 @@ from ttkit.cluster.launch.command import rank_environment
 from ttkit.hardware import current_system
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
+from ttkit.plans.cost import busy_traffic, rate_gb_per_s
 from ttkit.visualize.charts import Stacks
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted
@@ -45,20 +46,21 @@ def ways_out(
     """
     system = current_system()
     chips, links = system.num_devices, system.links_per_pair
-    link = system.chip.link.rates[0].gb_per_s  # Of a message along a line of chips.
-    cables = counted(links_between_hosts, "chip link")
+    cable = system.chip.link
+    link = rate_gb_per_s(cable, busy_traffic(cable), links)  # While all chips send.
     network = f"to the other host, a network of {network_gbit_per_s:g} Gbit/s (assumed)"
     rates = {  # These are the GB/s of one chip while all chips of its host send.
         f"to a linked chip, {counted(links, 'link')}": links * link,
-        f"to the other host, {cables}": links_between_hosts * link / chips,
+        f"to the other host, {counted(links_between_hosts, 'chip link')}": (
+            links_between_hosts * link / chips
+        ),
         network: network_gbit_per_s / 8 / chips,  # A byte has 8 bits.
     }
-    times = {name: mib_a_chip * 2**20 / rate / 1e9 for name, rate in rates.items()}
-    bars = {
-        f"{name}: {time:.3g} s at {rates[name]:.3g} GB/s a chip": [time]
-        for name, time in times.items()
-    }
-    title = f"{size_text(mib_a_chip * 2**20)} of each of {counted(chips, 'chip')}, all at once"
+    bars, nbytes = {}, mib_a_chip * 2**20
+    for name, rate in rates.items():
+        time = nbytes / rate / 1e9
+        bars[f"{name}: {time:.3g} s at {rate:.3g} GB/s a chip"] = [time]
+    title = f"{size_text(nbytes)} of each of {counted(chips, 'chip')}, all at once"
     return Stacks(f"{title}; latency is left out", bars, unit="s")
 
 

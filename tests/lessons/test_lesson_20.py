@@ -11,6 +11,7 @@ from course.common import terminal
 from course.lesson_20 import ways_out
 from ttkit.cluster.launch import Output
 from ttkit.hardware import SYSTEMS
+from ttkit.plans.cost import busy_traffic, rate_gb_per_s
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}
@@ -84,7 +85,8 @@ def test_a_terminal_prints_the_command_and_what_went_wrong(capsys):
 def test_the_rates_are_those_of_the_hardware_and_are_shared():
     ttkit.use_system("t3000")
     chart = ways_out(mib_a_chip=1e9 / 2**20, links_between_hosts=3)
-    rate = SYSTEMS["t3000"].chip.link.rates[0].gb_per_s
+    link = SYSTEMS["t3000"].chip.link
+    rate = rate_gb_per_s(link, busy_traffic(link), 2)  # All chips send at once.
     found = [1 / seconds for (seconds,) in chart.rows.values()]
     assert found == pytest.approx([2 * rate, 3 * rate / 8, 100 / 8 / 8])
     text = repr(ways_out(network_gbit_per_s=1))
