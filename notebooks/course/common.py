@@ -54,10 +54,10 @@ def terminal(*words: str, folder: str | None = None, until: str | None = None) -
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).replace(socket.gethostname(), "HOST")
     # Every CPU computes the first two digits of a correlation alike.
-    said = re.sub(r"(0\.\d\d)\d{3}\b", r"\1", said).splitlines()
+    lines = re.sub(r"(0\.\d\d)\d{3}\b", r"\1", said).splitlines()
     if until:
-        said = list(itertools.takewhile(lambda line: until not in line, said))
-    print("\n".join(sorted(said) if words[0] == "run" else said))
+        lines = list(itertools.takewhile(lambda line: until not in line, lines))
+    print("\n".join(sorted(lines) if words[0] == "run" else lines))
 
 
 # ---------------------------------------------------------------- settings

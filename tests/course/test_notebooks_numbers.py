@@ -29,7 +29,15 @@ ALLOWED = {
     ("02", "100,000"): "an input: the sides of a tensor that is too large",
     ("02", "20 GB"): "those sides multiplied; the next cell's message has the exact number",
     **dict.fromkeys(
-        [("07", "8B"), ("10", "3B"), ("11", "8B"), ("15", "8B"), ("16", "8B"), ("18", "8B")]
+        [
+            ("00", "70B"),
+            ("07", "8B"),
+            ("10", "3B"),
+            ("11", "8B"),
+            ("15", "8B"),
+            ("16", "8B"),
+            ("18", "8B"),
+        ]
         + [("19", "8B"), ("20", "3B"), ("06", "70B"), ("11", "70B"), ("19", "70B"), ("17", "7B")],
         "a model's name: billions of parameters",
     ),

@@ -139,7 +139,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [redistribute, from_the_end, reduces_twice],
             {
                 "the budget is": sums_whole,
-                "has the part of the first one": other_move("Replicate", first_rows),
+                "each device has the first device's part": other_move("Replicate", first_rows),
                 "each device cut its own partial sum": other_move(
                     "Partial", lambda x, dim: ttnn.mesh_partition(x, dim=dim, cluster_axis=1)
                 ),

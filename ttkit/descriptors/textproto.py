@@ -113,9 +113,10 @@ def parse(text: str):
     """
     try:
         return text_format.Parse(text, descriptor_class()(), allow_unknown_field=True)
-    except text_format.ParseError as error:
+    except (text_format.ParseError, ValueError) as error:  # A number may be out of range.
         what = str(error).split(" : ", 1)[-1].replace(PACKAGE, "")
-        raise Unreadable(error.GetLine() or 1, what, _cure(what)) from None
+        line = error.GetLine() if isinstance(error, text_format.ParseError) else 1
+        raise Unreadable(line or 1, what, _cure(what)) from None
 
 
 def _cure(what: str) -> str:
