@@ -54,13 +54,16 @@ def get_golden_function(operation: Any) -> Any:
 
     Example:
         >>> from ttkit import ttnn
-        >>> ttnn.get_golden_function(ttnn.maximum).__name__
-        'maximum'
+        >>> softmax = ttnn.get_golden_function(ttnn.transformer.attention_softmax)
+        >>> softmax.__name__  # Those that are not torch's own are found without torch.
+        '_attention_softmax'
     """
+    name = operation.python_fully_qualified_name.removeprefix("ttnn.").removesuffix("_")
+    if name in OWN:
+        return OWN[name]
     import torch
 
-    name = operation.python_fully_qualified_name.removeprefix("ttnn.").removesuffix("_")
-    known = vars(torch.nn.functional) | vars(torch) | OWN
+    known = vars(torch.nn.functional) | vars(torch)
     if name not in KNOWN & known.keys():
         fail("get_golden_function", f"no reference for ttnn.{name}", "torch's own functions")
     return known[name]
