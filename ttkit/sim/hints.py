@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.sim import tensor
-from ttkit.sim.ranks import visible
+from ttkit.sim.ranks import NamedInt, visible
 from ttkit.sim.signatures import bind, known, recorded
-from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity, NamedInt
+from ttkit.sim.tensor import BufferType, DispatchCoreAxis, DispatchCoreType, MathFidelity
 
 
 # ---------------------------------------------------------------- records with ttnn's fields

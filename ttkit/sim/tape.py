@@ -19,9 +19,9 @@ import numpy as np
 
 from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
-from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import DataType, Layout, TensorTopology
 from ttkit.sim.tensor.dtypes import bytes_of
-from ttkit.sim.tensor.grid import Grid, TensorTopology
+from ttkit.sim.tensor.grid import Grid
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Allocation, Tensor, most_in_use
 

@@ -42,23 +42,23 @@ _load, _names, _ = _attach(
         "ops.golden": "get_golden_function",
         "ops.movement": """aggregate_tensor combine_device_tensors distribute_tensor
             from_host_shards get_device_tensors""",
+        "ranks": "Rank Size",
         "ranks.sockets": """MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint
             SocketMemoryConfig create_socket_pair""",
         "tensor": """Arch BcastOpDim BcastOpMath BufferType DataType DispatchCoreAxis
             DispatchCoreType FabricConfig FabricManagerMode FabricReliabilityMode
             FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity MeshCoordinate
-            MeshCoordinateRange MeshShape PlacementReplicate PlacementShard ROW_MAJOR_LAYOUT Rank
-            ReduceType Shape ShardDistributionStrategy ShardOrientation ShardStrategy Size
-            StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout ThrottleLevel Topology UnaryOpType
-            UnaryWithParam bfloat16 bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32
-            uint8""",
+            MeshCoordinateRange MeshShape PlacementReplicate PlacementShard ROW_MAJOR_LAYOUT
+            ReduceType Shape ShardDistributionStrategy ShardOrientation ShardStrategy StorageType
+            TILE_LAYOUT TILE_SIZE TensorMemoryLayout TensorTopology ThrottleLevel Topology
+            UnaryOpType UnaryWithParam bfloat16 bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8
+            uint16 uint32 uint8""",
         "tensor.creation": "as_tensor dump_tensor load_tensor to_torch",
         "tensor.distribution": """ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor
             CppTensorToMesh MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
             ShardTensor2dMesh ShardTensorToMesh TensorToMesh concat_mesh_to_tensor_composer
             create_mesh_composer create_mesh_mapper distribute replicate_tensor_to_mesh_mapper
             shard_tensor_to_mesh_mapper""",
-        "tensor.grid": "TensorTopology",
         "tensor.sharding": """CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
             L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG L1_MEMORY_CONFIG
             L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec

@@ -19,9 +19,9 @@ from ttkit.sim.collectives import exchanged
 from ttkit.sim.ops import axis_of, moved, on_mesh, operation, result, written
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tape import CollectiveRecord, running
-from ttkit.sim.tensor import FabricConfig, MeshCoordinate, Topology
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, TensorTopology, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
-from ttkit.sim.tensor.grid import TensorTopology, after_gather, after_scatter, is_inside, unchanged
+from ttkit.sim.tensor.grid import after_gather, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 # These topologies and fabrics close each line of chips to a ring.

@@ -14,18 +14,10 @@ from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
 from ttkit.sim.ops import checked
-from ttkit.sim.ranks import SharedSystem, binding, machine, visible
+from ttkit.sim.ranks import Rank, SharedSystem, Size, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, world
 from ttkit.sim.tape import Tape, TapeWithoutValues, running
-from ttkit.sim.tensor import (
-    FabricConfig,
-    MeshCoordinate,
-    MeshShape,
-    Rank,
-    Size,
-    enumeration,
-    integers,
-)
+from ttkit.sim.tensor import FabricConfig, MeshCoordinate, MeshShape, enumeration, integers
 from ttkit.sim.tensor.grid import MeshDeviceView, grid_over
 from ttkit.waiting import settings
 

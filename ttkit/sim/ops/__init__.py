@@ -17,10 +17,10 @@ from ttkit.errors import TTKitError
 from ttkit.sim import blocks, tape
 from ttkit.sim.arguments import describe, refuse, translate
 from ttkit.sim.signatures import QUEUES, Signature, Way
-from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import DataType, Layout, TensorTopology
 from ttkit.sim.tensor import dtypes as rounding
 from ttkit.sim.tensor.absent import absent
-from ttkit.sim.tensor.grid import TensorTopology, merged, restricted
+from ttkit.sim.tensor.grid import merged, restricted
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor.tensor import Tensor, keep_in, new_tensor
 

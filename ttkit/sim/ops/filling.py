@@ -9,11 +9,11 @@ import numpy as np
 
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, on_mesh, operation, result
-from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, dtypes, integers
+from ttkit.sim.tensor import DataType, Layout, PlacementReplicate, TensorTopology, dtypes, integers
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
-from ttkit.sim.tensor.grid import SINGLE, TensorTopology
+from ttkit.sim.tensor.grid import SINGLE
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 

@@ -19,6 +19,7 @@ from ttkit.sim.tensor import (
     PlacementShard,
     ShardOrientation,
     TensorMemoryLayout,
+    TensorTopology,
     dtypes,
 )
 from ttkit.sim.tensor.creation import onto_device
@@ -28,7 +29,7 @@ from ttkit.sim.tensor.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.tensor.dtypes import plane, shards_of
-from ttkit.sim.tensor.grid import Grid, TensorTopology, grid_over, restricted
+from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,

@@ -14,6 +14,28 @@ Coordinate = tuple[int, ...]
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
+class NamedInt(int):
+    """A whole number whose `repr` has the name of its class, as in Rank(1)."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    __str__ = int.__repr__
+
+
+class Rank(NamedInt):
+    """The number of a rank.
+
+    Example:
+        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
+        (Rank(1), 1, 'rank 1')
+    """
+
+
+class Size(NamedInt):
+    """A number of ranks."""
+
+
 @dataclass(frozen=True)
 class SharedSystem(System):
     """A machine that several ranks drive, as one of them sees it: its own devices are 0, 1, ...

@@ -6,9 +6,11 @@ import enum
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
+from weakref import WeakValueDictionary
 
 from ttkit.errors import fail, older_form
 
@@ -194,27 +196,54 @@ class PlacementShard:
 Placement = PlacementReplicate | PlacementShard
 
 
-# ---------------------------------------------------------------- numbers
-class NamedInt(int):
-    """A whole number whose `repr` has the name of its class, as in Rank(1)."""
+class TensorTopology:
+    """The label of a tensor's shards: placements, distribution shape, coordinates."""
+
+    __slots__ = ("__weakref__", "_coords", "_placements", "_shape")
+    _shape: tuple[int, ...]
+    _placements: tuple[Placement, ...]
+    _coords: tuple[tuple[int, ...], ...]
+
+    def __new__(
+        cls,
+        distribution_shape: Iterable[int],
+        placements: Sequence[Placement],
+        mesh_coords: Sequence[Iterable[int]],
+    ) -> TensorTopology:
+        """Return the one topology with these arguments, so that equal ones are the same."""
+        shape, coords = tuple(distribution_shape), tuple(map(tuple, mesh_coords))
+        key = shape, tuple(placements), coords
+        found = _topologies.get(key)
+        if found is None:
+            found = _topologies[key] = object.__new__(cls)
+            found._shape, found._placements, found._coords = key
+        return found
+
+    def distribution_shape(self) -> MeshShape:
+        """The shape over which the placements run.
+
+        The mesh's own, or [n] for a one-dimensional distribution.
+        """
+        return MeshShape(self._shape)
+
+    def placements(self) -> list[Placement]:
+        """One placement for each axis of the distribution shape."""
+        return list(self._placements)
+
+    def mesh_coords(self) -> list[MeshCoordinate]:
+        """The devices that have a shard, in the order of the distribution."""
+        return [MeshCoordinate(c) for c in self._coords]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self})"
-
-    __str__ = int.__repr__
-
-
-class Rank(NamedInt):
-    """The number of a rank.
-
-    Example:
-        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
-        (Rank(1), 1, 'rank 1')
-    """
+        coords = ", ".join(map(repr, self.mesh_coords()))
+        placements = ", ".join(map(repr, self._placements))
+        return (
+            f"TensorTopology(distribution_shape={self.distribution_shape()!r}, "
+            f"placements=SmallVector([{placements}]), mesh_coords={coords})"
+        )
 
 
-class Size(NamedInt):
-    """A number of ranks."""
+_topologies: WeakValueDictionary[Any, TensorTopology] = WeakValueDictionary()
 
 
 # ---------------------------------------------------------------- enumerations

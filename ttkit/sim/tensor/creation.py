@@ -14,7 +14,7 @@ from ttkit.sim.arguments import describe, refuse
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import checked, operation
 from ttkit.sim.ranks import mpi
-from ttkit.sim.tensor import DataType, Layout, MeshCoordinate, MeshShape, dtypes
+from ttkit.sim.tensor import DataType, Layout, MeshCoordinate, MeshShape, TensorTopology, dtypes
 from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.distribution import (
     CppMeshToTensor,
@@ -24,7 +24,7 @@ from ttkit.sim.tensor.distribution import (
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.tensor.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
+from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
 from ttkit.sim.tensor.sharding import MemoryConfig
 from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
 

@@ -19,12 +19,12 @@ from ttkit.sim.tensor import (
     Placement,
     PlacementReplicate,
     PlacementShard,
+    TensorTopology,
     integers,
 )
 from ttkit.sim.tensor.grid import (
     Coordinate,
     Grid,
-    TensorTopology,
     devices_of,
     grid_over,
     is_inside,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,59 +17,10 @@ from ttkit.sim.tensor import (
     Placement,
     PlacementReplicate,
     PlacementShard,
+    TensorTopology,
 )
 
 Coordinate = tuple[int, ...]
-
-
-class TensorTopology:
-    """The label of a tensor's shards: placements, distribution shape, coordinates."""
-
-    __slots__ = ("__weakref__", "_coords", "_placements", "_shape")
-    _shape: Coordinate
-    _placements: tuple[Placement, ...]
-    _coords: tuple[Coordinate, ...]
-
-    def __new__(
-        cls,
-        distribution_shape: Iterable[int],
-        placements: Sequence[Placement],
-        mesh_coords: Sequence[Iterable[int]],
-    ) -> TensorTopology:
-        """Return the one topology with these arguments, so that equal ones are the same."""
-        shape, coords = tuple(distribution_shape), tuple(map(tuple, mesh_coords))
-        key = shape, tuple(placements), coords
-        found = _topologies.get(key)
-        if found is None:
-            found = _topologies[key] = object.__new__(cls)
-            found._shape, found._placements, found._coords = key
-        return found
-
-    def distribution_shape(self) -> MeshShape:
-        """The shape over which the placements run.
-
-        The mesh's own, or [n] for a one-dimensional distribution.
-        """
-        return MeshShape(self._shape)
-
-    def placements(self) -> list[Placement]:
-        """One placement for each axis of the distribution shape."""
-        return list(self._placements)
-
-    def mesh_coords(self) -> list[MeshCoordinate]:
-        """The devices that have a shard, in the order of the distribution."""
-        return [MeshCoordinate(c) for c in self._coords]
-
-    def __repr__(self) -> str:
-        coords = ", ".join(map(repr, self.mesh_coords()))
-        placements = ", ".join(map(repr, self._placements))
-        return (
-            f"TensorTopology(distribution_shape={self.distribution_shape()!r}, "
-            f"placements=SmallVector([{placements}]), mesh_coords={coords})"
-        )
-
-
-_topologies: WeakValueDictionary[Any, TensorTopology] = WeakValueDictionary()
 
 
 class Owners(NamedTuple):

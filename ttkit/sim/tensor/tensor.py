@@ -25,9 +25,10 @@ from ttkit.sim.tensor import (
     PlacementReplicate,
     Shape,
     StorageType,
+    TensorTopology,
 )
 from ttkit.sim.tensor.dtypes import Tile, element_size, stored, widened
-from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView, TensorTopology
+from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView
 from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
