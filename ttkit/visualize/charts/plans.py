@@ -107,10 +107,13 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
     if candidate.traffic:
         yield _communication(candidate.traffic)
     if times:
+        parts = times._asdict()
+        hidden = parts.pop("hidden", 0.0)
         rows = [
-            [what, short(time, "s"), f"{time / times.total:.1%}"]
-            for what, time in times._asdict().items()
+            [what, short(time, "s"), f"{time / times.total:.1%}"] for what, time in parts.items()
         ]
+        if hidden:
+            rows.append(["overlap hides, not in all", short(hidden, "s"), ""])
         title = f"Time of a step, modelled: {candidate.tokens_per_s:,.0f} tokens/s, "
         title += f"MFU {candidate.mfu:.1%}"
         last = ["all", short(times.total, "s"), ""]
