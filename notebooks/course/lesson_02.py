@@ -106,7 +106,7 @@ Exercise(
     praise="each chip got its block, and the blocks came back as x",
     hints=[
         "Which dimension of x is cut over the rows of the mesh, and which over its columns?",
-        "Shard dimension 0 along axis 0 and dimension 1 along axis 1; a composer names the same.",
+        "Shard dimension 0 along axis 0 and dimension 1 along axis 1; name both in the composer.",
         "ttnn.MeshComposerConfig([0, 1]) with ttnn.create_mesh_composer, and ttkit.to_numpy",
     ],
 )

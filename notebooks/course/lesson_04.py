@@ -211,14 +211,14 @@ _least(
 )
 _least(
     "04.link",
-    "an all-reduce on eight chips, the fewest bytes over the busiest pair",
+    "an all-reduce on eight chips with the fewest bytes over the busiest pair",
     "{:,} bytes",
     _link,
     _along_trees(),
 )
 _least(
     "04.memory",
-    "an all-reduce on eight chips, the least extra memory on a chip",
+    "an all-reduce on eight chips with the least extra memory on a chip",
     "{:,} bytes",
     _memory,
     AROUND,

@@ -47,8 +47,8 @@ Exercise(
     hints=[
         "Which is faster for 64 bytes, and which for a million?",
         "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
-        "ttkit.plans.crossover(small, large) finds it: two functions that build a plan for n "
-        "bytes.",
+        "ttkit.plans.crossover(small, large) finds it; each of the two is a function that builds "
+        "a plan for n bytes.",
     ],
 )
 

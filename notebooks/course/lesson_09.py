@@ -59,7 +59,7 @@ Exercise(
         "that is upside down: more to send needs more samples": lambda computing, sending, share: (
             (1 - share) * computing / (share * sending)
         ),
-        "it gives the share 1 - share": lambda computing, sending, share: (
+        "that b gives 1 - share of the ideal, not share": lambda computing, sending, share: (
             (1 - share) * sending / (share * computing)
         ),
         "that is the throughput with b = 1, as a share of the ideal": (

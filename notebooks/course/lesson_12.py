@@ -201,10 +201,10 @@ Exercise(
     asks="the pair",
     reads=_repaired,
     rules=_worse,
-    praise="that stage was the one",
+    praise="that was the faulty stage",
     hints=[
         "Follow the picture's red boxes: which stage waits for what, and who should send it?",
         "How many forwards does the last stage do before its first backward? Who is behind it?",
-        "The last stage can do B0 right after F0. Write its whole list so.",
+        "The last stage can do B0 right after F0. Write its whole list in this way.",
     ],
 )

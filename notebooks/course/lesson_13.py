@@ -61,7 +61,7 @@ Exercise(
         "of each of them?",
         "Each chip is in a ring over the hosts. Its array has nbytes, or nbytes / chips after the "
         "reduce-scatter.",
-        "each = 2 * (hosts - 1) / hosts * nbytes; chips of the host send this much, or together "
-        "only one of them.",
+        "each = 2 * (hosts - 1) / hosts * nbytes. Each chip of the host sends this much; after a "
+        "reduce-scatter, all of them together do.",
     ],
 )

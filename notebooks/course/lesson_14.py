@@ -181,8 +181,8 @@ Exercise(
     reference=_on_one(),
     cases=_Loops(),
     mistakes={
-        "no weight has changed: is optimizer.step() missing, or zero_grad() between backward() and "
-        "it?": _on_one(moves=False),
+        "no weight has changed: is optimizer.step() missing, or does zero_grad() come between "
+        "backward() and it?": _on_one(moves=False),
         "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
         "late": _on_one(clears=False),
         "the gradients of earlier steps were added, and those of the replicas not averaged": (

@@ -147,7 +147,7 @@ Exercise(
         "tensor parallelism cuts the model, too, in {parts} parts": lambda p, g, t, *more: (
             _smallest(p, g, 1, *more)
         ),
-        "what takes the room exactly fits": lambda p, g, t, precision, room: _smallest(
+        "a model that needs exactly `room` bytes fits": lambda p, g, t, precision, room: _smallest(
             p, g, t, precision, room - 1
         ),
     },
