@@ -10,7 +10,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.visualize.charts import memory
 from ttkit.visualize.drawing import Figure, size_text
-from ttkit.visualize.mesh import draw_chips, draw_mesh, grid_of, system_grid
+from ttkit.visualize.mesh import described, draw_chips, draw_mesh, draw_ranks, grid_of, system_grid
 from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
@@ -83,8 +83,6 @@ def visualize_descriptor(descriptor) -> None:
           device 4  device 0  device 2  device 6
           device 5  device 1  device 3  device 7
     """
-    from ttkit.visualize.mesh import described
-
     if isinstance(descriptor, (str, os.PathLike)):
         from ttkit.descriptors.reading import read_descriptor
 
@@ -108,7 +106,6 @@ def visualize_ranks(cluster) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.mesh import draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster

@@ -14,6 +14,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.hardware.systems import system_named
+from ttkit.sim.tensor.grid import devices_of
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
@@ -67,13 +68,6 @@ def slice_text(ranges: Ranges, whole: Iterable[int]) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
-    """Return the mesh places that a distribution fills: its corner where it fits, else by rows."""
-    if len(distribution) == len(mesh) and all(d <= m for d, m in zip(distribution, mesh)):
-        return list(itertools.product(*map(range, distribution)))
-    return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
-
-
 def covered(tensor) -> list[Coordinate]:
     """Return the places that hold a shard, in order; the topology may name more."""
     if tensor.device() is not None:
@@ -103,7 +97,7 @@ def placed(tensor) -> Placed:
     whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
 
     places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
-    known = places if len(places) == len(parts) else filled(distribution, mesh_shape)
+    known = places if len(places) == len(parts) else devices_of(distribution, mesh_shape, None)
     part_at = dict(zip(known, parts))
     ranges_at: dict[Coordinate, Ranges] = {}
     for place in places:

@@ -189,12 +189,12 @@ def one_line(call: Call) -> None:
 
 def ends_fit(call: Call) -> None:
     """The ends are chips of the mesh; two of them lie in one row or column."""
-    for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
+    for what, coordinate in zip(("sender", "receiver"), call.ends):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
             refuse(rule, f"a coordinate inside {call.mesh.shape!r}")
     first, last = call.ends[0], call.ends[-1]
-    if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
+    if sum(a != b for a, b in zip(first, last)) > 1:
         rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
         refuse(rule, "two hops: along the row, then along the column")
 

@@ -171,7 +171,7 @@ class MeshDevice:
         self.check_open()
         shape = self._part(submesh_shape, offset)
         start = (0,) * len(shape) if offset is None else tuple(offset)
-        if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
+        if any(o + n > m for o, n, m in zip(start, shape, self._shape)):
             rule = (
                 f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
             )
@@ -198,12 +198,12 @@ class MeshDevice:
             TTKitError: the shape does not divide the mesh.
         """
         shape = self._part(submesh_shape, None)
-        for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
+        for axis, (n, m) in enumerate(zip(shape, self._shape)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
                 asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
                 fail(asked, f"{rule} along dimension {axis}")
-        starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        starts = (range(0, m, n) for n, m in zip(shape, self._shape))
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
@@ -378,7 +378,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     for event in trace_id.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
-            for captured, fresh in zip(event.results, again, strict=True):
+            for captured, fresh in zip(event.results, again):
                 captured.rebind(fresh._array)
 
 

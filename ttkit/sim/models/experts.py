@@ -251,7 +251,7 @@ def manual_seed(
     users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
     values = np.broadcast_to(values, users.shape)
     streams = _streams.setdefault(mesh, {})
-    for user, value in zip(users.tolist(), values.tolist(), strict=True):
+    for user, value in zip(users.tolist(), values.tolist()):
         streams[user] = np.random.default_rng([value, user])
     return from_torch(np.zeros(1, np.uint32), device=mesh)
 

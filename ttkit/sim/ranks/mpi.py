@@ -108,7 +108,7 @@ class World:
                 return
         except KeyboardInterrupt:
             interrupted = True
-        missing = [r for r, request in zip(ranks, requests, strict=False) if not request.Test()]
+        missing = [r for r, request in zip(ranks, requests) if not request.Test()]
         names = numbered("rank", missing) if missing else "other ranks"
         waited = time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
@@ -269,7 +269,7 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
-    front = tuple(n * m for n, m in zip(counts, mine.shape, strict=False))
+    front = tuple(n * m for n, m in zip(counts, mine.shape))
     return parts.reshape(front + mine.shape[lead:])
 
 

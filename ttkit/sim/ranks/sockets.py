@@ -165,7 +165,7 @@ class MeshSocket:
         # The connections of this rank's chips, by the rank at the other end. They are sorted by
         # receiver, so that what one rank sends arrives in the order of the shards.
         self._chips: dict[int, list[Coordinate]] = {}
-        both = zip(channel.pairs, channel.ranks, strict=True)
+        both = zip(channel.pairs, channel.ranks)
         for pair, ranks in sorted(both, key=lambda c: c[0][1]):
             if ranks[end.value] == mpi.me():
                 chip = pair[end.value]
@@ -207,7 +207,7 @@ def create_socket_pair(
         channel.shift = _shift(dict(channel.pairs), first._shape)
     sender, receiver = (
         MeshSocket.__new__(MeshSocket)._join(mesh, end, channel)
-        for mesh, end in zip((first, second), SocketEndpoint, strict=True)
+        for mesh, end in zip((first, second), SocketEndpoint)
     )
     return sender, receiver
 

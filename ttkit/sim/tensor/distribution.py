@@ -44,7 +44,7 @@ class _Config:
         what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
         listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
-        given |= dict(zip(names, args, strict=False))
+        given |= dict(zip(names, args))
         if len(args) > len(names) or set(given) - set(names):
             form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
             fail(what, "incompatible function arguments", form, TypeError)
@@ -148,10 +148,10 @@ def _check_offset(
     if offset.dims() != len(shape):
         rule = "must have the same dimensionality as the mesh device shape"
         refuse(f"mesh_offset_override {offset!r} {rule} {whole}")
-    if len(over) != len(shape) or any(n > m for n, m in zip(over, shape, strict=True)):
+    if len(over) != len(shape) or any(n > m for n, m in zip(over, shape)):
         rule = "mesh_offset_override is only supported when the distribution fits the mesh"
         refuse(f"{rule}: {part} and {whole}")
-    if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
+    if any(o + n > m for o, n, m in zip(offset, over, shape)):
         rule = f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh"
         refuse(f"{rule} device shape {whole}")
     return tuple(offset)
@@ -178,9 +178,9 @@ class CppTensorToMesh(_Distribution):
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
         # As in ttnn, all numbers of shards are checked before their sizes.
-        counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims, strict=True)]
+        counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims)]
         cut = array[(None,) * len(over)]
-        for axis, dim, parts in zip(axes, dims, counts, strict=True):
+        for axis, dim, parts in zip(axes, dims, counts):
             size = array.shape[dim]
             if size % parts:
                 each = -(-size // parts)
@@ -249,7 +249,7 @@ class CppMeshToTensor(_Distribution):
         # Each axis goes before the dimension that it is joined along.
         order = np.argsort([*(dim - 0.5 for dim in dims), *range(len(tensor.shard_shape))])
         sizes = list(tensor.shard_shape)
-        for dim, count in zip(dims, over, strict=True):
+        for dim, count in zip(dims, over):
             sizes[dim] *= count
         return whole.transpose(order).reshape(sizes)
 

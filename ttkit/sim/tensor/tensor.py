@@ -377,7 +377,7 @@ def _text(tensor: Tensor) -> str:
     if not tensor.is_allocated():
         return f"ttnn.Tensor(<buffer is not allocated>{tail}"
     texts = []
-    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
+    for coordinate, shard in zip(tensor.grid.coords, tensor.shards()):
         text = f"ttnn.Tensor({_values(shard)}{tail}"
         if tensor.mesh is not None:
             device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)
