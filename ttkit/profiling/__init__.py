@@ -94,14 +94,6 @@ class Profile:
         """
         return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
 
-    def busiest(self, field: str) -> int:
-        """Return the sum of a field, such as "flops", on the chip where it is largest."""
-        counted: Counter[int] = Counter()
-        for record in self.records:
-            for chip in record.chips:
-                counted[chip] += getattr(record, field)
-        return max(counted.values(), default=0)
-
     def __repr__(self) -> str:
         kinds = Counter(record.kind for record in self.records)
         calls = f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives"

@@ -2,7 +2,7 @@
 
 import colorsys
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -135,7 +135,11 @@ def _is_here(tensor, place: Coordinate) -> bool:
     return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
 
 
-TABLES = {"system mesh": system_table, "mesh device": mesh_table, "tensor": tensor_table}
+TABLES: dict[str, Callable[..., Table]] = {
+    "system mesh": system_table,
+    "mesh device": mesh_table,
+    "tensor": tensor_table,
+}
 
 
 def print_table(what: str, *of) -> None:

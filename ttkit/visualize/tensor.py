@@ -14,7 +14,6 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.hardware.systems import system_named
-from ttkit.sim.tensor.grid import devices_of
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
@@ -85,9 +84,9 @@ def placed(tensor) -> Placed:
     Unlike the printed table this counts a negative dimension from the end, and follows offsets and
     any number of axes."""
     topology, mesh = tensor.tensor_topology(), tensor.device()
-    mesh_shape = tuple(tensor.host_buffer().shape() if mesh is None else mesh.shape)
-    shape = tuple(tensor.shape)
-    distribution = tuple(topology.distribution_shape())
+    over = tensor.host_buffer().shape() if mesh is None else mesh.shape
+    shape, distributed = tuple(tensor.shape), topology.distribution_shape()
+    mesh_shape, distribution = tuple(over), tuple(distributed)
     # Each dimension lists the axes of the distribution that shard it.
     axes: list[list[int]] = [[] for _ in shape]
     for axis, placement in enumerate(topology.placements()):
@@ -97,7 +96,10 @@ def placed(tensor) -> Placed:
     whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
 
     places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
-    known = places if len(places) == len(parts) else devices_of(distribution, mesh_shape, None)
+    known = places
+    if len(places) != len(parts):
+        every = backend.load().compute_distribution_to_mesh_mapping(distributed, over)
+        known = list(map(tuple, every))
     part_at = dict(zip(known, parts))
     ranges_at: dict[Coordinate, Ranges] = {}
     for place in places:

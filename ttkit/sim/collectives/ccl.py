@@ -112,7 +112,7 @@ def fabric_is_on(call: Call) -> None:
 
 def covers_mesh(call: Call) -> None:
     grid = call.tensor.grid
-    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
+    rectangle = grid.local and grid.lead == len(call.mesh._shape)
     if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
@@ -247,7 +247,7 @@ def along(call: Call, into: int | None = None, cut: int | None = None) -> np.nda
 
 def each(call: Call) -> list[np.ndarray]:
     """Return the shards along the call's mesh axes in row-major order, each on all of the chips."""
-    whole, lead = along(call, 0), len(call.tensor.grid.shape)
+    whole, lead = along(call, 0), call.tensor.grid.lead
     return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
 

@@ -41,7 +41,7 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
     """
     if not (host and tensor.mesh is None):
         on_mesh(tensor)
-    return tensor.array, len(tensor.grid.shape)
+    return tensor.array, tensor.grid.lead
 
 
 def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:

@@ -51,10 +51,12 @@ class World:
             if mesh_id == ours:
                 taken = self.rank_of.setdefault(int(host_rank), rank)
                 if taken != rank:
-                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
-                    rule += f" TT_MESH_HOST_RANK={host_rank}"
-                    cure = "a binding of its own for each rank in rank_bindings.yaml"
-                    fail("start of the ranks", rule, cure)
+                    fail(
+                        "start of the ranks",
+                        f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and "
+                        f"TT_MESH_HOST_RANK={host_rank}",
+                        "a binding of its own for each rank in rank_bindings.yaml",
+                    )
         # The communicator is a duplicate, so that mpi4py messages of the user's program never mix
         # with the kit's messages.
         self.comm = self.comm.Dup()
@@ -63,10 +65,12 @@ class World:
         """The ranks that have these host ranks of this rank's mesh."""
         for host_rank in host_ranks:
             if host_rank not in self.rank_of:
-                rule = f"host rank {host_rank} is not running: {self.size} ranks were started, for"
-                rule += f" {sorted(self.rank_of)}"
-                cure = "one rank for each host of the descriptor"
-                fail("use a mesh that ranks share", rule, cure)
+                fail(
+                    "use a mesh that ranks share",
+                    f"host rank {host_rank} is not running: {self.size} ranks were started, for "
+                    f"{sorted(self.rank_of)}",
+                    "one rank for each host of the descriptor",
+                )
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]):

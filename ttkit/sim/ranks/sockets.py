@@ -265,7 +265,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = array if replicated else np.roll(array, step, axis)
             channel.queue.append((about, values))
             return []
-    replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
+    replicated = all(n == 1 for n in array.shape[: grid.lead])
     chips = array if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, senders in mesh_socket._chips.items():
@@ -311,7 +311,7 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
     grid, ((places, first), *more) = tensor.grid, arrived
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
     if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):
-        return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
+        return first.reshape((1,) * grid.lead + tensor.shard_shape)
     if more or not every:
         first = np.array(tensor.full_array()).reshape((grid.size, *tensor.shard_shape))
         for places, values in arrived:

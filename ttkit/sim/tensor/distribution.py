@@ -111,13 +111,17 @@ class _Distribution:
         self._over = over = shape if config._shape is None else config._shape._values
         if len(config._entries) != len(over):
             what = "placements" if isinstance(config, MeshMapperConfig) else "dimensions"
-            rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match"
-            rule += f" the number of {what} in the config {config!r}"
-            refuse(rule, f"{len(over)} {what}, one for each axis")
+            refuse(
+                f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match "
+                f"the number of {what} in the config {config!r}",
+                f"{len(over)} {what}, one for each axis",
+            )
         if math.prod(over) > math.prod(shape):
-            rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the"
-            rule += f" device shape size {MeshShape(shape)!r}"
-            refuse(rule, "a mesh_shape_override of at most that many devices")
+            refuse(
+                f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the "
+                f"device shape size {MeshShape(shape)!r}",
+                "a mesh_shape_override of at most that many devices",
+            )
         self._offset = _check_offset(config._offset, over, shape)
 
     def config(self):
@@ -184,10 +188,11 @@ class CppTensorToMesh(_Distribution):
             size = array.shape[dim]
             if size % parts:
                 each = -(-size // parts)
-                rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on"
-                rule += f" each of {parts} devices, got {size - each * (parts - 1)} on the last"
-                cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
-                refuse(f"{rule} one", cure)
+                refuse(
+                    f"Shard shape mismatch: expected {each} elements of dimension {dim} on each "
+                    f"of {parts} devices, got {size - each * (parts - 1)} on the last one",
+                    f"a multiple of {self._over[axis]}, so that every device gets as much",
+                )
             over[axis] = parts
             at, shape = len(over) + dim, list(cut.shape)
             cut = cut.reshape([*shape[:at], parts, size // parts, *shape[at + 1 :]])
@@ -208,9 +213,11 @@ class CppTensorToMesh(_Distribution):
         each = -(-size // parts)
         chunks = -(-size // each) if each else 1
         if chunks != parts and len(self._over) > 1:
-            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension"
-            rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {each}"
-            refuse(rule, f"a size that {parts} divides")
+            refuse(
+                f"ND sharding requires the number of chunks {chunks} to match the mesh dimension "
+                f"size {parts}: dimension {dim} has {size} elements, in chunks of {each}",
+                f"a size that {parts} divides",
+            )
         return chunks
 
 
@@ -236,10 +243,11 @@ class CppMeshToTensor(_Distribution):
         if len(over) == 1:
             over = (len(coords),)
         elif math.prod(over) != len(coords):
-            rule = f"ND composition requires the number of tensors {len(coords)} to match the mesh"
-            rule += f" shape {MeshShape(over)!r}"
-            cure = "mesh_shape_override and mesh_offset_override as the tensor was distributed"
-            refuse(rule, cure)
+            refuse(
+                f"ND composition requires the number of tensors {len(coords)} to match the mesh "
+                f"shape {MeshShape(over)!r}",
+                "mesh_shape_override and mesh_offset_override as the tensor was distributed",
+            )
         dims = _check_dims(self._config._entries, len(tensor.shard_shape))
         if coords != grid.coords:
             part = grid_over(grid.mesh_shape, coords)

@@ -56,6 +56,11 @@ class Grid:
         return len(self.coords)
 
     @functools.cached_property
+    def lead(self) -> int:
+        """How many axes of an array, the first ones, run over the chips."""
+        return len(self.shape)
+
+    @functools.cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
         return len(self.coords) == len(self.covers)
@@ -122,7 +127,7 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
     if have.coords == want.coords:
         return array
-    rank, wanted = len(have.shape), len(want.shape)
+    rank, wanted = have.lead, want.lead
     lead, shard = array.shape[:rank], array.shape[rank:]
     if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
         first = [w - h for w, h in zip(want.coords[0], have.coords[0])]
@@ -152,7 +157,7 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if all(n == 1 for n in lead):
-        return cut.reshape((1,) * len(grid.shape) + shard)
+        return cut.reshape((1,) * grid.lead + shard)
     # Axes of one device do not matter; where the others equal the grid's, a replicated axis can
     # keep length 1.
     real = [(n, have) for n, have in zip(distribution, lead) if n > 1]
