@@ -5,7 +5,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.charts import memory
@@ -198,13 +197,19 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         """Draw how far each plan is after a modelled time."""
         return draw_after(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
 
-    how: dict[str, Any] = {"still": [draw_plan(one, names, moving=True) for one in plans]}
+    still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
         times = sorted({round(time, 1) for end in ends for time in end})
-        play(draw_at, purpose="let the plans race", moves="us", us=times, **how)
+        play(draw_at, purpose="let the plans race", moves="us", us=times, still=still)
     else:
-        purpose, steps = "step through the plan", range(len(strips[0]))
-        play(lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, **how)
+        steps = range(len(strips[0]))
+        play(
+            lambda step: draw_after([step]),
+            purpose="step through the plan",
+            moves="step",
+            step=steps,
+            still=still,
+        )
 
 
 def on_one_axis(pictures: Iterable) -> list:
