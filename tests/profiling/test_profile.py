@@ -18,7 +18,7 @@ from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, operation_
 from ttkit.plans import all_gather, all_reduce, topology
 from ttkit.plans.cost import cost
 from ttkit.profiling import Profile
-from ttkit.sim.tape import running
+from ttkit.sim.tape import Tape, running
 from ttkit.sim.tensor.tensor import bytes_in_use
 from ttkit.train.autograd import Tensor
 from ttkit.train.parallel.distributed import ring_shift
@@ -335,7 +335,7 @@ def test_the_table_says_that_it_is_modelled(busy):
 
 
 def test_an_empty_profile():
-    prof = Profile()
+    prof = Profile(Tape())
     assert prof.time_s == 0
     assert "0" in repr(prof)
     assert prof.summary().rows == []

@@ -33,8 +33,8 @@ class Profile:
 
     _model = ""  # `overlapped` sets this; the title then names it.
 
-    def __init__(self, tape: Tape | None = None):
-        self._reader = Reader(tape or Tape())
+    def __init__(self, tape: Tape):
+        self._reader = Reader(tape)
 
     @property
     def records(self) -> list[Record]:
