@@ -12,8 +12,7 @@ import numpy as np
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.challenges import Challenge
-from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.lessons.on_meshes import numbers
 from ttkit.words import counted
 

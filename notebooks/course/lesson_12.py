@@ -8,8 +8,7 @@ from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.challenges import Challenge
-from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.train import PipelineTrainer
 

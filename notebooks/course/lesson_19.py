@@ -9,8 +9,7 @@ from typing import Any
 from ttkit.layouts.report import ERROR
 from ttkit.layouts.search import plan_layouts
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.challenges import Challenge
-from ttkit.lessons.exercises import Exercise
+from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.lessons.folder import course
 
 

@@ -11,7 +11,7 @@ from answers import all_challenges
 
 from ttkit import lessons, plans
 from ttkit.errors import TTKitError
-from ttkit.lessons import challenges, progress
+from ttkit.lessons import exercises, progress
 from ttkit.plans import one_f_one_b, zb_h1
 
 GRID, RING = plans.topology("t3000"), plans.topology("t3000", (1, 8))
@@ -100,7 +100,7 @@ def test_a_wrong_answer_gets_no_score_and_is_told_why(name, answer, why, scorebo
 
 
 def test_a_scoreboard_keeps_the_best_entries(scoreboards):
-    numbers = challenges.Challenge(
+    numbers = exercises.Challenge(
         "00.least",
         asks="the least",
         score=lambda answer: (answer, f"it is {answer}"),
@@ -120,7 +120,7 @@ def test_a_scoreboard_keeps_the_best_entries(scoreboards):
     assert scoreboards[-1].last == ("this one", "30 steps", "★", "it is 30")
     assert progress.saved()["challenges"]["00.least"] == kept
     assert "7 steps" in repr(scoreboards[-1]) and json.loads(progress.file().read_text())
-    challenges.DECLARED.pop(numbers.name)
+    exercises.DECLARED.pop(numbers.name)
 
 
 def test_a_challenge_that_there_is_not():

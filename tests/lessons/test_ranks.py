@@ -51,7 +51,7 @@ def to_nobody(comm):
 def test_the_ring_is_recorded(cluster):
     run = watch(cluster, ring, [1.0, 20.0, 300.0, 4000.0])
     assert run.results == (4321.0,) * 4
-    plain = ring_exchange(4, nbytes=8)
+    plain = ring_exchange(4, buffered=True)
     assert [m._replace(text="") for m in run.messages] == list(plain.messages)
     assert [m.text for m in run.messages if m.sender == 0] == ["1", "4000", "300"]
 

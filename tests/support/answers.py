@@ -10,7 +10,7 @@ import pytest
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons import challenges, exercises
+from ttkit.lessons import exercises
 
 SUPPORT = pathlib.Path(__file__).resolve().parent
 NOTEBOOKS = SUPPORT.parents[1] / "notebooks"
@@ -40,7 +40,7 @@ def all_exercises():
 
 def all_challenges():
     """Every challenge of the course, by its name."""
-    return all_of(challenges.Challenge)
+    return all_of(exercises.Challenge)
 
 
 def numbered(answers):

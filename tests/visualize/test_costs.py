@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ttkit.plans import all_gather, all_reduce, broadcast, cost, crossover, point_to_point, topology
-from ttkit.visualize.charts.costs import MOST, SIZES, cost_curves, link_chart
+from ttkit.visualize.charts.costs import MOST, SIZES, CostCurves, link_chart
 
 RIM, GRID = topology("t3000", (1, 8)), topology("t3000")
 ALL = {
@@ -17,23 +17,23 @@ ALL = {
 
 
 def test_points_and_times_are_the_models():
-    chart = cost_curves("all_reduce", ALL, 5000)
+    chart = CostCurves("all_reduce", ALL, 5000)
     for name, build in ALL.items():
         assert chart.curves[name] == tuple((n, cost(build(n)).time_s) for n in SIZES)
         assert chart.at[name] == cost(build(5000)).time_s
 
 
 def test_the_cross_over_is_where_the_fastest_changes():
-    ((size, there, below, above),) = cost_curves("all_reduce", ALL).crossings
+    ((size, there, below, above),) = CostCurves("all_reduce", ALL).crossings
     assert (below, above) == ("tree", "ring")
     assert size == crossover(ALL["tree"], ALL["ring"])
     times = {n: cost(ALL[n](size)).time_s for n in ALL}
     assert there == times["ring"] <= times["tree"] and times["ring"] <= times["line"]
-    assert not cost_curves("one", {"ring": ALL["ring"]}).crossings
+    assert not CostCurves("one", {"ring": ALL["ring"]}).crossings
 
 
 def test_what_is_drawn():
-    chart = cost_curves("all_reduce", ALL, 65536)
+    chart = CostCurves("all_reduce", ALL, 65536)
     ax = chart.plot(Figure().subplots())
     assert ax.get_xscale() == ax.get_yscale() == "log"
     named = [text.get_text() for text in ax.get_legend().get_texts()]

@@ -6,7 +6,6 @@ Feedback names the device, the index and the number.
 import sys
 
 from ttkit import backend
-from ttkit.lessons.challenges import challenge
 from ttkit.lessons.comparing import (
     CheckFailed,
     device_difference,
@@ -14,7 +13,7 @@ from ttkit.lessons.comparing import (
     same,
     values_mean_something,
 )
-from ttkit.lessons.exercises import check, hint, solution, todo
+from ttkit.lessons.exercises import challenge, check, hint, solution, todo
 from ttkit.lessons.predicting import predict
 from ttkit.words import in_notebook
 

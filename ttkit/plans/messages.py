@@ -213,15 +213,12 @@ ORDERS: dict[str, Callable[[int, Call, Call], list[Call]]] = {
 }
 
 
-def ring_exchange(
-    ranks: int = 4, order: str = "Sendrecv", buffered: bool = False, nbytes: int = 0
-) -> Exchange:
+def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = False) -> Exchange:
     """Return how a number goes round a ring of ranks, until each rank has seen all.
 
     Args:
         order: one of `ORDERS`: which call each rank makes first, in each round.
-        buffered: see `exchange`.
-        nbytes: of a message; by default 8 where it is buffered, else 1 MiB.
+        buffered: see `exchange`; a message then has 8 bytes, else 1 MiB.
 
     Example:
         >>> [ring_exchange(4, order).steps for order in ("Sendrecv", "even ranks send first")]
@@ -229,7 +226,7 @@ def ring_exchange(
         >>> ring_exchange(4, "Send, then Recv").cycle
         (0, 1, 2, 3)
     """
-    programs, nbytes = [], nbytes or (8 if buffered else 2**20)
+    programs, nbytes = [], 8 if buffered else 2**20
     for rank in range(ranks):
         send = Call("Send", to=(rank + 1) % ranks, nbytes=nbytes)
         receive = Call("Recv", source=(rank - 1) % ranks)

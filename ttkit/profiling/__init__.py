@@ -33,8 +33,8 @@ class Profile:
 
     _model = ""  # `overlapped` sets this; the title then names it.
 
-    def __init__(self, tape: Tape | None = None):
-        self._reader = Reader(tape or Tape())
+    def __init__(self, tape: Tape):
+        self._reader = Reader(tape)
 
     @property
     def records(self) -> list[Record]:
@@ -93,14 +93,6 @@ class Profile:
         All communication is exposed but what `overlapped` hides.
         """
         return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
-
-    def busiest(self, field: str) -> int:
-        """Return the sum of a field, such as "flops", on the chip where it is largest."""
-        counted: Counter[int] = Counter()
-        for record in self.records:
-            for chip in record.chips:
-                counted[chip] += getattr(record, field)
-        return max(counted.values(), default=0)
 
     def __repr__(self) -> str:
         kinds = Counter(record.kind for record in self.records)

@@ -42,7 +42,7 @@ def run(program: Callable, shape: Sequence[int], fabric: FabricConfig) -> Calls:
     calls: Calls = []
 
     def note(event: Event, result) -> None:
-        calls.append((event, [(t._array, len(t.grid.shape)) for t in tensors_in(result)]))
+        calls.append((event, [(t._array, t.grid.lead) for t in tensors_in(result)]))
 
     set_fabric_config(fabric)
     with open_mesh_device(MeshShape(*shape)) as mesh, tape(before=note_line, after=note) as record:

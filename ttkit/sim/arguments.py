@@ -44,12 +44,6 @@ def refuse(rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoR
     fail(None, rule, cure, kind)
 
 
-def check(broken: object, rule: str, cure: str = "") -> None:
-    """Refuse where a rule of an operation is broken."""
-    if broken:
-        refuse(rule, cure)
-
-
 class describe:
     """A call in one line, tensors by shape, dtype and mesh; formatted when a message needs it."""
 

@@ -129,7 +129,7 @@ class Way(NamedTuple):
             TTKitError: an argument that it does not have changes values.
         """
         if self.places:
-            args, kwargs = (), {**dict(zip(self.places, args, strict=True)), **kwargs}
+            args, kwargs = (), {**dict(zip(self.places, args)), **kwargs}
         for key, usual in self.usual.items():
             value = kwargs[key]
             if value is not None and (type(value) is not type(usual) or value != usual):
@@ -171,7 +171,7 @@ class Signature:
         """
         has, there = self.own.parameters, overload.parameters
         found = {name: name for name in there if name in has}
-        for mine, name in zip(has, there, strict=False):
+        for mine, name in zip(has, there):
             by_place = {has[mine].kind, there[name].kind} == {PLACE}
             if by_place and not (name in has or mine in there or name in OUTPUTS | CHANGE_VALUES):
                 found[name] = mine
@@ -213,7 +213,7 @@ class Signature:
                 if older_form(f"{asked.name}(..., {unknown[0]}=)", spelling):
                     rest = {new: kwargs[name] for new, name in newer.items()}
                     way = self.way(describe(asked.name, args, rest))
-                    way = way or Way([], dict(zip(rest, rest, strict=True)), {})
+                    way = way or Way([], dict(zip(rest, rest)), {})
                     return way._replace(own={newer.get(k, k): own for k, own in way.own.items()})
             rule = f"incompatible function arguments: {tried[0][1]}"
             if unknown and (closest := nearest(unknown[0], self.known)):

@@ -15,8 +15,6 @@ from types import NoneType
 from typing import Any, NamedTuple
 from weakref import ref
 
-import numpy as np
-
 from ttkit.plans import Plan, collectives, topology
 from ttkit.sim import blocks
 from ttkit.sim.tensor import DataType, Layout, TensorTopology
@@ -55,7 +53,7 @@ class Held(NamedTuple):
         """Describe a tensor."""
         kept = (tensor, tensor._allocation, tensor._array)
         refs = (None if each is None else ref(each) for each in kept)
-        lead = () if tensor._array is None else tensor._array.shape[: len(tensor.grid.shape)]
+        lead = () if tensor._array is None else tensor._array.shape[: tensor.grid.lead]
         return cls(*DESCRIBED(tensor), *(*refs, lead))
 
 
@@ -199,9 +197,7 @@ def described(value):
     # A named tuple, such as a `CoreCoord`, has no tensors, and is not made from one iterable.
     if type(value) in (list, tuple):
         return type(value)(map(described, value))
-    if isinstance(value, np.ndarray):
-        return HostArray(value.shape, value.dtype.name)
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "shape"):
+    if getattr(value, "ndim", 0):  # A single number may say how the call works, and stays.
         return HostArray(tuple(value.shape), str(value.dtype).removeprefix("torch."))
     return value
 

@@ -172,14 +172,14 @@ def get_fallback_function(operation: _Any) -> _Any:
 
 def visualize_system_mesh() -> None:
     """Print the machine as a table."""
-    _drawing("tables.visualize_system_mesh")()
+    _drawing("tables.print_table")("system mesh")
 
 
 def visualize_mesh_device(mesh_device: _Any) -> None:
     """Print a mesh as a table."""
-    _drawing("tables.visualize_mesh_device")(mesh_device)
+    _drawing("tables.print_table")("mesh device", mesh_device)
 
 
 def visualize_tensor(tensor: _Tensor) -> None:
     """Print a tensor's placement as a table."""
-    _drawing("tables.visualize_tensor")(tensor)
+    _drawing("tables.print_table")("tensor", tensor)

@@ -5,12 +5,11 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.charts import memory
 from ttkit.visualize.drawing import Figure, size_text
-from ttkit.visualize.mesh import draw_chips, draw_mesh, grid_of, system_grid
+from ttkit.visualize.mesh import described, draw_chips, draw_mesh, draw_ranks, grid_of, system_grid
 from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
@@ -83,8 +82,6 @@ def visualize_descriptor(descriptor) -> None:
           device 4  device 0  device 2  device 6
           device 5  device 1  device 3  device 7
     """
-    from ttkit.visualize.mesh import described
-
     if isinstance(descriptor, (str, os.PathLike)):
         from ttkit.descriptors.reading import read_descriptor
 
@@ -108,7 +105,6 @@ def visualize_ranks(cluster) -> None:
           rank 3: card 3 (2 chips: 3, 7)
     """
     from ttkit.hardware import current_system
-    from ttkit.visualize.mesh import draw_ranks
 
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
@@ -201,13 +197,19 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
         """Draw how far each plan is after a modelled time."""
         return draw_after(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
 
-    how: dict[str, Any] = {"still": [draw_plan(one, names, moving=True) for one in plans]}
+    still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
         times = sorted({round(time, 1) for end in ends for time in end})
-        play(draw_at, purpose="let the plans race", moves="us", us=times, **how)
+        play(draw_at, purpose="let the plans race", moves="us", us=times, still=still)
     else:
-        purpose, steps = "step through the plan", range(len(strips[0]))
-        play(lambda step: draw_after([step]), purpose=purpose, moves="step", step=steps, **how)
+        steps = range(len(strips[0]))
+        play(
+            lambda step: draw_after([step]),
+            purpose="step through the plan",
+            moves="step",
+            step=steps,
+            still=still,
+        )
 
 
 def on_one_axis(pictures: Iterable) -> list:

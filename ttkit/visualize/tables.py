@@ -135,31 +135,23 @@ def _is_here(tensor, place: Coordinate) -> bool:
     return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
 
 
-def _print(what: str, make: Callable[..., Table], *args) -> None:
-    """Print a table, or like ttnn an error on the error stream; do not raise."""
+TABLES: dict[str, Callable[..., Table]] = {
+    "system mesh": system_table,
+    "mesh device": mesh_table,
+    "tensor": tensor_table,
+}
+
+
+def print_table(what: str, *of) -> None:
+    """Print a table of `TABLES`, or like ttnn an error on the error stream; do not raise."""
     from rich.console import Console
 
     try:
-        table = make(*args)
+        table = TABLES[what](*of)
     except Exception as error:
         print(f"Error visualizing {what}: {error}", file=sys.stderr)
     else:
         Console().print(*table, sep="\n")
-
-
-def visualize_system_mesh() -> None:
-    """Print the machine: its shape, and the id and coordinate of each chip."""
-    _print("system mesh", system_table)
-
-
-def visualize_mesh_device(mesh_device) -> None:
-    """Print a mesh: the id and coordinate of each chip."""
-    _print("mesh device", mesh_table, mesh_device)
-
-
-def visualize_tensor(tensor) -> None:
-    """Print a tensor's placements and the slice that each chip holds."""
-    _print("tensor", tensor_table, tensor)
 
 
 # ---------------------------------------------------------------- of numbers
@@ -185,9 +177,9 @@ class Report:
         table = Table(title=Text(self.title, "bold"), box=box.SQUARE, show_footer=bool(self.last))
         headings = [heading.lstrip("<") for heading in self.columns]
         rows = [headings, *self.rows, *([self.last] if self.last else [])]
-        columns = list(zip(*rows, strict=True))
+        columns = list(zip(*rows))
         wide = sum(max(map(len, cells)) + 3 for cells in columns) >= WIDTH
-        for heading, cells in zip(self.columns, columns, strict=True):
+        for heading, cells in zip(self.columns, columns):
             left = heading.startswith("<")
             # Long text is folded in a wide table; no word breaks and no number loses its unit.
             folds = left and wide and max(map(len, cells)) > FOLDED
@@ -208,7 +200,7 @@ class Report:
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str) -> str:
             found = []
-            for heading, cell in zip(self.columns, cells, strict=True):
+            for heading, cell in zip(self.columns, cells):
                 side = "left" if heading.startswith("<") else "right"
                 found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"

@@ -67,13 +67,6 @@ def slice_text(ranges: Ranges, whole: Iterable[int]) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
-    """Return the mesh places that a distribution fills: its corner where it fits, else by rows."""
-    if len(distribution) == len(mesh) and all(d <= m for d, m in zip(distribution, mesh)):
-        return list(itertools.product(*map(range, distribution)))
-    return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
-
-
 def covered(tensor) -> list[Coordinate]:
     """Return the places that hold a shard, in order; the topology may name more."""
     if tensor.device() is not None:
@@ -91,9 +84,9 @@ def placed(tensor) -> Placed:
     Unlike the printed table this counts a negative dimension from the end, and follows offsets and
     any number of axes."""
     topology, mesh = tensor.tensor_topology(), tensor.device()
-    mesh_shape = tuple(tensor.host_buffer().shape() if mesh is None else mesh.shape)
-    shape = tuple(tensor.shape)
-    distribution = tuple(topology.distribution_shape())
+    over = tensor.host_buffer().shape() if mesh is None else mesh.shape
+    shape, distributed = tuple(tensor.shape), topology.distribution_shape()
+    mesh_shape, distribution = tuple(over), tuple(distributed)
     # Each dimension lists the axes of the distribution that shard it.
     axes: list[list[int]] = [[] for _ in shape]
     for axis, placement in enumerate(topology.placements()):
@@ -103,7 +96,10 @@ def placed(tensor) -> Placed:
     whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
 
     places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
-    known = places if len(places) == len(parts) else filled(distribution, mesh_shape)
+    known = places
+    if len(places) != len(parts):
+        every = backend.load().compute_distribution_to_mesh_mapping(distributed, over)
+        known = list(map(tuple, every))
     part_at = dict(zip(known, parts))
     ranges_at: dict[Coordinate, Ranges] = {}
     for place in places:

@@ -122,7 +122,7 @@ def _add_up(parts: Array, out: Array) -> None:
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
-    array, lead = tensor.array, len(tensor.grid.shape)
+    array, lead = tensor.array, tensor.grid.lead
     full, at = array.shape, lead + dim
     parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
     view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
@@ -135,6 +135,6 @@ def places(grid: Grid, axes: Chips) -> Array:
     lengths = tuple(grid.mesh_shape[a] for a in axes)
     places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]
     numbers = np.array(places, np.int64).reshape(grid.shape)
-    if len(grid.shape) != len(grid.mesh_shape):
+    if grid.lead != len(grid.mesh_shape):
         return numbers
-    return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]
+    return numbers[tuple(slice(None if a in axes else 1) for a in range(grid.lead))]

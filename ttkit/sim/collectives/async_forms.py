@@ -7,7 +7,6 @@ result.
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -77,8 +76,9 @@ def gather_and_multiply(
     **product,
 ) -> list[Tensor]:
     """Return the gathered tensor and its product with the weight, as `linear` makes it."""
-    path: Any = {"cluster_axis": cluster_axis, "num_links": num_links, "topology": topology}
-    whole = all_gather(input_tensor, dim, **path)
+    whole = all_gather(
+        input_tensor, dim, cluster_axis=cluster_axis, num_links=num_links, topology=topology
+    )
     product["activation"] = fused_activation or product.get("activation")
     return [whole, matmul.linear(whole, weight_tensor, **product)]
 

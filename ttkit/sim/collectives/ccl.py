@@ -112,7 +112,7 @@ def fabric_is_on(call: Call) -> None:
 
 def covers_mesh(call: Call) -> None:
     grid = call.tensor.grid
-    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
+    rectangle = grid.local and grid.lead == len(call.mesh._shape)
     if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
         rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
@@ -189,12 +189,12 @@ def one_line(call: Call) -> None:
 
 def ends_fit(call: Call) -> None:
     """The ends are chips of the mesh; two of them lie in one row or column."""
-    for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
+    for what, coordinate in zip(("sender", "receiver"), call.ends):
         if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
             refuse(rule, f"a coordinate inside {call.mesh.shape!r}")
     first, last = call.ends[0], call.ends[-1]
-    if sum(a != b for a, b in zip(first, last, strict=True)) > 1:
+    if sum(a != b for a, b in zip(first, last)) > 1:
         rule = f"Routing coordinates {first!r} and {last!r} invalid for 1D fabric"
         refuse(rule, "two hops: along the row, then along the column")
 
@@ -247,7 +247,7 @@ def along(call: Call, into: int | None = None, cut: int | None = None) -> np.nda
 
 def each(call: Call) -> list[np.ndarray]:
     """Return the shards along the call's mesh axes in row-major order, each on all of the chips."""
-    whole, lead = along(call, 0), len(call.tensor.grid.shape)
+    whole, lead = along(call, 0), call.tensor.grid.lead
     return np.split(whole, whole.shape[lead] // call.tensor.shard_shape[0], lead)
 
 

@@ -127,14 +127,15 @@ class MeshDevice:
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not is_inside(tuple(coord), self._shape):
-            rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
-            rule += f" {self.shape!r}"
-            refuse(rule)
+            refuse(
+                f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}"
+            )
         if tuple(coord) not in self.grid.coords:
-            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank"
-            rule += f" {self.grid.owner_of(tuple(coord))} drives it"
-            cure = "mesh.get_view().is_local(coordinate) first"
-            refuse(rule, cure)
+            refuse(
+                f"Cannot get device for remote device at coordinate {coord!r}: host rank "
+                f"{self.grid.owner_of(tuple(coord))} drives it",
+                "mesh.get_view().is_local(coordinate) first",
+            )
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
@@ -171,7 +172,7 @@ class MeshDevice:
         self.check_open()
         shape = self._part(submesh_shape, offset)
         start = (0,) * len(shape) if offset is None else tuple(offset)
-        if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
+        if any(o + n > m for o, n, m in zip(start, shape, self._shape)):
             rule = (
                 f"Submesh shape {submesh_shape!r} and offset {offset!r} does not fit within parent"
             )
@@ -198,12 +199,12 @@ class MeshDevice:
             TTKitError: the shape does not divide the mesh.
         """
         shape = self._part(submesh_shape, None)
-        for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
+        for axis, (n, m) in enumerate(zip(shape, self._shape)):
             if m % n:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
                 asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
                 fail(asked, f"{rule} along dimension {axis}")
-        starts = (range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        starts = (range(0, m, n) for n, m in zip(shape, self._shape))
         corners = itertools.product(*starts)
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
@@ -216,9 +217,10 @@ class MeshDevice:
         self.check_open()
         shape = tuple(new_shape)
         if math.prod(shape) != len(self._ids):
-            rule = "New shape must have the same number of devices as current shape:"
-            rule += f" {math.prod(shape)} and {len(self._ids)}"
-            refuse(rule)
+            refuse(
+                "New shape must have the same number of devices as current shape: "
+                f"{math.prod(shape)} and {len(self._ids)}"
+            )
         if shape == self._shape:
             return
         count = len(self._ids)
@@ -229,9 +231,11 @@ class MeshDevice:
             where = {self.system.coordinate_of[device]: device for device in self._ids}
             sides = tuple(len({place[axis] for place in where}) for axis in (0, 1))
             if shape not in (sides, sides[::-1]):
-                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a"
-                rule += f" physically connected mesh grid with the {len(where)} opened devices"
-                refuse(rule, "open the shape directly")
+                refuse(
+                    f"Request to reshape to {new_shape!r}, but it is not possible to form a "
+                    f"physically connected mesh grid with the {len(where)} opened devices",
+                    "open the shape directly",
+                )
             order = sorted(where, key=lambda place: place if shape == sides else place[::-1])
             self._ids = tuple(where[place] for place in order)
         self._shape = shape
@@ -378,7 +382,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     for event in trace_id.events:
         if event.returned and event.name in OPERATIONS:
             again = tensors_in(OPERATIONS[event.name].call(*event.args, **event.kwargs))
-            for captured, fresh in zip(event.results, again, strict=True):
+            for captured, fresh in zip(event.results, again):
                 captured.rebind(fresh._array)
 
 

@@ -91,14 +91,19 @@ def open_mesh_device(
             # The descriptor may leave this device out, which does not matter without a fabric.
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
-                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
-                    cure += " whose cables were never set up: tt-topology -l mesh"
-                    fail(asked, outside_fabric(device), cure)
+                    fail(
+                        asked,
+                        outside_fabric(device),
+                        f"a descriptor with all {devices.num_devices} chips; on a machine whose "
+                        "cables were never set up: tt-topology -l mesh",
+                    )
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
-            rule = f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()},"
-            rule += f" values size: {len(ids)}"
-            fail(asked, rule)
+            fail(
+                asked,
+                f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, "
+                f"values size: {len(ids)}",
+            )
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
@@ -142,9 +147,12 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
     # rank cannot know which chips other ranks open.
     if binding() is None and remote and rule and not remote & set(ids):
-        cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
-        cure += " for fewer cards"
-        fail(asked, rule, cure)
+        fail(
+            asked,
+            rule,
+            f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for "
+            "fewer cards",
+        )
 
 
 create_mesh_device = open_mesh_device  # A mesh closes at the end of its `with` block.

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import refuse
 from ttkit.sim.models.cache import by_pages, numbers, shaped
 from ttkit.sim.ops import Operands, axis_of, each_element, in_place, operation, result
 from ttkit.sim.ops.matmul import THREADS_PAY_FROM, matmul, product_flops
@@ -134,16 +134,18 @@ def scaled_dot_product_attention(
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
     (users, _, queries, _), (many, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
     _check_batch(users, many)
-    rule = f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K:"
-    check(is_causal and queries != keys, f"{rule} {keys}", "is_causal=False with a mask")
+    if is_causal and queries != keys:
+        rule = "Causal SDPA requires Q and K to have the same sequence length. Got"
+        refuse(f"{rule} Q: {queries}, K: {keys}", "is_causal=False with a mask")
     q, k, v, mask = on.arrays
     return on.result(attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0))
 
 
 def _check_batch(users: int, keys: int) -> None:
     """Check that each user has its own keys: NumPy would repeat those of one for all."""
-    rule = f"K tensor batch size ({keys}) must equal B ({users})"
-    check(users != keys, rule, "queries and keys sharded alike over the users")
+    if users != keys:
+        rule = f"K tensor batch size ({keys}) must equal B ({users})"
+        refuse(rule, "queries and keys sharded alike over the users")
 
 
 def _grouped(x: Array, n: int) -> Array:
@@ -249,7 +251,8 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     """
     query, key, value = on.arrays[:3]
     last, keys = int(at.max()) + 1, key.shape[-2]
-    check(last > keys, f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
+    if last > keys:
+        refuse(f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where(hidden(behind, window), NEVER, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
@@ -294,12 +297,13 @@ def scaled_dot_product_attention_decode(
     last = int(at.max()) + 1 if is_causal else None
     _join_pages(on, None if share_cache else users, last)
     query, key, value, mask, _ = on.arrays
-    both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
-    check(is_causal and mask is not None, both)
+    if is_causal and mask is not None:
+        refuse("attn_mask must not be provided when is_causal=True. Pass is_causal=False")
     query = on.arrays[0] = shaped(query, lead, users, heads, 1, -1)
     if is_causal:
-        few = f"{at.shape[-1]} positions for {users} users"
-        check(at.shape[-1] < users, few, "a position for each user; -1 skips one")
+        if at.shape[-1] < users:
+            few = f"{at.shape[-1]} positions for {users} users"
+            refuse(few, "a position for each user; -1 skips one")
         at = at[..., :users, None]
         values = _attended(on, at, sliding_window_size, scale)
         # A user with a negative position is skipped and gets zeros.

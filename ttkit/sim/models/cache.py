@@ -71,9 +71,9 @@ def _write(on: Operands, values: Array, pages: Array, rows: Array, coords=None) 
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))
     # Chips that write to the same places do so at once.
-    for chip, place in zip(np.ndindex(pages.shape[: on.lead]), cache.grid.coords, strict=False):
+    for chip, place in zip(np.ndindex(pages.shape[: on.lead]), cache.grid.coords):
         if not coords or place in map(tuple, coords):
-            one = zip(chip, pages.shape[: on.lead], strict=True)
+            one = zip(chip, pages.shape[: on.lead])
             these = tuple(slice(None) if n == 1 else i for i, n in one)
             seen = pages[chip] >= 0
             which = ..., pages[chip][seen], slice(None), rows[chip][seen], slice(None)

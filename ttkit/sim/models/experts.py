@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import check, keywords_of
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.collectives import exchanged, places
 from ttkit.sim.collectives.async_forms import here, joined
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
@@ -193,9 +193,10 @@ def moe_routing_remap(
     size, axis, count = expert_parallel_size, cluster_axis, non_zero_weight_size
     on = Operands(routing_weights_tensor)
     (array,), like = on.arrays, on.like
-    whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
-    check(like.mesh.shape[axis] != size, whole)
-    check(count % size, f"Number of non zero weights ({count}) must be evenly divisible by {size}")
+    if like.mesh.shape[axis] != size:
+        refuse(f"expert parallel size ({size}) should be the same as size of cluster axis {axis}")
+    if count % size:
+        refuse(f"Number of non zero weights ({count}) must be evenly divisible by {size}")
     chip = places(like.grid, (axis,))[..., None, None]
     number = np.cumsum(array != 0, -1) - 1
     own = number // (count // size) == chip
@@ -251,7 +252,7 @@ def manual_seed(
     users, values = (np.ravel(next(x.shards()) if isinstance(x, Tensor) else x) for x in given)
     values = np.broadcast_to(values, users.shape)
     streams = _streams.setdefault(mesh, {})
-    for user, value in zip(users.tolist(), values.tolist(), strict=True):
+    for user, value in zip(users.tolist(), values.tolist()):
         streams[user] = np.random.default_rng([value, user])
     return from_torch(np.zeros(1, np.uint32), device=mesh)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ttkit.sim.arguments import check
+from ttkit.sim.arguments import refuse
 from ttkit.sim.models.cache import numbers, shaped
 from ttkit.sim.ops import Operands, each_element, in_whole_tiles, looked_up, operation, spread
 from ttkit.sim.ops.matmul import product
@@ -131,8 +131,9 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 # ---------------------------------------------------------------- positions
 def _check_caches(cos: Array, rows: int) -> None:
     """Check that there are cosines of each position of the input."""
-    rule = f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input"
-    check(cos.shape[-2] < rows, rule, "longer caches, or the sequence sharded")
+    if cos.shape[-2] < rows:
+        rule = f"the cosines of {cos.shape[-2]} positions do not cover the {rows} of the input"
+        refuse(rule, "longer caches, or the sequence sharded")
 
 
 @operation("experimental.rotary_embedding", flops=each_element(3))

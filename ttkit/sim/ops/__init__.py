@@ -282,9 +282,11 @@ def written(made: Tensor, output: Tensor) -> Tensor:
     """Return `output` with the values and the topology of a result, as ttnn does."""
     shape, there = made.shard_shape, output.grid
     if (output.mesh, there, output.shard_shape) != (made.mesh, made.grid, shape):
-        rule = f"the result has shape {list(shape)} on {len(made.grid.covers)} chips of {made.mesh}"
-        rule += f", the output tensor {describe.show(output)} lies on {len(there.covers)}"
-        refuse(rule, "an output of that shape on those chips")
+        refuse(
+            f"the result has shape {list(shape)} on {len(made.grid.covers)} chips of {made.mesh}, "
+            f"the output tensor {describe.show(output)} lies on {len(there.covers)}",
+            "an output of that shape on those chips",
+        )
     on_mesh(output)
     output.rebind(rounding.convert(made.array, output.dtype))
     output.topology = made.topology
@@ -341,7 +343,7 @@ class Operands:
             self.arrays = [None if t is None else _on_chips_of(t, like.grid) for t in tensors]
         if not narrow:
             self.arrays = [None if each is None else rounding.widened(each) for each in self.arrays]
-        self.like, self.topology, self.lead = like, topology, len(like.grid.shape)
+        self.like, self.topology, self.lead = like, topology, like.grid.lead
 
     def broadcast(self) -> list[np.ndarray]:
         """Return the arrays with axes of length 1, so that NumPy can broadcast the shards."""
@@ -398,9 +400,11 @@ def axis_of(tensor: Tensor, dim: int, more: int = 0) -> int:
     """
     rank = len(tensor.shard_shape) + more
     if not -rank <= dim < rank:
-        rule = f"Dimension out of range for {rank}D input tensor (index out of range): Index is"
-        rule += f" out of bounds for the rank, should be between {-rank} and {rank - 1} however is"
-        refuse(f"{rule} {dim}", f"a dim from {-rank} to {rank - 1}")
+        refuse(
+            f"Dimension out of range for {rank}D input tensor (index out of range): Index is out "
+            f"of bounds for the rank, should be between {-rank} and {rank - 1} however is {dim}",
+            f"a dim from {-rank} to {rank - 1}",
+        )
     return dim % rank
 
 

@@ -4,8 +4,6 @@ A new operation of two operands is one row in `FUNCTIONS`, and in `WHOLE` where 
 numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -59,7 +59,7 @@ def _made(shape, value: float, dtype: DataType, layout: Layout, *place) -> Tenso
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
     made, (grid, _, mesh) = new_tensor(None, dtype, layout, *place, shape=shape), place
-    shape = (1,) * len(grid.shape) + shape
+    shape = (1,) * grid.lead + shape
     if mesh is not None and not mesh.has_values:
         made.rebind(absent(shape, dtypes.numpy_dtype(dtype)))
         return made
@@ -177,7 +177,7 @@ def dropout(
     if not input_tensor.mesh.has_values:
         return result(input_tensor, input_tensor.array)
     grid, shape = input_tensor.grid, input_tensor.shard_shape
-    lead = grid.shape if use_per_device_seed else (1,) * len(grid.shape)
+    lead = grid.shape if use_per_device_seed else (1,) * grid.lead
     kept = np.empty((math.prod(lead), *shape), bool)
     for i, chip in enumerate(grid.coords[: len(kept)]):
         drawn = np.random.default_rng([seed, grid.covers.index(chip) * use_per_device_seed])

@@ -80,9 +80,11 @@ def _check(operands: list[Tensor], a: Shape, b: Shape) -> None:
         cure = "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout"
         refuse("Inputs to matmul must be tilized", cure)
     if a[-1] != b[-2]:
-        rule = "The width of the first tensor must be equal to the height of the second tensor."
-        rule += f" Mismatch: width={a[-1]} height={b[-2]}"
-        refuse(rule, "transpose_a, transpose_b, or another sharded dimension")
+        refuse(
+            "The width of the first tensor must be equal to the height of the second tensor. "
+            f"Mismatch: width={a[-1]} height={b[-2]}",
+            "transpose_a, transpose_b, or another sharded dimension",
+        )
 
 
 def _linear(

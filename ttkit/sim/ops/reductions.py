@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.arguments import check, refuse
+from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
     Operands,
     axis_of,
@@ -71,7 +71,7 @@ def _register(name: str) -> None:
         if input_tensor.dtype not in FLOATS and name in ("mean", "var", "std"):
             rule = f"ttnn.{name} does not support inputs of type"
             refuse(f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
-        axes, lead = axes_of(input_tensor, dim), len(input_tensor.grid.shape)
+        axes, lead = axes_of(input_tensor, dim), input_tensor.grid.lead
         values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
@@ -109,8 +109,8 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim), keepdims=keepdim)
     else:
-        rule = "For inputs with TILE layout, dim parameter must be specified!"
-        check(input_tensor.layout is Layout.TILE, rule, "dim=-1")
+        if input_tensor.layout is Layout.TILE:
+            refuse("For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
@@ -223,5 +223,6 @@ def _checked_axis(input: Tensor, dim: int, index: Tensor) -> int:
     axis = axis_of(input, dim)
     sizes = list(zip(index.shard_shape, input.shard_shape, strict=True))
     long = [d for d, (n, ours) in enumerate(sizes) if n > ours and d != axis]
-    check(long, f"index_shape[d] <= input_shape[d] == false for d in {long}")
+    if long:
+        refuse(f"index_shape[d] <= input_shape[d] == false for d in {long}")
     return axis

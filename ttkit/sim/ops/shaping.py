@@ -41,7 +41,7 @@ def shards(tensor: Tensor, host: bool = False) -> tuple[np.ndarray, int]:
     """
     if not (host and tensor.mesh is None):
         on_mesh(tensor)
-    return tensor.array, len(tensor.grid.shape)
+    return tensor.array, tensor.grid.lead
 
 
 def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
@@ -255,7 +255,7 @@ def get_item(tensor: Tensor, index) -> Tensor:
     if len(parts) > rank:
         refuse(f"Too many indices for tensor of dimension {rank}", kind=IndexError)
     starts, ends, steps, kept = [], [], [], []
-    for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
+    for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape)):
         if isinstance(part, slice):
             kept.append(dim)
         elif isinstance(part, (int, np.integer)) and -size <= part < size:

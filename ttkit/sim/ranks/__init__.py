@@ -150,7 +150,7 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
         cards += tuple((i,) for i in range(len(there), len(places)))
     wraps = mesh.rings
     if whole:
-        wraps = tuple(a or b for a, b in zip(wraps, system.wraps, strict=True))
+        wraps = tuple(a or b for a, b in zip(wraps, system.wraps))
     hosts = {i: mesh.host_of(c) for c, i in number.items()}
     links = mesh.channels or system.links_per_pair
     return SharedSystem(system.name, system.chip, ids, links, wraps, cards, host_rank, hosts)

@@ -51,10 +51,12 @@ class World:
             if mesh_id == ours:
                 taken = self.rank_of.setdefault(int(host_rank), rank)
                 if taken != rank:
-                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
-                    rule += f" TT_MESH_HOST_RANK={host_rank}"
-                    cure = "a binding of its own for each rank in rank_bindings.yaml"
-                    fail("start of the ranks", rule, cure)
+                    fail(
+                        "start of the ranks",
+                        f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and "
+                        f"TT_MESH_HOST_RANK={host_rank}",
+                        "a binding of its own for each rank in rank_bindings.yaml",
+                    )
         # The communicator is a duplicate, so that mpi4py messages of the user's program never mix
         # with the kit's messages.
         self.comm = self.comm.Dup()
@@ -63,10 +65,12 @@ class World:
         """The ranks that have these host ranks of this rank's mesh."""
         for host_rank in host_ranks:
             if host_rank not in self.rank_of:
-                rule = f"host rank {host_rank} is not running: {self.size} ranks were started, for"
-                rule += f" {sorted(self.rank_of)}"
-                cure = "one rank for each host of the descriptor"
-                fail("use a mesh that ranks share", rule, cure)
+                fail(
+                    "use a mesh that ranks share",
+                    f"host rank {host_rank} is not running: {self.size} ranks were started, for "
+                    f"{sorted(self.rank_of)}",
+                    "one rank for each host of the descriptor",
+                )
         return [self.rank_of[host_rank] for host_rank in host_ranks]
 
     def group(self, ranks: Sequence[int]):
@@ -108,7 +112,7 @@ class World:
                 return
         except KeyboardInterrupt:
             interrupted = True
-        missing = [r for r, request in zip(ranks, requests, strict=False) if not request.Test()]
+        missing = [r for r, request in zip(ranks, requests) if not request.Test()]
         names = numbered("rank", missing) if missing else "other ranks"
         waited = time.perf_counter() - start
         self._broken = f"for {names} in {asked}"
@@ -269,7 +273,7 @@ def _gathered(tensor: Tensor, axes: list[int], group: ProcessGroup) -> Array:
     # Along each mesh axis the blocks come first, then the chips within a block.
     order = [axis for i in range(lead) for axis in (i, lead + i)]
     parts = parts.transpose([*order, *range(2 * lead, parts.ndim)])
-    front = tuple(n * m for n, m in zip(counts, mine.shape, strict=False))
+    front = tuple(n * m for n, m in zip(counts, mine.shape))
     return parts.reshape(front + mine.shape[lead:])
 
 

@@ -165,7 +165,7 @@ class MeshSocket:
         # The connections of this rank's chips, by the rank at the other end. They are sorted by
         # receiver, so that what one rank sends arrives in the order of the shards.
         self._chips: dict[int, list[Coordinate]] = {}
-        both = zip(channel.pairs, channel.ranks, strict=True)
+        both = zip(channel.pairs, channel.ranks)
         for pair, ranks in sorted(both, key=lambda c: c[0][1]):
             if ranks[end.value] == mpi.me():
                 chip = pair[end.value]
@@ -207,7 +207,7 @@ def create_socket_pair(
         channel.shift = _shift(dict(channel.pairs), first._shape)
     sender, receiver = (
         MeshSocket.__new__(MeshSocket)._join(mesh, end, channel)
-        for mesh, end in zip((first, second), SocketEndpoint, strict=True)
+        for mesh, end in zip((first, second), SocketEndpoint)
     )
     return sender, receiver
 
@@ -265,7 +265,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = array if replicated else np.roll(array, step, axis)
             channel.queue.append((about, values))
             return []
-    replicated = all(n == 1 for n in array.shape[: len(grid.shape)])
+    replicated = all(n == 1 for n in array.shape[: grid.lead])
     chips = array if replicated else input_tensor.full_array()
     chips = chips.reshape((-1,) + input_tensor.shard_shape)
     for rank, senders in mesh_socket._chips.items():
@@ -311,7 +311,7 @@ def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.n
     grid, ((places, first), *more) = tensor.grid, arrived
     every = sorted(place for some, _ in arrived for place in some) == list(range(grid.size))
     if every and all(len(v) == 1 and np.array_equal(v, first) for _, v in arrived):
-        return first.reshape((1,) * len(grid.shape) + tensor.shard_shape)
+        return first.reshape((1,) * grid.lead + tensor.shard_shape)
     if more or not every:
         first = np.array(tensor.full_array()).reshape((grid.size, *tensor.shard_shape))
         for places, values in arrived:

@@ -124,16 +124,18 @@ class MeshCoordinateRange:
             end = MeshCoordinate([max(n - 1, 0) for n in start])
             start = MeshCoordinate([0] * start.dims())
         if start.dims() != end.dims():
-            rule = "Start and end dimensions of a coordinate range do not match:"
-            rule += f" {start.dims()} and {end.dims()}"
-            fail(what, rule)
-        if any(a > b for a, b in zip(start, end, strict=True)):
+            fail(
+                what,
+                "Start and end dimensions of a coordinate range do not match: "
+                f"{start.dims()} and {end.dims()}",
+            )
+        if any(a > b for a, b in zip(start, end)):
             rule = f"Start coordinate is greater than end coordinate: {start!r} and {end!r}"
             fail(what, rule, "swap them")
         self.start, self.end = start, end
 
     def __iter__(self) -> Iterator[MeshCoordinate]:
-        ranges = (range(a, b + 1) for a, b in zip(self.start, self.end, strict=True))
+        ranges = (range(a, b + 1) for a, b in zip(self.start, self.end))
         return (MeshCoordinate(c) for c in itertools.product(*ranges))
 
     def __repr__(self) -> str:

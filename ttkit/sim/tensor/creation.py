@@ -116,7 +116,7 @@ def from_torch(
     if device is not None and grid is not device.grid:
         cut, grid = onto_device(device, cut, grid)
     place = grid, topology, device, memory_config
-    shape = cut.shape[len(grid.shape) :]
+    shape = cut.shape[grid.lead :]
     made = new_tensor(None, dtype, layout or Layout.ROW_MAJOR, *place, shape=shape)
     if device is not None and not device.has_values:
         cut = absent(cut.shape, dtypes.numpy_dtype(dtype))

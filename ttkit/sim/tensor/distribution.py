@@ -44,7 +44,7 @@ class _Config:
         what, names = type(self).__name__, ["mesh_shape_override", "mesh_offset_override"]
         listed = self._list in given or (args and isinstance(args[0], (list, tuple)))
         names = [self._list, *names] if listed else ["row_dim", "col_dim", *names]
-        given |= dict(zip(names, args, strict=False))
+        given |= dict(zip(names, args))
         if len(args) > len(names) or set(given) - set(names):
             form = f"{what}({self._list}, mesh_shape_override, mesh_offset_override)"
             fail(what, "incompatible function arguments", form, TypeError)
@@ -111,13 +111,17 @@ class _Distribution:
         self._over = over = shape if config._shape is None else config._shape._values
         if len(config._entries) != len(over):
             what = "placements" if isinstance(config, MeshMapperConfig) else "dimensions"
-            rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match"
-            rule += f" the number of {what} in the config {config!r}"
-            refuse(rule, f"{len(over)} {what}, one for each axis")
+            refuse(
+                f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match "
+                f"the number of {what} in the config {config!r}",
+                f"{len(over)} {what}, one for each axis",
+            )
         if math.prod(over) > math.prod(shape):
-            rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the"
-            rule += f" device shape size {MeshShape(shape)!r}"
-            refuse(rule, "a mesh_shape_override of at most that many devices")
+            refuse(
+                f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the "
+                f"device shape size {MeshShape(shape)!r}",
+                "a mesh_shape_override of at most that many devices",
+            )
         self._offset = _check_offset(config._offset, over, shape)
 
     def config(self):
@@ -148,10 +152,10 @@ def _check_offset(
     if offset.dims() != len(shape):
         rule = "must have the same dimensionality as the mesh device shape"
         refuse(f"mesh_offset_override {offset!r} {rule} {whole}")
-    if len(over) != len(shape) or any(n > m for n, m in zip(over, shape, strict=True)):
+    if len(over) != len(shape) or any(n > m for n, m in zip(over, shape)):
         rule = "mesh_offset_override is only supported when the distribution fits the mesh"
         refuse(f"{rule}: {part} and {whole}")
-    if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
+    if any(o + n > m for o, n, m in zip(offset, over, shape)):
         rule = f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh"
         refuse(f"{rule} device shape {whole}")
     return tuple(offset)
@@ -178,16 +182,17 @@ class CppTensorToMesh(_Distribution):
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim)
         # As in ttnn, all numbers of shards are checked before their sizes.
-        counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims, strict=True)]
+        counts = [self._parts(a, d, array.shape[d]) for a, d in zip(axes, dims)]
         cut = array[(None,) * len(over)]
-        for axis, dim, parts in zip(axes, dims, counts, strict=True):
+        for axis, dim, parts in zip(axes, dims, counts):
             size = array.shape[dim]
             if size % parts:
                 each = -(-size // parts)
-                rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on"
-                rule += f" each of {parts} devices, got {size - each * (parts - 1)} on the last"
-                cure = f"a multiple of {self._over[axis]}, so that every device gets as much"
-                refuse(f"{rule} one", cure)
+                refuse(
+                    f"Shard shape mismatch: expected {each} elements of dimension {dim} on each "
+                    f"of {parts} devices, got {size - each * (parts - 1)} on the last one",
+                    f"a multiple of {self._over[axis]}, so that every device gets as much",
+                )
             over[axis] = parts
             at, shape = len(over) + dim, list(cut.shape)
             cut = cut.reshape([*shape[:at], parts, size // parts, *shape[at + 1 :]])
@@ -208,9 +213,11 @@ class CppTensorToMesh(_Distribution):
         each = -(-size // parts)
         chunks = -(-size // each) if each else 1
         if chunks != parts and len(self._over) > 1:
-            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension"
-            rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {each}"
-            refuse(rule, f"a size that {parts} divides")
+            refuse(
+                f"ND sharding requires the number of chunks {chunks} to match the mesh dimension "
+                f"size {parts}: dimension {dim} has {size} elements, in chunks of {each}",
+                f"a size that {parts} divides",
+            )
         return chunks
 
 
@@ -236,10 +243,11 @@ class CppMeshToTensor(_Distribution):
         if len(over) == 1:
             over = (len(coords),)
         elif math.prod(over) != len(coords):
-            rule = f"ND composition requires the number of tensors {len(coords)} to match the mesh"
-            rule += f" shape {MeshShape(over)!r}"
-            cure = "mesh_shape_override and mesh_offset_override as the tensor was distributed"
-            refuse(rule, cure)
+            refuse(
+                f"ND composition requires the number of tensors {len(coords)} to match the mesh "
+                f"shape {MeshShape(over)!r}",
+                "mesh_shape_override and mesh_offset_override as the tensor was distributed",
+            )
         dims = _check_dims(self._config._entries, len(tensor.shard_shape))
         if coords != grid.coords:
             part = grid_over(grid.mesh_shape, coords)
@@ -249,7 +257,7 @@ class CppMeshToTensor(_Distribution):
         # Each axis goes before the dimension that it is joined along.
         order = np.argsort([*(dim - 0.5 for dim in dims), *range(len(tensor.shard_shape))])
         sizes = list(tensor.shard_shape)
-        for dim, count in zip(dims, over, strict=True):
+        for dim, count in zip(dims, over):
             sizes[dim] *= count
         return whole.transpose(order).reshape(sizes)
 

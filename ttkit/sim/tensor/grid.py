@@ -1,7 +1,5 @@
 """Which chips of a mesh a tensor covers, how its array axes run over them, and their labels."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -56,6 +54,11 @@ class Grid:
     def size(self) -> int:
         """How many chips' values this process has."""
         return len(self.coords)
+
+    @functools.cached_property
+    def lead(self) -> int:
+        """How many axes of an array, the first ones, run over the chips."""
+        return len(self.shape)
 
     @functools.cached_property
     def local(self) -> bool:
@@ -116,7 +119,7 @@ def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
     """True for a coordinate of a mesh of this shape."""
-    sizes = zip(coordinate, shape, strict=False)
+    sizes = zip(coordinate, shape)
     return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
 
 
@@ -124,11 +127,11 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
     if have.coords == want.coords:
         return array
-    rank, wanted = len(have.shape), len(want.shape)
+    rank, wanted = have.lead, want.lead
     lead, shard = array.shape[:rank], array.shape[rank:]
     if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
-        first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
-        box = zip(first, want.shape, lead, strict=True)
+        first = [w - h for w, h in zip(want.coords[0], have.coords[0])]
+        box = zip(first, want.shape, lead)
         return array[tuple(slice(f, f + n) if size > 1 else slice(None) for f, n, size in box)]
     if all(n == 1 for n in lead):
         return array.reshape((1,) * wanted + shard)
@@ -142,9 +145,9 @@ def devices_of(
     over: Coordinate, mesh: Coordinate, offset: Coordinate | None
 ) -> tuple[Coordinate, ...]:
     """The device of each part of a distribution: from a corner where it fits, else row-major."""
-    if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh, strict=True)):
+    if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh)):
         start = offset or (0,) * len(mesh)
-        ranges = (range(o, o + n) for o, n in zip(start, over, strict=True))
+        ranges = (range(o, o + n) for o, n in zip(start, over))
         return tuple(itertools.product(*ranges))
     return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
 
@@ -154,10 +157,10 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if all(n == 1 for n in lead):
-        return cut.reshape((1,) * len(grid.shape) + shard)
+        return cut.reshape((1,) * grid.lead + shard)
     # Axes of one device do not matter; where the others equal the grid's, a replicated axis can
     # keep length 1.
-    real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
+    real = [(n, have) for n, have in zip(distribution, lead) if n > 1]
     if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
         lengths = iter(have for _, have in real)
         return cut.reshape(tuple(next(lengths) if n > 1 else 1 for n in grid.shape) + shard)
@@ -189,7 +192,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
             if placement not in claimed and placements[axis] == REPLICATE:
                 placements[axis] = placement
             claimed.add(placement)
-    shape = map(max, zip(*(topology._shape for topology in alike), strict=True))
+    shape = map(max, zip(*(topology._shape for topology in alike)))
     return TensorTopology(shape, placements, grid.covers)
 
 
@@ -224,7 +227,7 @@ def _relabelled(
     cut = [p.dim % rank if isinstance(p, PlacementShard) else None for p in placements]
     for each in range(len(shape)) if axis is None else [axis]:
         # Two axes shard one dimension in their order, so a later one must not shard it already.
-        later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :], strict=True) if n > 1]
+        later = [d for d, n in zip(cut[each + 1 :], shape[each + 1 :]) if n > 1]
         other = keeps and cut[each] not in (None, dim)
         if not other and (dim is None or shape[each] == 1 or dim not in later):
             placements[each], cut[each] = placement, dim

@@ -118,7 +118,7 @@ class CoreRangeSet:
 
     def bounding_box(self) -> CoreRange:
         """The smallest rectangle that has all cores."""
-        xs, ys = zip(*self.cores(), strict=True)
+        xs, ys = zip(*self.cores())
         return CoreRange(CoreCoord(min(xs), min(ys)), CoreCoord(max(xs), max(ys)))
 
     def subtract(self, other: "CoreRangeSet") -> "CoreRangeSet":
@@ -319,7 +319,7 @@ def create_sharded_memory_config(
         cut = (height, width) if way is ROW_MAJOR else (width, height)
     else:
         sizes, even = (math.prod(batch) * height, width), _most_shards(scheme, cores, way)
-        cut, rest = zip(*map(divmod, sizes, even), strict=True)
+        cut, rest = zip(*map(divmod, sizes, even))
         if any(rest):
             rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
             asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"

@@ -83,11 +83,14 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
         device = mesh.id_at(coordinate, grid.mesh_shape)
         used, free = in_use[device], total - in_use[device]
         if nbytes > free:
-            rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
-            rule += f"{used:,} of {total:,} are in use, {free:,} are free"
-            cure = "shard the tensor over more chips, deallocate what is no longer needed, or use"
-            cure += " a narrower dtype"
-            fail(f"allocate on {mesh!r}", rule, cure, OutOfMemoryError)
+            fail(
+                f"allocate on {mesh!r}",
+                f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
+                f"{used:,} of {total:,} are in use, {free:,} are free",
+                "shard the tensor over more chips, deallocate what is no longer needed, or use a "
+                "narrower dtype",
+                OutOfMemoryError,
+            )
 
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
@@ -286,9 +289,12 @@ class Tensor:
 
     def _lone(self) -> np.ndarray:
         if self.grid.size != 1:
-            rule = "Can't get a single buffer from host storage distributed over mesh shape"
-            rule += f" {MeshShape(self.grid.mesh_shape)!r}"
-            fail("read one buffer", rule, "ttnn.get_device_tensors(tensor)")
+            fail(
+                "read one buffer",
+                "Can't get a single buffer from host storage distributed over mesh shape "
+                f"{MeshShape(self.grid.mesh_shape)!r}",
+                "ttnn.get_device_tensors(tensor)",
+            )
         return next(self.shards())
 
     def item(self) -> float | int:
@@ -344,7 +350,7 @@ def new_tensor(
     tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
     tensor.topology = topology
     if shape is None:
-        shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
+        shape = array.shape[grid.lead :]  # type: ignore[union-attr]
     tensor.shard_shape = shape
     tensor.padded, nbytes = stored(shape, layout, dtype)
     tensor.plain_memory_config = DRAM_MEMORY_CONFIG
@@ -377,7 +383,7 @@ def _text(tensor: Tensor) -> str:
     if not tensor.is_allocated():
         return f"ttnn.Tensor(<buffer is not allocated>{tail}"
     texts = []
-    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
+    for coordinate, shard in zip(tensor.grid.coords, tensor.shards()):
         text = f"ttnn.Tensor({_values(shard)}{tail}"
         if tensor.mesh is not None:
             device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)

@@ -4,7 +4,6 @@ bytes from chip to chip of one plan."""
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from ttkit.plans import Plan, cost, crossover
 from ttkit.visualize.charts import INK, Curves, Stacks
@@ -20,19 +19,43 @@ def _micro(seconds: float) -> str:
     return f"{1e6 * seconds:,.4g} us"
 
 
-@dataclass(repr=False)
 class CostCurves(Curves):
-    """Curves of modelled seconds over bytes, on logarithmic axes, and where the fastest changes.
+    """Curves of modelled seconds over the bytes of a shard, and where the fastest changes.
 
     Args:
-        size: bytes at which the seconds are read off.
+        algorithms: name -> a function that builds the plan for a shard of this many bytes.
+        size: bytes at which the times are read off.
+
+    Attributes:
         at: name -> the seconds there.
         crossings: (bytes, seconds, name that is faster below, name that is faster from there on).
+
+    Example:
+        >>> from ttkit.plans import all_reduce, topology
+        >>> def by(name):
+        ...     return lambda n: all_reduce(topology("t3000"), n, 1, algorithm=name)
+        >>> CostCurves("all_reduce in a row", {"tree": by("tree"), "line": by("line")}, 65536)
+        all_reduce in a row
+          at 64 KiB: tree 59.87 us, line 64.16 us
+          cross-over at 83.3 KiB: tree below, line from there on
     """
 
-    size: int = 0
-    at: Mapping[str, float] = field(default_factory=dict)
-    crossings: tuple[tuple[int, float, str, str], ...] = ()
+    def __init__(
+        self, title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
+    ):
+        curves = {
+            name: tuple((n, cost(build(n)).time_s) for n in SIZES)
+            for name, build in algorithms.items()
+        }
+        super().__init__(title, curves, over="bytes of the shard of each chip")
+        self.size = size
+        self.at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
+        self.crossings: list[tuple[int, float, str, str]] = []
+        best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
+        for below, above in itertools.pairwise(best):
+            if below != above and (found := crossover(algorithms[below], algorithms[above])):
+                there = cost(algorithms[above](found)).time_s
+                self.crossings.append((found, there, below, above))
 
     def __repr__(self) -> str:
         times = ", ".join(f"{name} {_micro(seconds)}" for name, seconds in self.at.items())
@@ -63,39 +86,6 @@ class CostCurves(Curves):
         ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))
-
-
-def cost_curves(
-    title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
-) -> CostCurves:
-    """Return the chart of the modelled times of algorithms over the bytes of a shard.
-
-    Args:
-        algorithms: name -> a function that builds the plan for a shard of this many bytes.
-        size: bytes at which the times are read off.
-
-    Example:
-        >>> from ttkit.plans import all_reduce, topology
-        >>> def by(name):
-        ...     return lambda n: all_reduce(topology("t3000"), n, 1, algorithm=name)
-        >>> cost_curves("all_reduce in a row", {"tree": by("tree"), "line": by("line")}, 65536)
-        all_reduce in a row
-          at 64 KiB: tree 59.87 us, line 64.16 us
-          cross-over at 83.3 KiB: tree below, line from there on
-    """
-    curves = {
-        name: tuple((n, cost(build(n)).time_s) for n in SIZES) for name, build in algorithms.items()
-    }
-    best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
-    crossings = []
-    for below, above in itertools.pairwise(best):
-        if below != above:
-            found = crossover(algorithms[below], algorithms[above])
-            if found:
-                crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
-    at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-    over = "bytes of the shard of each chip"
-    return CostCurves(title, curves, 3, over, (), size, at, tuple(crossings))
 
 
 def link_chart(plan) -> Stacks:

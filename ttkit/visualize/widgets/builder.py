@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html import escape
-from typing import Any
 
 from ttkit import plans
 from ttkit.errors import TTKitError
@@ -197,10 +196,16 @@ def _buttons(drawing: StepCells, step: StepPicture) -> None:
         if (source, destination) not in used:
             drawing.arrow(*course, colour="var(--edge)", width=1.5)
         name = f"send from {step.name(source)} to {step.name(destination)}"
-        look: dict[str, Any] = {"role": "button", "tabindex": 0, "aria_label": name}
-        look |= {"hover": name, "data_act": f"send {source} {destination}"}
         drawing.line(
-            *course, stroke="transparent", stroke_width=HIT, style="cursor:pointer", **look
+            *course,
+            stroke="transparent",
+            stroke_width=HIT,
+            style="cursor:pointer",
+            role="button",
+            tabindex=0,
+            aria_label=name,
+            hover=name,
+            data_act=f"send {source} {destination}",
         )
 
 
@@ -225,7 +230,7 @@ class ScheduleEditor(Touched):
 
     def move(self, stage: int, action: Action | str, place: int) -> ScheduleEditor:
         """Put an action of a stage in another place of its list, from 0; return the editor."""
-        moved = Action.read(action) if isinstance(action, str) else action
+        moved = Action.read(action)
         rows = [list(row) for row in self.schedule.actions]
         rows[stage].remove(moved)
         rows[stage].insert(place, moved)
