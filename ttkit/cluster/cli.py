@@ -44,8 +44,7 @@ def _config(asked: Namespace) -> Config:
     if asked.config is not None:
         config = find_config(asked.config)
     elif "rank_binding" in asked and asked.rank_binding:
-        path = find_file(asked.rank_binding, "Configuration file", asked="Configuration error")
-        config = Config(bindings=path)
+        config = Config(bindings=Path(asked.rank_binding))
     if asked.hostfile:
         config = replace(config, hosts=find_file(asked.hostfile, "Hosts file"))
     return config

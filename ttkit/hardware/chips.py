@@ -1,8 +1,8 @@
 """Chips and ethernet links; every figure is a `Fact`, a number with its unit and its source.
 
-`machines.json` has those of all chips, links and systems: a chip's `facts` are [value, unit,
-source], a link's `rates` and `latencies` the fields of `Rate` and `Latency`. The latencies of a
-p300 are those of a p150: none of its own are published.
+`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine: a
+chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the fields of `Rate` and
+`Latency`. The latencies of a p300 are those of a p150: none of its own are published.
 """
 
 import json
@@ -59,13 +59,10 @@ ELEMENT_BYTES = {
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
 # A core's matrix engine does this many at LoFi.
-ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
+ENGINE = Fact(*MACHINES["engine"])
 # It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.
-CYCLES_PER_TILE = {
-    name: Fact(16 * passes, "cycles", GEMM_REPORT)
-    for passes, name in enumerate(("LoFi", "HiFi2", "HiFi3", "HiFi4"), 1)
-}
+CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
 @dataclass(frozen=True)
