@@ -24,23 +24,27 @@ from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
 
-# A name is imported on first use. The keys are modules, the values the names that each holds; ""
-# is the module itself.
-_NAMES = {
-    **dict.fromkeys(("cluster", "lessons", "plans", "train", "ttml"), ""),
-    "backend": "about assert_with_pcc from_numpy pcc to_numpy",
-    "cluster.engines.cluster": "Cluster",
-    "hardware": "use_system",
-    "layouts.search": "explore_layouts plan_layouts",
-    "profiling": "profile",
-    "profiling.one_chip": "check_on_one_chip",
-    "program": "install_as_ttnn",
-    "sim.collectives.ccl": "last_plan",
-    "waiting": "rank_checks",
-    "visualize": "memory on_one_axis step_through visualize_descriptor visualize_matmul "
-    "visualize_memory visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
-    "visualize_system_mesh visualize_tensor",
-}
+# A name is imported on first use. A line has a module and the names that it holds; a module without
+# names is a name itself.
+_NAMES = """
+cluster
+lessons
+plans
+train
+ttml
+backend                  about assert_with_pcc from_numpy pcc to_numpy
+cluster.engines.cluster  Cluster
+hardware                 use_system
+layouts.search           explore_layouts plan_layouts
+profiling                profile
+profiling.one_chip       check_on_one_chip
+program                  install_as_ttnn
+sim.collectives.ccl      last_plan
+waiting                  rank_checks
+visualize                memory on_one_axis step_through visualize_descriptor visualize_matmul
+visualize                visualize_memory visualize_mesh_device visualize_plan visualize_ranks
+visualize                visualize_schedule visualize_system_mesh visualize_tensor
+"""
 _load, _, _later = _attach(__name__, _NAMES)
 __all__ = [
     "CollectiveMismatch",

@@ -1,7 +1,7 @@
 """What is imported on first use: names of a package, and the picture of an object."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -10,24 +10,25 @@ from ttkit.errors import nearest
 Attached = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
-def attach(package: str, names: Mapping[str, str], parent: str = "") -> Attached:
+def attach(package: str, table: str, parent: str = "") -> Attached:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: its `__name__`.
-        names: for each module, the names that it holds, separated by spaces; "" for the module
-            itself, by the last part of its name.
+        table: lines of a module and the names that it holds; a module without names is itself
+            held, by the last part of its name.
         parent: the package that holds the modules; the same one unless it is given.
 
     Example::
 
-        __getattr__, __dir__, __all__ = attach(__name__, {"models": "GPT Llama", "data": ""})
+        __getattr__, __dir__, __all__ = attach(__name__, "models  GPT Llama\\ndata")
     """
-    modules = {
-        name: module
-        for module, held in names.items()
-        for name in held.split() or [module.rpartition(".")[2]]
-    }
+    modules: dict[str, tuple[str, str]] = {}  # Of each name its module and its name there.
+    for line in table.strip().splitlines():
+        module, *held = line.split()
+        modules |= {name: (module, name) for name in held}
+        if not held:
+            modules[module.rpartition(".")[2]] = module, ""
 
     def load(name: str):
         if name not in modules:
@@ -35,8 +36,9 @@ def attach(package: str, names: Mapping[str, str], parent: str = "") -> Attached
             closest = nearest(name, known)
             text = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
-        module = import_module(f"{parent or package}.{modules[name]}")
-        value = getattr(module, name) if names[modules[name]] else module
+        module, held = modules[name]
+        value = import_module(f"{parent or package}.{module}")
+        value = getattr(value, held) if held else value
         setattr(sys.modules[package], name, value)
         return value
 

@@ -69,15 +69,14 @@ class _Sources:
         return (os.path.join(path, self.below) for path in (*sys.path, home))
 
 
-_held: dict[str, dict[str, str]] = {"": {"bindings": "Layout"}}
+_tables = {"": "bindings Layout"}
 for _line in _NAMES.strip().splitlines():
-    _space, _module, _words = _line.split(maxsplit=2)
-    _names = _held.setdefault(_space, {})
-    _names[_module] = f"{_names.get(_module, '')} {_words}"
-for _space, _names in _held.items():
+    _space, _held = _line.split(maxsplit=1)
+    _tables[_space] = f"{_tables.get(_space, '')}\n{_held}"
+for _space, _table in _tables.items():
     _full = f"{__name__}.{_space}".rstrip(".")
     _made = sys.modules.setdefault(_full, ModuleType(_full))
-    _load, _dir, _all = attach(_full, _names, parent="ttkit.train")
+    _load, _dir, _all = attach(_full, _table, parent="ttkit.train")
     vars(_made).update(__getattr__=_load, __dir__=_dir, __all__=_all, __path__=_Sources(_space))
     if _space:
         _outer, _, _last = _full.rpartition(".")

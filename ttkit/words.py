@@ -1,8 +1,9 @@
-"""Numbers in words, tables, and whether a notebook, or anything that varies, is shown."""
+"""Numbers in words, tables, options of commands, and whether to show what varies."""
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 PREFIXES = (
     (1e15, "P"),
@@ -50,6 +51,26 @@ def numbered(what: str, numbers: Sequence[object]) -> str:
     """
     *first, last = map(str, numbers)
     return f"{what}s {', '.join(first)} and {last}" if first else f"{what} {last}"
+
+
+TYPES = {"N": int, "GB/s": float, "PART": float}  # Values of other names are text.
+
+
+def add_options(parser, options: Iterable[Sequence]) -> None:
+    """Add options to the `ArgumentParser` of a command.
+
+    Args:
+        options: of each its name, the name of its value ("" for a switch) or the list of its
+            values, its help, and its default if it has one.
+    """
+    for option, value, text, *default in options:
+        how: dict[str, Any] = {"action": "store_true"}
+        if value:
+            how = {"choices": value}
+            if isinstance(value, str):
+                how = {"metavar": value, "type": TYPES.get(value, str)}
+            how["default"] = default[0] if default else None
+        parser.add_argument(option, help=text, **how)
 
 
 def in_notebook() -> bool:

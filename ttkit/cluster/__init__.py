@@ -11,16 +11,16 @@ Example:
 
 from ttkit.lazy import attach
 
-# A name is imported on first use. The keys are modules, the values the names that each holds.
-_NAMES = {
-    "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
-    "cluster.files": "Config find_config",
-    "cluster.files.hosts": "read_hosts read_rankfile",
-    "cluster.files.lint": "lint_path",
-    "cluster.launch.command": "mpirun_command rank_environment",
-    "cluster.launch.doctor": "examine",
-    "descriptors.descriptor": "Connection MeshGraphDescriptor MeshInstance",
-    "descriptors.reading": "check_descriptor descriptor_path descriptor_text read_descriptor",
-    "files": "Finding",
-}
+# A name is imported on first use. A line has a module and the names that it holds.
+_NAMES = """
+cluster.files.bindings  Bindings RankBinding plain_ranks read_bindings
+cluster.files           Config find_config
+cluster.files.hosts     read_hosts read_rankfile
+cluster.files.lint      lint_path
+cluster.launch.command  mpirun_command rank_environment
+cluster.launch.doctor   examine
+descriptors.descriptor  Connection MeshGraphDescriptor MeshInstance
+descriptors.reading     check_descriptor descriptor_path descriptor_text read_descriptor
+files                   Finding
+"""
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES, parent="ttkit")

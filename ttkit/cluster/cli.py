@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import plain_ranks
@@ -15,14 +14,13 @@ from ttkit.cluster.files.hosts import hosts_text, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
 from ttkit.errors import fail
 from ttkit.files import errors_in, find_file
+from ttkit.words import add_options
 
-# An option, the name of its value ("" for a switch), and its help.
-Options = tuple[tuple[str, str, str], ...]
-HOSTS: Options = (
+HOSTS = (
     ("--config", "DIR", "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt"),
     ("--hostfile", "FILE", "hosts.txt or hosts.json"),
 )
-RUN: Options = (
+RUN = (
     *HOSTS,
     ("--rank-binding", "FILE", "a rank_bindings.yaml"),
     ("-n", "N", "N ranks of plain MPI, without meshes"),
@@ -33,19 +31,11 @@ RUN: Options = (
     ("--verbose", "", "print the command before starting"),
     ("--bare", "", "leave the transport to Open MPI (on one host the faster shared memory)"),
 )
-SYNC: Options = (
+SYNC = (
     *HOSTS,
     ("--apply", "", "do it"),
     ("--install", "", "also make .venv there and install the project into it"),
 )
-
-
-def _add(parser: ArgumentParser, options: Options) -> None:
-    for option, value, text in options:
-        how: dict[str, Any] = {"action": "store_true"}
-        if value:
-            how = {"metavar": value, "type": int if option == "-n" else str}
-        parser.add_argument(option, help=text, **how)
 
 
 def _config(asked: Namespace) -> Config:
@@ -54,8 +44,7 @@ def _config(asked: Namespace) -> Config:
     if asked.config is not None:
         config = find_config(asked.config)
     elif "rank_binding" in asked and asked.rank_binding:
-        path = find_file(asked.rank_binding, "Configuration file", asked="Configuration error")
-        config = Config(bindings=path)
+        config = Config(bindings=Path(asked.rank_binding))
     if asked.hostfile:
         config = replace(config, hosts=find_file(asked.hostfile, "Hosts file"))
     return config
@@ -65,7 +54,7 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Start a program on the ranks of a configuration."""
     from ttkit.cluster.launch import HOOK, launch
 
-    _add(parser, RUN)
+    add_options(parser, RUN)
     # tt-run also takes its own options after the program's name; here they are the program's.
     parser.usage = "ttkit run [options] program [its arguments]"
     parser.add_argument("program", nargs=REMAINDER, help=SUPPRESS)
@@ -115,7 +104,7 @@ def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
     """
     from ttkit.cluster.launch.remote import sync as synced
 
-    _add(parser, SYNC)
+    add_options(parser, SYNC)
     asked = parser.parse_args(words)
     names = list(_config(asked).named_hosts())
     done = []
@@ -136,7 +125,7 @@ def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
     """
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
-    _add(parser, HOSTS)
+    add_options(parser, HOSTS)
     names = list(_config(parser.parse_args(words)).named_hosts())
     found = examine(names)
     print(doctors_table(found, max(1, len(names))))

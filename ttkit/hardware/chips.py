@@ -1,14 +1,17 @@
-"""Chips and ethernet links; every constant is a `Fact`, a number with its unit and its source."""
+"""Chips and ethernet links; every figure is a `Fact`, a number with its unit and its source.
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+`machines.json` has the figures of all chips, links and systems, and of a core's matrix engine: a
+chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the fields of `Rate` and
+`Latency`. The latencies of a p300 are those of a p150: none of its own are published.
+"""
 
-WORMHOLE_PAGE = "docs.tenstorrent.com, Wormhole specifications"
-BLACKHOLE_PAGE = "docs.tenstorrent.com, Blackhole specifications"
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MACHINES: dict[str, Any] = json.loads(Path(__file__).with_name("machines.json").read_text())
 GEMM_REPORT = "tenstorrent/tt-metal, tech_reports/GEMM_FLOPS"
-FABRIC_GOLDENS = "tenstorrent/tt-metal, perf_microbenchmark/routing/golden"
-MOCK_CLUSTER = "ttnn 0.81.1 on its mock cluster, T3000"
-DRAM_VIEWS = "tenstorrent/tt-metal, tt_metal/soc_descriptors/blackhole_140_arch.yaml"
 
 
 class Fact(NamedTuple):
@@ -56,13 +59,10 @@ ELEMENT_BYTES = {
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
 # A core's matrix engine does this many at LoFi.
-ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
+ENGINE = Fact(*MACHINES["engine"])
 # It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.
-CYCLES_PER_TILE = {
-    name: Fact(16 * passes, "cycles", GEMM_REPORT)
-    for passes, name in enumerate(("LoFi", "HiFi2", "HiFi3", "HiFi4"), 1)
-}
+CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
 @dataclass(frozen=True)
@@ -115,68 +115,23 @@ class Chip:
         return self.cores.value * self.clock.value * ENGINE.value / passes
 
 
-_T3000_LINK = Link(
-    (
-        Rate("line", 11.78),
-        Rate("line multicast", 11.68),
-        Rate("ring", 5.18),
-        Rate("ring multicast", 5.75),
-        Rate("half ring", 6.09),
-        Rate("mesh", 6.51),
-        Rate("mesh multicast", 7.86),
-    ),
-    (Latency("line", 801, 1443), Latency("ring", 805, 1481), Latency("mesh", 929, 1547)),
-    FABRIC_GOLDENS,
-)
-_GALAXY_LINK = Link(
-    (
-        Rate("line", 11.77),
-        Rate("line multicast", 11.66),
-        Rate("line multicast", 10.06, links=4),
-        Rate("ring multicast", 8.34),
-        Rate("ring multicast", 8.34, links=2),
-        Rate("ring multicast", 6.0, links=4),
-    ),
-    (Latency("line", 853, 1375), Latency("mesh", 991, 1488)),
-    FABRIC_GOLDENS,
-)
-_BLACKHOLE_LINK = Link(
-    (Rate("line", 28.07), Rate("line multicast", 29.46), Rate("neighbours", 33.29)),
-    (Latency("line", 679, 813), Latency("mesh", 715, 902)),
-    FABRIC_GOLDENS,
-)
-# The latencies are those of the p150: none of a p300 are published.
-_P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 15.66, links=2)))
-
-
-def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -> dict[str, Fact]:
-    """Return the facts of a chip's page, in Hz, GB and GB/s."""
-    return {
-        "cores": Fact(cores, "cores", page),
-        "clock": Fact(clock, "Hz", page),
-        "dram": Fact(dram, "GB", page),
-        "dram_bandwidth": Fact(bandwidth, "GB/s", page),
-    }
-
-
-WORMHOLE = Chip(
-    name="n300 chip",
-    arch="WORMHOLE_B0",
-    dram_banks=Fact(12, "banks", MOCK_CLUSTER),
-    core_grid=(8, 8),
-    link=_T3000_LINK,
-    **_published(WORMHOLE_PAGE, cores=64, clock=1.0e9, dram=12, bandwidth=288),
-)
-WORMHOLE_N150 = replace(
-    WORMHOLE, name="n150 chip", cores=Fact(72, "cores", WORMHOLE_PAGE), core_grid=(8, 9)
-)
-WORMHOLE_GALAXY = replace(WORMHOLE_N150, name="Galaxy chip", link=_GALAXY_LINK)
-BLACKHOLE = Chip(
-    name="p150 chip",
-    arch="BLACKHOLE",
-    dram_banks=Fact(8, "banks", DRAM_VIEWS),
-    core_grid=(13, 10),
-    link=_BLACKHOLE_LINK,
-    **_published(BLACKHOLE_PAGE, cores=140, clock=1.35e9, dram=32, bandwidth=512),
-)
-BLACKHOLE_P300 = replace(BLACKHOLE, name="p300 chip", link=_P300_LINK)
+LINKS = {
+    name: Link(
+        tuple(Rate(*rate) for rate in row["rates"]),
+        tuple(Latency(*latency) for latency in row["latencies"]),
+        row["source"],
+    )
+    for name, row in MACHINES["links"].items()
+}
+CHIPS = {
+    name: Chip(
+        name,
+        row["arch"],
+        core_grid=tuple(row["core_grid"]),
+        link=LINKS[row["link"]],
+        **{key: Fact(*figure) for key, figure in row["facts"].items()},
+    )
+    for name, row in MACHINES["chips"].items()
+}
+WORMHOLE, WORMHOLE_N150 = CHIPS["n300 chip"], CHIPS["n150 chip"]
+BLACKHOLE, BLACKHOLE_P300 = CHIPS["p150 chip"], CHIPS["p300 chip"]

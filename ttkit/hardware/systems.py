@@ -1,7 +1,7 @@
 """Systems: the grid of chips of a machine, its cards, and the pairs that are cabled.
 
-Mesh shapes and links per pair are those of the mesh graph descriptors in the ttnn 0.81.1 wheel; the
-id order of a T3000 was read from the library itself."""
+`machines.json` has a row for each. Mesh shapes and links per pair are those of the mesh graph
+descriptors in the ttnn 0.81.1 wheel; the id order of a T3000 was read from the library itself."""
 
 import functools
 import itertools
@@ -9,14 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ttkit.errors import fail
-from ttkit.hardware.chips import (
-    BLACKHOLE,
-    BLACKHOLE_P300,
-    WORMHOLE,
-    WORMHOLE_GALAXY,
-    WORMHOLE_N150,
-    Chip,
-)
+from ttkit.hardware.chips import CHIPS, MACHINES, Chip
 
 Coordinate = tuple[int, ...]
 Place = tuple[int, int]
@@ -106,33 +99,18 @@ def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 
 
-_T3000 = System(
-    "t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, cards=((0, 4), (1, 5), (2, 6), (3, 7))
-)
 SYSTEMS = {
-    system.name: system
-    for system in (
-        System("n150", WORMHOLE_N150, grid_ids(1, 1)),
-        System("n300", WORMHOLE, grid_ids(1, 2), 2, cards=((0, 1),)),
-        _T3000,
-        System("galaxy", WORMHOLE_GALAXY, grid_ids(8, 4), 4),
-        System("galaxy_torus", WORMHOLE_GALAXY, grid_ids(8, 4), 4, wraps=(True, True)),
-        System("p150", BLACKHOLE, grid_ids(1, 1)),
-        System("p300", BLACKHOLE_P300, grid_ids(1, 2), 2, cards=((0, 1),)),
-        System("quietbox_bh", BLACKHOLE, grid_ids(2, 2), 4),
-        System("p300_x2", BLACKHOLE_P300, grid_ids(2, 2), 2, cards=((0, 1), (2, 3))),
-        System("loudbox_bh", BLACKHOLE, grid_ids(2, 4), 2),
-        System("galaxy_bh", BLACKHOLE, grid_ids(8, 4), 2),
+    name: System(
+        name,
+        CHIPS[row["chip"]],
+        tuple(map(tuple, row["ids"])),
+        row["links_per_pair"],
+        tuple(row["wraps"]),
+        tuple(map(tuple, row["cards"])),
     )
+    for name, row in MACHINES["systems"].items()
 }
-ALIASES = {
-    "t3k": "t3000",
-    "quietbox": "t3000",
-    "loudbox": "t3000",
-    "qb2": "quietbox_bh",
-    "p150_x4": "quietbox_bh",
-    "p150_x8": "loudbox_bh",
-}
+ALIASES: dict[str, str] = MACHINES["aliases"]
 
 
 def system_named(name: str) -> System:

@@ -138,9 +138,10 @@ def traffic(
     counted.update(_counted(after.sends, after.others))
     found = []
     for (what, collective, name, nbytes), times in counted.items():
-        sent, time_s = price(collective, topology, axes[name], nbytes)
-        rest = (topology, times * sent, times * time_s)
-        found.append(Traffic(what, times, collective, nbytes, axes[name], *rest))
+        axis = axes[name]
+        sent, time_s = price(collective, topology, axis, nbytes)
+        sent, time_s = times * sent, times * time_s
+        found.append(Traffic(what, times, collective, nbytes, axis, topology, sent, time_s))
     return found
 
 
@@ -166,8 +167,8 @@ def between(
             once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
             if place.stages > 1:
                 once = max(once, chips * nbytes / rate)
-            rest = (nbytes, None, where, times * nbytes, times * once)
-            yield Traffic(what, times, "point_to_point", *rest)
+            sent, time_s = times * nbytes, times * once
+            yield Traffic(what, times, "point_to_point", nbytes, None, where, sent, time_s)
     if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
         sends = [("hosts gradients", "all_reduce", 2)]
@@ -398,8 +399,7 @@ def times_of(
     hidden = min(hidden, compute)
     exposed = sent - hidden if overlap else sent
     waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE)
-    named = layout.schedule, layout.pp, layout.micro_batches, layout.chunks
-    fraction = bubble_fraction(*named)
+    fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
     bubble = waits * fraction / (1 - fraction)
     # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads
     # gradients.

@@ -38,8 +38,12 @@ def settings_of(job: Job, layout: Layout, place: Place) -> Settings:
     multihost, distributed = MultihostConfig(), Distributed()
     if layout.pp > 1:
         blocks = dict(enumerate(layout.stages_of(job.config)))
-        named = layout.schedule, layout.chunks
-        stages = PipelineParallelConfig(job.config.num_blocks, blocks, *named)
+        stages = PipelineParallelConfig(
+            job.config.num_blocks,
+            blocks,
+            layout.schedule,  # type: ignore[arg-type]
+            layout.chunks,
+        )
         multihost = MultihostConfig(True, layout.pp * place.replicas, "mpi", stages)
     elif place.replicas > 1:
         distributed = Distributed(True, HOSTS, place.replicas)

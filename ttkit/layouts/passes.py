@@ -87,13 +87,18 @@ class DryRun:
 
     def new(self, shape: Iterable[int]) -> Value:
         """Return a tensor of the layout's type on the mesh."""
-        where = {"layout": ttnn.TILE_LAYOUT, "device": self.layout.device}
-        return ttnn.empty(list(shape), dtype=self.layout.dtype, **where)
+        return ttnn.empty(
+            list(shape), dtype=self.layout.dtype, layout=ttnn.TILE_LAYOUT, device=self.layout.device
+        )
 
     def tokens(self, rows: int, length: int) -> Value:
         """Return tokens as each chip has them."""
-        where = {"layout": ttnn.ROW_MAJOR_LAYOUT, "device": self.layout.device}
-        return ttnn.empty([rows, 1, 1, length], dtype=ttnn.uint32, **where)
+        return ttnn.empty(
+            [rows, 1, 1, length],
+            dtype=ttnn.uint32,
+            layout=ttnn.ROW_MAJOR_LAYOUT,
+            device=self.layout.device,
+        )
 
 
 @contextmanager

@@ -85,8 +85,7 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     experts = bool(job.config.num_experts) and layout.dp > 1
     for ep in (layout.dp, 1) if experts else (1,):
         for sequence, again, zero in itertools.product(shared, (True, False), stages):
-            more = {"sequence_parallel": sequence, "recompute": again, "zero": zero}
-            yield replace(layout, ep=ep, **more)  # type: ignore[arg-type]
+            yield replace(layout, ep=ep, zero=zero, sequence_parallel=sequence, recompute=again)
 
 
 def _leaner(layout: Layout, than: Layout) -> bool:

@@ -23,52 +23,52 @@ from ttkit.sim.tensor.tensor import Tensor as _Tensor
 # Each of these modules enters its operations into the table.
 for _name in ("models.experts", "models.heads", "ops.binary", "ops.reductions"):
     _import_module(f"ttkit.sim.{_name}")
-_load, _names, _ = _attach(
-    __name__,
-    {
-        "hints": """DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId
-            apply_device_delay create_global_semaphore event_synchronize
-            get_arch_name init_device_compute_kernel_config record_event
-            reset_global_semaphore_value wait_for_event""",
-        "mesh": """MeshDevice MeshTraceId begin_trace_capture compute_distribution_to_mesh_mapping
-            end_trace_capture execute_trace release_trace""",
-        "mesh.opening": """FabricRouterConfig GetDefaultDevice GetPCIeDeviceID SetDefaultDevice
-            close_device close_mesh_device create_mesh_device distributed_context_barrier
-            distributed_context_get_rank distributed_context_get_size
-            distributed_context_is_initialized get_device_ids get_fabric_config get_num_devices
-            get_num_pcie_devices get_pcie_device_ids init_distributed_context open_device
-            open_mesh_device set_fabric_config synchronize_device using_distributed_env""",
-        "ops.filling": "allocate_tensor_on_device",
-        "ops.golden": "get_golden_function",
-        "ops.movement": """aggregate_tensor combine_device_tensors distribute_tensor
-            from_host_shards get_device_tensors""",
-        "ranks": "Rank Size",
-        "ranks.sockets": """MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint
-            SocketMemoryConfig create_socket_pair""",
-        "tensor": """Arch BcastOpDim BcastOpMath BufferType DataType DispatchCoreAxis
-            DispatchCoreType FabricConfig FabricManagerMode FabricReliabilityMode
-            FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity MeshCoordinate
-            MeshCoordinateRange MeshShape PlacementReplicate PlacementShard ROW_MAJOR_LAYOUT
-            ReduceType Shape ShardDistributionStrategy ShardOrientation ShardStrategy StorageType
-            TILE_LAYOUT TILE_SIZE TensorMemoryLayout TensorTopology ThrottleLevel Topology
-            UnaryOpType UnaryWithParam bfloat16 bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8
-            uint16 uint32 uint8""",
-        "tensor.creation": "as_tensor dump_tensor load_tensor to_torch",
-        "tensor.distribution": """ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor
-            CppTensorToMesh MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
-            ShardTensor2dMesh ShardTensorToMesh TensorToMesh concat_mesh_to_tensor_composer
-            create_mesh_composer create_mesh_mapper distribute replicate_tensor_to_mesh_mapper
-            shard_tensor_to_mesh_mapper""",
-        "tensor.sharding": """CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
-            L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG L1_MEMORY_CONFIG
-            L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec
-            create_sharded_memory_config num_cores_to_corerangeset
-            num_cores_to_corerangeset_in_subcoregrids""",
-        "tensor.dtypes": "Tile element_size",
-        "tensor.tensor": "Tensor is_tensor_storage_on_device",
-    },
-    "ttkit.sim",
-)
+# A line has a module and the names that it holds.
+_HELD = """
+hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
+hints                create_global_semaphore event_synchronize get_arch_name
+hints                init_device_compute_kernel_config record_event reset_global_semaphore_value
+hints                wait_for_event
+mesh                 MeshDevice MeshTraceId begin_trace_capture
+mesh                 compute_distribution_to_mesh_mapping end_trace_capture execute_trace
+mesh                 release_trace
+mesh.opening         FabricRouterConfig GetDefaultDevice GetPCIeDeviceID SetDefaultDevice
+mesh.opening         close_device close_mesh_device create_mesh_device distributed_context_barrier
+mesh.opening         distributed_context_get_rank distributed_context_get_size
+mesh.opening         distributed_context_is_initialized get_device_ids get_fabric_config
+mesh.opening         get_num_devices get_num_pcie_devices get_pcie_device_ids
+mesh.opening         init_distributed_context open_device open_mesh_device set_fabric_config
+mesh.opening         synchronize_device using_distributed_env
+ops.filling          allocate_tensor_on_device
+ops.golden           get_golden_function
+ops.movement         aggregate_tensor combine_device_tensors distribute_tensor from_host_shards
+ops.movement         get_device_tensors
+ranks                Rank Size
+ranks.sockets        MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint
+ranks.sockets        SocketMemoryConfig create_socket_pair
+tensor               Arch BcastOpDim BcastOpMath BufferType DataType DispatchCoreAxis
+tensor               DispatchCoreType FabricConfig FabricManagerMode FabricReliabilityMode
+tensor               FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity
+tensor               MeshCoordinate MeshCoordinateRange MeshShape PlacementReplicate PlacementShard
+tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy ShardOrientation
+tensor               ShardStrategy StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout
+tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
+tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
+tensor.creation      as_tensor dump_tensor load_tensor to_torch
+tensor.distribution  ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor CppTensorToMesh
+tensor.distribution  MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
+tensor.distribution  ShardTensor2dMesh ShardTensorToMesh TensorToMesh
+tensor.distribution  concat_mesh_to_tensor_composer create_mesh_composer create_mesh_mapper
+tensor.distribution  distribute replicate_tensor_to_mesh_mapper shard_tensor_to_mesh_mapper
+tensor.sharding      CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
+tensor.sharding      L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG
+tensor.sharding      L1_MEMORY_CONFIG L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec
+tensor.sharding      ShardSpec create_sharded_memory_config num_cores_to_corerangeset
+tensor.sharding      num_cores_to_corerangeset_in_subcoregrids
+tensor.dtypes        Tile element_size
+tensor.tensor        Tensor is_tensor_storage_on_device
+"""
+_load, _names, _ = _attach(__name__, _HELD, "ttkit.sim")
 for _name in _names():
     _load(_name)
 # Each of these names stands for another one.

@@ -17,27 +17,28 @@ Example:
 
 from ttkit.lazy import attach
 
-# Modules are loaded when one of their names is first used.
-_NAMES = {
-    "config": "",
-    "autograd.ops": "",
-    "model.experts": "",
-    "model.modules": "",
-    "autograd": "Tensor no_grad",
-    "config.settings": "Settings parallel_axes",
-    "config.files": "read_settings",
-    "context": "AutoContext DistributedConfig ParallelismContext",
-    "run.data": "Batches TokenDataset builtin_corpus",
-    "parallel.distributed": "synchronize_gradients",
-    "run.generation": "Sampler generate",
-    "run.hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
-    "model.models": "Transformer create_model",
-    "run.optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
-    "config.layout": "Layout",
-    "run.pipeline": "PipelineTrainer",
-    "plan": "training_plan",
-    "run.tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "
-    "tokenizer_from_dict",
-    "run.trainer": "Trainer",
-}
+# A name is imported on first use. A line has a module and the names that it holds; a module without
+# names is a name itself.
+_NAMES = """
+config
+autograd.ops
+model.experts
+model.modules
+autograd              Tensor no_grad
+config.settings       Settings parallel_axes
+config.files          read_settings
+context               AutoContext DistributedConfig ParallelismContext
+run.data              Batches TokenDataset builtin_corpus
+parallel.distributed  synchronize_gradients
+run.generation        Sampler generate
+run.hierarchy         Aggregator HierarchicalTrainer RemoteOptimizer role_of
+model.models          Transformer create_model
+run.optimizers        AdamW AdamWConfig SGD SGDConfig clip_grad_norm
+config.layout         Layout
+run.pipeline          PipelineTrainer
+plan                  training_plan
+run.tokenizers        BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer
+run.tokenizers        tokenizer_from_dict
+run.trainer           Trainer
+"""
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES)

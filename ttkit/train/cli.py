@@ -4,18 +4,28 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from ttkit.train.config.files import read_settings
+from ttkit.words import add_options
+
+OPTIONS = (
+    ("--plan", "", "print axes, memory, bytes and modelled times; open and train nothing"),
+    (
+        "--system",
+        "NAME",
+        "with --plan, the machine to plan for, such as galaxy (default: the one in use)",
+    ),
+    (
+        "--step",
+        "N",
+        "continue from the checkpoint of step N (default: the newest); later ones are set aside",
+    ),
+)
 
 
 def train(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Train as a configuration says, or print what that would take."""
-    config = "a training configuration, such as configs/training/nanogpt.yaml"
-    parser.add_argument("--config", required=True, metavar="FILE", help=config)
-    plan = "print axes, memory, bytes and modelled times; open and train nothing"
-    parser.add_argument("--plan", action="store_true", help=plan)
-    system = "with --plan, the machine to plan for, such as galaxy (default: the one in use)"
-    parser.add_argument("--system", metavar="NAME", help=system)
-    step = "continue from the checkpoint of step N (default: the newest); later ones are set aside"
-    parser.add_argument("--step", type=int, metavar="N", help=step)
+    text = "a training configuration, such as configs/training/nanogpt.yaml"
+    parser.add_argument("--config", required=True, metavar="FILE", help=text)
+    add_options(parser, OPTIONS)
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
     if asked.plan:

@@ -19,7 +19,13 @@ from ttkit.errors import fail
 from ttkit.hardware.current import current_machine
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
-from ttkit.train.config.settings import DeviceConfig, Settings, enabled_strategies, parallel_axes
+from ttkit.train.config.settings import (
+    STRATEGIES,
+    DeviceConfig,
+    Settings,
+    enabled_strategies,
+    parallel_axes,
+)
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 FIFO_BYTES = 1 << 16  # Each chip's receiving buffer has this size.
@@ -149,12 +155,12 @@ class ParallelismContext:
         self.layout = Layout(axes=axes).on(device)
 
     def __repr__(self) -> str:
-        shape = tuple(self.layout.device.shape)
+        layout = self.layout
         axes = [
-            f"{name.lower()}: axis {axis}, {chips} chips"
-            for name, axis, chips in self.layout.strategies()
+            f"{STRATEGIES[name]}: axis {axis}, {getattr(layout, name)} chips"
+            for name, axis in layout.axes or ()
         ]
-        mesh = "x".join(map(str, shape))
+        mesh = "x".join(map(str, layout.device.shape))
         return f"ParallelismContext({mesh} mesh; {', '.join(axes) or 'no parallelism'})"
 
     def get_ddp_axis(self) -> int | None:

@@ -252,9 +252,10 @@ class Cluster:
             with contextlib.suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
         processes.send(text)  # Ranks on other hosts cannot read the file.
-        how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}
         with contextlib.suppress(TimeoutError):  # The controller may have ended.
-            self._client = results.Client(str(keys[0]), **how)
+            self._client = results.Client(
+                str(keys[0]), profile_dir=folder, ipython_dir=folder, timeout=30
+            )
         while not self._client or len(self._client.ids) < self.n:
             self.still_starting(until)
         self.pids = results.connect(self, until)

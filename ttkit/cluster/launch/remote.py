@@ -135,9 +135,10 @@ def call(
 
     Where it takes longer than this many seconds, or cannot be started, its code is 255 or 127.
     """
-    how: Any = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        return subprocess.run(words, input=text, timeout=seconds, **how)
+        return subprocess.run(
+            words, input=text, timeout=seconds, capture_output=True, text=True, errors="replace"
+        )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 255, "", "")
     except OSError as error:

@@ -2,10 +2,10 @@
 
 from ttkit.lazy import attach
 
-_NAMES = {
-    "files": "read_settings",
-    "layout": "Layout",
-    "settings": "DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig "
-    "RopeScaling SchedulerConfig Settings TrainingConfig TransformerConfig parallel_axes",
-}
+_NAMES = """
+files     read_settings
+layout    Layout
+settings  DeviceConfig Distributed LayoutConfig MultihostConfig PipelineParallelConfig RopeScaling
+settings  SchedulerConfig Settings TrainingConfig TransformerConfig parallel_axes
+"""
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES)

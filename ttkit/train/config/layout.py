@@ -3,7 +3,7 @@ planner take it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -285,11 +285,6 @@ class Layout:
         """The type of weights and activations."""
         return getattr(backend.load(), self.precision)
 
-    def strategies(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (name in a configuration, mesh axis, chips) of each strategy with an axis."""
-        for name, axis in self.axes or ():
-            yield STRATEGIES[name].upper(), axis, getattr(self, name)
-
     def mapper(
         self, tp_dim: int | None = None, dp_dim: int | None = None, cp_dim: int | None = None
     ):
@@ -334,8 +329,13 @@ class Layout:
         """
         check_divisible("batch_size", ids.shape[0], "the number of groups", self.dp)
         ttnn = backend.load()
-        where = {"dp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
-        return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)
+        return self.place(
+            ids.astype(np.uint32),
+            dtype=ttnn.uint32,
+            dp_dim=0,
+            cp_dim=3,
+            layout=ttnn.ROW_MAJOR_LAYOUT,
+        )
 
     def numbers(self, size: int, tp_dim: int | None = None):
         """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""

@@ -305,9 +305,9 @@ class Transformer(Module):
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
         if self.is_first or self.is_last:
-            ends = self.is_first, self.is_last
-            tied, size = config.is_tied, config.vocab_size
-            self.vocabulary = Vocabulary(size, width, tied, self.layout, *ends)
+            self.vocabulary = Vocabulary(
+                config.vocab_size, width, config.is_tied, self.layout, self.is_first, self.is_last
+            )
         self.rotary = self.position = None
         if config.model_type == "llama":
             self.rotary = Rotary(width // config.num_heads, config, self.layout)

@@ -12,7 +12,6 @@ travels as the global array of its batch, so the meshes of two stages may differ
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -216,9 +215,6 @@ class MPITransport(Transport):
         chunks: how many chunks of the model each stage has.
         name: names the rank of a message that does not arrive.
         timeout_factor: as of `ttkit.waiting.wait_for`.
-
-    Attributes:
-        bytes_sent: bytes sent through the host so far, by kind of message: {"weights": ...}.
     """
 
     def __init__(
@@ -232,7 +228,6 @@ class MPITransport(Transport):
     ):
         self.comm, self.layout, self.chunks = comm, layout, chunks
         self.name, self.timeout_factor = name, timeout_factor
-        self.bytes_sent = Counter[str]()
         self._sent: list[Any] = []
         self._sockets: dict[Route, Any] = {}
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
@@ -271,8 +266,12 @@ class MPITransport(Transport):
     def receive(self, message: Message, layout: Layout) -> Value:
         """Put a tensor on a mesh that arrives over a socket, or as one global array."""
         if socket := self._sockets.get(route(message)):
-            where = {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
-            like = ttnn.empty(self._get(message), dtype=layout.dtype, **where)
+            like = ttnn.empty(
+                self._get(message),
+                dtype=layout.dtype,
+                layout=ttnn.TILE_LAYOUT,
+                device=layout.device,
+            )
             return ttnn.experimental.recv_async(like, socket)[0]
         return super().receive(message, layout)
 
@@ -282,9 +281,7 @@ class MPITransport(Transport):
             self._post(message, array.shape)
             ttnn.experimental.send_async(self._place(array), socket)
             return
-        array = np.asarray(array, np.float32)
-        self._post(message, array)
-        self.bytes_sent[message.what] += array.nbytes
+        self._post(message, np.asarray(array, np.float32))
 
     def has(self, message: Message) -> bool:
         """Wait for a message; the values of one with a route follow soon.

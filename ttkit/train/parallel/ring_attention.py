@@ -42,11 +42,15 @@ def _constants(layout: Layout, length: int, copies: int) -> Values:
     chip's index in the ring, [1, 1, 1, 1].
     """
     place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
-    mapper, how = layout.mapper(cp_dim=0), {"layout": ttnn.TILE_LAYOUT, "device": layout.device}
-    return (
-        later_keys(length, copies, layout),
-        from_numpy(place, dtype=layout.dtype, mesh_mapper=mapper, **how),
+    hidden = later_keys(length, copies, layout)
+    index = from_numpy(
+        place,
+        dtype=layout.dtype,
+        layout=ttnn.TILE_LAYOUT,
+        device=layout.device,
+        mesh_mapper=layout.mapper(cp_dim=0),
     )
+    return hidden, index
 
 
 def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values = ()) -> Values:

@@ -192,8 +192,9 @@ class PipelineTrainer(Trainer):
         hosts, config = self.settings.multihost_config, self.model_config
         micro_batches = self.settings.training_config.gradient_accumulation_steps
         plan = hosts.pipeline
-        shape = self.num_stages, micro_batches, plan.chunks_per_rank
-        self.schedule = schedule = schedule_of(plan.schedule, *shape)
+        self.schedule = schedule = schedule_of(
+            plan.schedule, self.num_stages, micro_batches, plan.chunks_per_rank
+        )
         if any(action.kind in "IW" for row in schedule.actions for action in row):
             fail(
                 "PipelineTrainer",
@@ -209,16 +210,15 @@ class PipelineTrainer(Trainer):
         self.parameters = {}
         for own in self.stages.values():
             self.parameters |= own.parameters()
-        self.replicas, self.transport, self.replica, self.num_replicas = None, Transport(), 0, 1
+        self.replicas, self.transport = None, Transport()
         if self.comm is None:
             return
-        self.replica, stage = divmod(self.rank, self.num_stages)
-        self.num_replicas = self.world // self.num_stages
+        replica, stage = divmod(self.rank, self.num_stages)
         # This communicator has the ranks of one pipeline.
-        stages = self.comm.Split(self.replica, self.rank)
+        stages = self.comm.Split(replica, self.rank)
         routes = fabric_routes(schedule) if hosts.socket_type == "fabric" else ()
         self.transport = MPITransport(stages, self.layout, routes, schedule.chunks)
-        if self.num_replicas > 1:
+        if self.world > self.num_stages:
             self.replicas = self.comm.Split(stage, self.rank)
 
     # ------------------------------------------------------------ one step

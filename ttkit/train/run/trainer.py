@@ -91,19 +91,22 @@ class Trainer:
         self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
+        self.replica, replicas = 0, 1  # One replica takes the whole batch: part 0 of 1.
+        if self.replicas:
+            self.replica, replicas = self.replicas.rank, self.replicas.size
         # With ZeRO each parameter is updated by one rank of those that have replicas.
-        self.sharing = self.num_replicas if settings.layout.zero else 1
+        self.sharing = replicas if settings.layout.zero else 1
         if self.sharing > 1:
             every = self.parameters.values()
             sizes = [tiled(parameter.shard_shape) for parameter in every]
-            for parameter, rank in zip(every, owners(sizes, self.num_replicas)):
+            for parameter, rank in zip(every, owners(sizes, replicas)):
                 parameter.owner = rank
         check_memory(self.settings, replace(self.layout, hosts=self.sharing), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
         groups = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            ids, length, config, groups, self.replica, self.num_replicas
+            ids, length, config, groups, self.replica, replicas
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history = History()
@@ -145,10 +148,7 @@ class Trainer:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        # By default there is one replica, which takes the whole batch: part 0 of 1.
-        self.replicas, self.replica, self.num_replicas = None, 0, 1
-        if self.settings.distributed.enabled:
-            self.replicas, self.replica, self.num_replicas = self.comm, self.rank, self.world
+        self.replicas = self.comm if self.settings.distributed.enabled else None
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
