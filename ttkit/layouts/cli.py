@@ -1,5 +1,6 @@
 """The command `ttkit plan`."""
 
+import gc
 import json
 import os
 from argparse import ArgumentParser
@@ -80,4 +81,5 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
         print(found.explain(chosen) if chosen else found)
     if folder:
         print(found.write(folder, chosen))
+    gc.freeze()  # Else the end of the process would look through all that the dry runs keep.
     return 0

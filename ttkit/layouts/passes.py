@@ -349,9 +349,9 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     )
 
 
-# The keys begin with ids of keyword arguments, which repeated calls share and which stay here. The
-# values have flops of tiles, bytes moved, and flops of values of a matmul.
-_works: dict[tuple[int, int, int], tuple[Any, tuple[int, int, int] | None]] = {}
+# By numbers of rows, and ids of keyword arguments, which repeated calls share and which stay here.
+# The values have flops of tiles, bytes moved, and flops of values of a matmul.
+_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int] | None]]] = {}
 
 
 def _with_rows(value: Any, rows: int, many: int) -> Any:
@@ -383,13 +383,13 @@ def computed(events: Iterable[Event], rows: int, many: int) -> Computed:
         rows: the number of rows to count.
         many: the number of rows in the events.
     """
-    parts, works = [], []
+    parts, works, known = [], [], _works.setdefault((rows, many), {})
     for event in events:
-        key = id(event.kwargs), rows, many
-        if key not in _works:
-            _works[key] = event.kwargs, _work(event, rows, many)
-        if work := _works[key][1]:
+        key = id(event.kwargs)
+        if key not in known:
+            known[key] = event.kwargs, _work(event, rows, many)
+        if work := known[key][1]:
             parts.append(event.part)
             works.append(work)
-    repeated, forward = (np.isin(parts, names) for names in (REPEATED, FORWARD))
+    repeated, forward = (np.array([p in some for p in parts]) for some in (REPEATED, FORWARD))
     return Computed(repeated, forward, *np.array(works).T)

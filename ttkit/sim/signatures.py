@@ -190,11 +190,18 @@ class Signature:
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a right call by the function's names, and its defaults."""
-        newer = {new: kwargs[old] for new, old in self.newer(kwargs).items()}
-        bound = next(filter(None, (bind(o, args, newer)[0] for o in self.overloads)))
+        usual, places = self._places(len(args), tuple(kwargs))
+        values = (*args, *kwargs.values())
+        return usual | {name: values[place] for name, place in places.items()}
+
+    @functools.cache  # noqa: B019 - A signature lasts as long as its operation.
+    def _places(self, count: int, names: tuple) -> tuple[dict, dict]:
+        """Return the defaults, and which argument has each of the function's names."""
+        newer = {new: count + names.index(old) for new, old in self.newer(names).items()}
+        bound = next(filter(None, (bind(o, range(count), newer)[0] for o in self.overloads)))
         own, usual = self.names(bound.signature), self.own.parameters.values()
-        named = {own.get(name, name): value for name, value in bound.arguments.items()}
-        return {p.name: p.default for p in usual} | named
+        places = {own.get(name, name): place for name, place in bound.arguments.items()}
+        return {p.name: p.default for p in usual}, places
 
     def way(self, asked: describe) -> Way | None:
         """Return how the arguments reach the function: None where it takes them as they are.

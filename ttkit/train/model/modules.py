@@ -251,12 +251,12 @@ class Module:
         """Yield (path, module) of this one and of those inside, in the order of construction."""
         yield path, self
         for name, value in vars(self).items():
-            inside = {name: value}
-            if isinstance(value, dict):
-                inside = {f"{name}.{key}": item for key, item in value.items()}
-            for key, item in inside.items():
-                if isinstance(item, Module):
-                    yield from item.modules(f"{path}{key}.")
+            if isinstance(value, Module):
+                yield from value.modules(f"{path}{name}.")
+            elif isinstance(value, dict):
+                for key, item in value.items():
+                    if isinstance(item, Module):
+                        yield from item.modules(f"{path}{name}.{key}.")
 
     def parameters(self) -> dict[str, Parameter]:
         """Return {name: parameter} in the order of construction.
