@@ -7,6 +7,7 @@ from formulas import BINARY, gelu, gelu_tanh, tolerance
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
+from ttkit.sim.ops.binary import ALSO, ELEMENTARY, ONLY_WHOLE
 
 POSITIVE = {"hypot", "ldexp", "logaddexp2", "xlogy"}  # They are tested on positive numbers.
 FLOATS = sorted(BINARY.keys() - POSITIVE - {"floor_div", "pow"})
@@ -67,7 +68,7 @@ def test_python_operators(wide, put, check):
     check(a @ ttnn.transpose(b, 0, 1), lambda a, b: a @ b.T, a, b, additions=64)
 
 
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+@pytest.mark.parametrize("name", [*ELEMENTARY, *ALSO.split(), "logical_or", "logical_xor"])
 def test_in_place_replaces_the_first(wide, put, check, name):
     a, b = put(wide, (32, 64), "S0R"), put(wide, (32, 64), "RS0", low=0.5)
     before, call = ttnn.clone(a), getattr(ttnn, f"{name}_")
@@ -148,6 +149,14 @@ def test_where_with_one_condition_for_each_chip(mesh, put, check, chosen, other)
 def test_the_less_usual(mesh, put, check, name):
     a, b = put(mesh, (2, 33, 20), "S0R", low=0.5), put(mesh, (2, 33, 20), "RS0", low=0.5)
     check(getattr(ttnn, name)(a, b), BINARY[name], a, b)
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_WHOLE))
+def test_whole_numbers_only(wide, put, check, name):
+    a, b = (put(wide, (2, 33, 20), kind, ttnn.uint32, low=90) for kind in ("S0R", "RS0"))
+    check(getattr(ttnn, name)(a, b), getattr(np, name), a, b)
+    with pytest.raises(TTKitError, match="not supported for ttnn"):
+        getattr(ttnn, name)(put(wide, (2, 32)), put(wide, (2, 32)))
 
 
 TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8"]

@@ -112,6 +112,8 @@ UNARY = {
     "mish": lambda x: x * np.tanh(np.logaddexp(0, x)), "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
     "softplus": softplus, "round": np.round,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "isposinf": np.isposinf, "isneginf": np.isneginf, "signbit": np.signbit,
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "logical_not": lambda x: x == 0,
     "eqz": lambda x: x == 0, "nez": lambda x: x != 0, "gtz": lambda x: x > 0,
     "ltz": lambda x: x < 0, "gez": lambda x: x >= 0, "lez": lambda x: x <= 0,

@@ -39,7 +39,7 @@ _load, _names, _ = _attach(
             get_num_pcie_devices get_pcie_device_ids init_distributed_context open_device
             open_mesh_device set_fabric_config synchronize_device using_distributed_env""",
         "ops.filling": "allocate_tensor_on_device",
-        "ops.golden": "get_golden_function",
+        "ops.golden": "get_golden_function get_golden_function_for_activation",
         "ops.movement": """aggregate_tensor combine_device_tensors distribute_tensor
             from_host_shards get_device_tensors""",
         "ranks": "Rank Size",
@@ -49,10 +49,10 @@ _load, _names, _ = _attach(
             DispatchCoreType FabricConfig FabricManagerMode FabricReliabilityMode
             FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity MeshCoordinate
             MeshCoordinateRange MeshShape PlacementReplicate PlacementShard ROW_MAJOR_LAYOUT
-            ReduceType Shape ShardDistributionStrategy ShardOrientation ShardStrategy StorageType
-            TILE_LAYOUT TILE_SIZE TensorMemoryLayout TensorTopology ThrottleLevel Topology
-            UnaryOpType UnaryWithParam bfloat16 bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8
-            uint16 uint32 uint8""",
+            ReduceType Shape ShardDistributionStrategy ShardOrientation ShardShapeAlignment
+            ShardStrategy StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout TensorTopology
+            ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16 bfloat4_b bfloat8_b float32
+            fp8_e4m3 int32 int8 uint16 uint32 uint8""",
         "tensor.creation": "as_tensor dump_tensor load_tensor to_torch",
         "tensor.distribution": """ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor
             CppTensorToMesh MeshComposerConfig MeshMapperConfig MeshToTensor ReplicateTensorToMesh
@@ -61,7 +61,7 @@ _load, _names, _ = _attach(
             shard_tensor_to_mesh_mapper""",
         "tensor.sharding": """CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
             L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG L1_MEMORY_CONFIG
-            L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec
+            L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec ShardSpec TensorSpec
             create_sharded_memory_config num_cores_to_corerangeset
             num_cores_to_corerangeset_in_subcoregrids""",
         "tensor.dtypes": "Tile element_size",
@@ -78,6 +78,8 @@ _aliases = {
     "Device": "MeshDevice",
     "GetNumAvailableDevices": "get_num_devices",
     "GetNumPCIeDevices": "get_num_pcie_devices",
+    # What a program of December 2025 calls a configuration of both norms' halves.
+    "LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig",
     "clip": "clamp",
     "div": "divide",
     "mul": "multiply",

@@ -29,6 +29,7 @@ NONE: list = []  # This is ttnn's own default for activations, so nothing may wr
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
+NUMPY += " gcd lcm bitwise_and bitwise_or bitwise_xor"
 FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
@@ -53,21 +54,24 @@ TESTS: dict[str, Function] = {
     "logical_xor": np.logical_xor,
 }
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
-# These take whole numbers of one type, too.
+# These take whole numbers of one type, too, or take only them.
+ONLY_WHOLE = {"gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor"}
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
-WHOLE |= TESTS.keys()
+WHOLE |= ONLY_WHOLE | TESTS.keys()
 
 # The first operand of these may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
 # These have a form that replaces the first operand.
-IN_PLACE = (*ELEMENTARY, "eq", "ne", "lt", "le", "gt", "ge")
+ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"
+IN_PLACE = {*ELEMENTARY, *TESTS, *ALSO.split()}
 
 
 # ---------------------------------------------------------------- types
 def _check_types(name: str, *given: DataType) -> None:
     """Check the element types of two operands; the result has the first."""
-    whole = given[0] is given[1] and name in WHOLE
-    if not (whole or set(given) <= set(FLOATS)):
+    whole = name in WHOLE and given[0] is given[1] not in FLOATS
+    floats = name not in ONLY_WHOLE and {*given} <= {*FLOATS}
+    if not (whole or floats):
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
         refuse(rule, "ttnn.typecast first")

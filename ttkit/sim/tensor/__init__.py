@@ -319,6 +319,14 @@ class ShardDistributionStrategy(_Enum):
     CONTIGUOUS_1D = 2
 
 
+class ShardShapeAlignment(_Enum):
+    """Whether the shape of a shard grows to whole tiles."""
+
+    NONE = 0
+    REQUIRED = 1
+    RECOMMENDED = 2
+
+
 class ShardStrategy(enum.Enum):
     """What `create_sharded_memory_config` cuts."""
 

@@ -25,8 +25,8 @@ from ttkit.sim.tensor.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
-from ttkit.sim.tensor.sharding import MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
+from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
 # When no dtype is given, ttnn chooses these types.
 ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
