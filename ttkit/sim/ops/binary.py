@@ -7,6 +7,7 @@ numbers.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +30,9 @@ NONE: list = []  # This is ttnn's own default for activations, so nothing may wr
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
-NUMPY += " gcd lcm bitwise_and bitwise_or bitwise_xor"
-FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+# These take only whole numbers.
+ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
+FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
@@ -42,22 +44,13 @@ FUNCTIONS |= {
     "squared_difference": lambda a, b: np.square(a - b),
 }
 # Each test gives 1 where it is true and 0 where it is false.
-TESTS: dict[str, Function] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-}
+COMPARISONS = "eq ne lt le gt ge"
+TESTS: dict[str, Function] = {name: getattr(operator, name) for name in COMPARISONS.split()}
+TESTS |= {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
-# These take whole numbers of one type, too, or take only them.
-ONLY_WHOLE = {"gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor"}
+# These take whole numbers of one type, too.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
-WHOLE |= ONLY_WHOLE | TESTS.keys()
+WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # The first operand of these may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
@@ -231,7 +224,7 @@ def _operator(word: str, name: str) -> None:
         setattr(Tensor, f"__r{word}__", lambda a, b: call(b, a))
 
 
-for _word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul", "add"):
+for _word in (*COMPARISONS.split(), "matmul", "add"):
     _operator(_word, _word)
 for _word, _name in (("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide")):
     _operator(_word, _name)

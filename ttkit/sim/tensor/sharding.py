@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.sim.tensor import (
@@ -363,12 +363,12 @@ class TensorSpec(_Fields):
         tile=None,
     ):
         """Make one; a tile is a hint."""
-        config = MemoryConfig(memory_layout, buffer_type, shard_spec)
+        place: Any = memory_layout, buffer_type, shard_spec
         if isinstance(memory_layout, BufferType):
-            config = MemoryConfig(buffer_type=memory_layout)
+            place = INTERLEAVED, memory_layout
         elif isinstance(memory_layout, NdShardSpec):
-            config = MemoryConfig(ND, buffer_type, nd_shard_spec=memory_layout)
-        return cls._make((Shape(shape), dtype, layout, config))
+            place = buffer_type, memory_layout
+        return cls._make((Shape(shape), dtype, layout, MemoryConfig(*place)))
 
     def sharded(
         self, shard_shape, grid, shard_alignment=ShardShapeAlignment.REQUIRED, orientation=ROW_MAJOR
