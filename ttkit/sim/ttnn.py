@@ -82,8 +82,11 @@ _aliases = {
     "LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig",
     "clip": "clamp",
     "div": "divide",
+    "div_": "divide_",
     "mul": "multiply",
+    "mul_": "multiply_",
     "sub": "subtract",
+    "sub_": "subtract_",
 }
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
