@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.errors import nearest as _nearest
+from ttkit.errors import older_form as _older_form
 from ttkit.lazy import attach as _attach
 from ttkit.lazy import drawing as _drawing
 from ttkit.sim.hints import RECORDS as _RECORDS
@@ -39,7 +40,7 @@ _load, _names, _ = _attach(
             get_num_pcie_devices get_pcie_device_ids init_distributed_context open_device
             open_mesh_device set_fabric_config synchronize_device using_distributed_env""",
         "ops.filling": "allocate_tensor_on_device",
-        "ops.golden": "get_golden_function get_golden_function_for_activation",
+        "ops.golden": "get_golden_function",
         "ops.movement": """aggregate_tensor combine_device_tensors distribute_tensor
             from_host_shards get_device_tensors""",
         "ranks": "Rank Size",
@@ -78,8 +79,6 @@ _aliases = {
     "Device": "MeshDevice",
     "GetNumAvailableDevices": "get_num_devices",
     "GetNumPCIeDevices": "get_num_pcie_devices",
-    # What a program of December 2025 calls a configuration of both norms' halves.
-    "LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig",
     "clip": "clamp",
     "div": "divide",
     "div_": "divide_",
@@ -88,6 +87,8 @@ _aliases = {
     "sub": "subtract",
     "sub_": "subtract_",
 }
+# Names that programs of December 2025 use, and ttnn 0.81.1's for the same.
+_OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
@@ -127,6 +128,9 @@ def _inner(prefix: str) -> _Space:
 
 
 def __getattr__(name: str) -> _Any:
+    newer = _OLDER.get(name, "")
+    if newer and _older_form(f"ttnn.{name}", f"ttnn.{newer}"):
+        return globals()[newer]
     return _missing(name, [*_calls, *(each for each in globals() if not each.startswith("_"))])
 
 

@@ -322,9 +322,7 @@ class ShardDistributionStrategy(_Enum):
 class ShardShapeAlignment(_Enum):
     """Whether the shape of a shard grows to whole tiles."""
 
-    NONE = 0
-    REQUIRED = 1
-    RECOMMENDED = 2
+    NONE, REQUIRED, RECOMMENDED = range(3)
 
 
 class ShardStrategy(enum.Enum):
