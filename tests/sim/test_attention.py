@@ -124,6 +124,7 @@ def test_softmax_in_place(mesh, put, check, dtype, kind):
         (lambda x, m: ttnn.scale_mask_softmax_in_place(x, 0.5, m), 0.5, of_rows),
         (lambda x, m: ttnn.scale_causal_mask_hw_dims_softmax_in_place(
             x, 0.5, m, program_config=ttnn.SoftmaxDefaultProgramConfig()), 0.5, of_all),
+        (lambda x, m: ttnn.softmax_in_place(x, dim=-1, numeric_stable=False), 1, ttnn.zeros_like(of_all)),
     ):  # fmt: skip
         x = ttnn.clone(given)
         assert call(x, mask) is x

@@ -7,6 +7,7 @@ from formulas import BINARY, gelu, gelu_tanh, tolerance
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
+from ttkit.sim.ops.binary import IN_PLACE, ONLY_WHOLE
 
 POSITIVE = {"hypot", "ldexp", "logaddexp2", "xlogy"}  # They are tested on positive numbers.
 FLOATS = sorted(BINARY.keys() - POSITIVE - {"floor_div", "pow"})
@@ -67,7 +68,7 @@ def test_python_operators(wide, put, check):
     check(a @ ttnn.transpose(b, 0, 1), lambda a, b: a @ b.T, a, b, additions=64)
 
 
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+@pytest.mark.parametrize("name", sorted(IN_PLACE))
 def test_in_place_replaces_the_first(wide, put, check, name):
     a, b = put(wide, (32, 64), "S0R"), put(wide, (32, 64), "RS0", low=0.5)
     before, call = ttnn.clone(a), getattr(ttnn, f"{name}_")
@@ -150,6 +151,14 @@ def test_the_less_usual(mesh, put, check, name):
     check(getattr(ttnn, name)(a, b), BINARY[name], a, b)
 
 
+@pytest.mark.parametrize("name", ONLY_WHOLE)
+def test_whole_numbers_only(wide, put, check, name):
+    a, b = (put(wide, (2, 33, 20), kind, ttnn.uint32, low=90) for kind in ("S0R", "RS0"))
+    check(getattr(ttnn, name)(a, b), getattr(np, name), a, b)
+    with pytest.raises(TTKitError, match="not supported for ttnn"):
+        getattr(ttnn, name)(put(wide, (2, 32)), put(wide, (2, 32)))
+
+
 TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8"]
 
 
@@ -211,12 +220,3 @@ def test_bcast(box, cut, check):
         for name, function in (("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply)):
             how = (getattr(ttnn.BcastOpMath, name), getattr(ttnn.BcastOpDim, dim))
             check(ttnn.bcast(a, b, *how), function, a, b)
-
-
-@pytest.mark.parametrize("name", ["eq_", "ne_", "lt_", "le_", "gt_", "ge_"])
-def test_a_comparison_in_place_replaces_its_first_operand(mesh, put, name):
-    a = put(mesh, (32, 64), "S0R")
-    values, limit = a.full_array(), float(a.full_array().flat[7])
-    made = getattr(ttnn, name)(a, limit)
-    assert made is a
-    assert (a.full_array() == getattr(values, f"__{name[:-1]}__")(limit)).all()

@@ -122,6 +122,11 @@ def test_a_tensor_of_a_list(wide, on_mesh):
         assert not on_mesh or made.memory_config() == ttnn.L1_MEMORY_CONFIG
         for shard in parts(made).values():
             np.testing.assert_array_equal(shard, [[want]])
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made = ttnn.Tensor(given, ttnn.bfloat16, wide, ttnn.TILE_LAYOUT, ttnn.L1_MEMORY_CONFIG)
+    assert (made.device(), made.dtype) == (wide, ttnn.bfloat16)
+    assert (made.layout, made.memory_config()) == (ttnn.TILE_LAYOUT, ttnn.L1_MEMORY_CONFIG)
+    np.testing.assert_array_equal(parts(made)[1, 3], given)
     wrong = [1, 2, 3], [2, 2], ttnn.int32, ROWS
     refused(lambda: ttnn.Tensor(*wrong), "cannot reshape array of size 3")
     for dtype in (ttnn.int32, ttnn.bfloat16, ttnn.uint16):

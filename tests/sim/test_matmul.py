@@ -64,7 +64,7 @@ def test_nothing_gives_zeros(wide, put, check):
     check(ttnn.matmul(a, b), np.matmul, a, b)
 
 
-@pytest.mark.parametrize("bias", [(1, 128), (32,), (33, 64), (3, 16, 64)], ids=str)
+@pytest.mark.parametrize("bias", [(1, 128), (32,), (33, 64), (3, 24, 64)], ids=str)
 def test_biases_that_do_not_fit(wide, put, bias):
     x, w = put(wide, (64, 32), "S0R"), put(wide, (32, 64), "RR")
     with pytest.raises(TTKitError, match="broadcast"):
@@ -86,8 +86,9 @@ def test_order_of_refusals(wide, put):
         ttnn.linear(a, b, bias=ttnn.from_device(b))
 
 
-def test_a_bias_of_a_whole_tile_gives_its_first_row(wide, put):
+@pytest.mark.parametrize("rows", [16, 32])
+def test_a_bias_of_a_whole_tile_gives_its_first_row(wide, put, rows):
     x, w = put(wide, (64, 96), "S0R"), put(wide, (96, 64), "RR")
-    bias = put(wide, (32, 64), "RR")
+    bias = put(wide, (rows, 64), "RR")
     found, first = ttnn.linear(x, w, bias=bias), ttnn.slice(bias, [0, 0], [1, 64])
     assert (found.full_array() == ttnn.linear(x, w, bias=first).full_array()).all()

@@ -91,6 +91,19 @@ def test_a_large_tensor_is_refreshed_without_memory_for_two():
         assert big.is_allocated()
 
 
+def test_tiles_with_more_room_or_less():
+    with opened(T3000) as mesh:
+        t = put(mesh, Place(T3000, "whole", [3, 20, 50], ttnn.bfloat16, ROWS, 1))
+        wide = ttnn.tilize_with_val_padding(t, [3, 64, 64], 7.0)
+        assert (wide.layout, wide.shape, wide.padded_shape) == (TILE, t.shape, (3, 64, 64))
+        compare(wide, lambda x: x, t)
+        block = ttnn.tilize_with_zero_padding(t, output_dtype=BLOCK)
+        assert block.dtype is BLOCK
+        corner = ttnn.untilize_with_unpadding(block, [1, 31, 29])
+        assert (corner.layout, corner.dtype) == (ROWS, ttnn.bfloat16)
+        compare(corner, lambda x: np.pad(x[:2, :, :30], [(0, 0), (0, 12), (0, 0)]), block)
+
+
 def test_refused():
     with opened(T3000) as mesh:
         host = ttkit.from_numpy(numbers((2, 6)), layout=TILE)

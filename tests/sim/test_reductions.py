@@ -77,6 +77,8 @@ def test_along_one_dimension(place, data):
             back = exactly(lambda x: np.flip(np.cumsum(np.flip(x, dim), dim), dim))
             compare(ttnn.cumsum(t, dim, reverse_order=True), back, t, additions=terms)
             made = ttnn.prod(t, dim, keep)
+            running = exactly(lambda x: np.cumprod(x, dim, dtype=x.dtype))
+            compare(ttnn.cumprod(t, dim), running, t, additions=terms)
             compare(made, lambda x: x.prod(dim, keepdims=keep), t, additions=terms)
 
 

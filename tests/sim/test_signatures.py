@@ -173,6 +173,7 @@ def test_a_default_is_no_change(mesh):
     [
         (lambda x: ttnn.div(x, 3.0, round_mode="floor"), lambda x: ttnn.floor(ttnn.div(x, 3.0))),
         (lambda x: ttnn.div(x, input_tensor_b=x, round_mode=None), lambda x: ttnn.div(x, x)),
+        (lambda x: ttnn.div(x, 3.0, accurate_mode=False), lambda x: ttnn.div(x, 3.0)),
         (
             lambda x: ttnn.argmax(x, dim=3, keepdim=True, use_multicore=True),
             lambda x: ttnn.argmax(x, 3, True),
@@ -182,7 +183,7 @@ def test_a_default_is_no_change(mesh):
             lambda x: ttnn.untilize(x),
         ),
     ],
-    ids=["renamed", "None", "dropped", "one of two"],
+    ids=["renamed", "None", "mode", "dropped", "one of two"],
 )
 def test_keywords_of_earlier_versions_are_taken_with_a_warning_but_not_by_strict(mesh, call, same):
     values = np.arange(2048, dtype=np.float32).reshape(1, 1, 32, 64) % 37 + 1

@@ -12,7 +12,7 @@ UNARY = {
     "cbrt": lambda x: x.sign() * x.abs() ** (1 / 3),
     "identity": lambda x: x,
     "log_sigmoid": F.logsigmoid,
-    "swish": F.silu,
+    "swish": F.silu, "sigmoid_accurate": F.sigmoid,
     "eqz": lambda x: x == 0, "nez": lambda x: x != 0,
     "gtz": lambda x: x > 0, "ltz": lambda x: x < 0,
     "gez": lambda x: x >= 0, "lez": lambda x: x <= 0,

@@ -21,10 +21,12 @@ from ttkit.sim.arguments import describe, refuse
 # Keywords of earlier versions, and what ttnn 0.81.1 calls them; "" where it no longer has them, and
 # they change no value.
 OLDER = {
+    "accurate_mode": "",
     "distributed_program_config": "",
     "fast_and_approximate_mode": "",
     "mesh_device": "",  # The tensor has its mesh.
     "round_mode": "rounding_mode",
+    "tiles_per_chunk": "",
     "use_multicore": "",
     "use_pack_untilize": "",
 }

@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.errors import nearest as _nearest
+from ttkit.errors import older_form as _older_form
 from ttkit.lazy import attach as _attach
 from ttkit.lazy import drawing as _drawing
 from ttkit.sim.hints import RECORDS as _RECORDS
@@ -51,7 +52,7 @@ tensor               DispatchCoreType FabricConfig FabricManagerMode FabricRelia
 tensor               FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity
 tensor               MeshCoordinate MeshCoordinateRange MeshShape PlacementReplicate PlacementShard
 tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy ShardOrientation
-tensor               ShardStrategy StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout
+tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout
 tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
 tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
 tensor.creation      as_tensor dump_tensor load_tensor to_torch
@@ -63,7 +64,7 @@ tensor.distribution  distribute replicate_tensor_to_mesh_mapper shard_tensor_to_
 tensor.sharding      CoreCoord CoreGrid CoreRange CoreRangeSet DRAM_MEMORY_CONFIG
 tensor.sharding      L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG
 tensor.sharding      L1_MEMORY_CONFIG L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec
-tensor.sharding      ShardSpec create_sharded_memory_config num_cores_to_corerangeset
+tensor.sharding      ShardSpec TensorSpec create_sharded_memory_config num_cores_to_corerangeset
 tensor.sharding      num_cores_to_corerangeset_in_subcoregrids
 tensor.dtypes        Tile element_size
 tensor.tensor        Tensor is_tensor_storage_on_device
@@ -80,9 +81,14 @@ _aliases = {
     "GetNumPCIeDevices": "get_num_pcie_devices",
     "clip": "clamp",
     "div": "divide",
+    "div_": "divide_",
     "mul": "multiply",
+    "mul_": "multiply_",
     "sub": "subtract",
+    "sub_": "subtract_",
 }
+# Names that programs of December 2025 use, and ttnn 0.81.1's for the same.
+_OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
@@ -122,6 +128,9 @@ def _inner(prefix: str) -> _Space:
 
 
 def __getattr__(name: str) -> _Any:
+    newer = _OLDER.get(name, "")
+    if newer and _older_form(f"ttnn.{name}", f"ttnn.{newer}"):
+        return globals()[newer]
     return _missing(name, [*_calls, *(each for each in globals() if not each.startswith("_"))])
 
 

@@ -88,6 +88,7 @@ _TABLE: dict[str, Callable[..., Tensor]] = {
     "scale_mask_softmax_in_place scale_causal_mask_hw_dims_softmax_in_place": (
         in_place(scale_mask_softmax)
     ),
+    "softmax_in_place": in_place(softmax),
     "transformer.attention_softmax": attention_softmax,
     "transformer.attention_softmax_": in_place(attention_softmax),
 }

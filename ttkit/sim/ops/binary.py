@@ -5,6 +5,7 @@ numbers.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,9 @@ NONE: list = []  # This is ttnn's own default for activations, so nothing may wr
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
-FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+# These take only whole numbers.
+ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
+FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
 # Each function takes two arrays, or an array and a number.
 FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
@@ -39,33 +42,27 @@ FUNCTIONS |= {
     "squared_difference": lambda a, b: np.square(a - b),
 }
 # Each test gives 1 where it is true and 0 where it is false.
-TESTS: dict[str, Function] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-}
+COMPARISONS = "eq ne lt le gt ge"
+TESTS: dict[str, Function] = {name: getattr(operator, name) for name in COMPARISONS.split()}
+TESTS |= {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
 # These take whole numbers of one type, too.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
-WHOLE |= TESTS.keys()
+WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # The first operand of these may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
 # These have a form that replaces the first operand.
-IN_PLACE = (*ELEMENTARY, "eq", "ne", "lt", "le", "gt", "ge")
+ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"
+IN_PLACE = {*ELEMENTARY, *TESTS, *ALSO.split()}
 
 
 # ---------------------------------------------------------------- types
 def _check_types(name: str, *given: DataType) -> None:
     """Check the element types of two operands; the result has the first."""
-    whole = given[0] is given[1] and name in WHOLE
-    if not (whole or set(given) <= set(FLOATS)):
+    whole = name in WHOLE and given[0] is given[1] not in FLOATS
+    floats = name not in ONLY_WHOLE and {*given} <= {*FLOATS}
+    if not (whole or floats):
         a, b = (f"DataType::{kind.name}" for kind in given)
         rule = f"Input tensor A dtype {a} with B dtype {b} is not supported for ttnn.{name}"
         refuse(rule, "ttnn.typecast first")
@@ -225,7 +222,7 @@ def _operator(word: str, name: str) -> None:
         setattr(Tensor, f"__r{word}__", lambda a, b: call(b, a))
 
 
-for _word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul", "add"):
+for _word in (*COMPARISONS.split(), "matmul", "add"):
     _operator(_word, _word)
 for _word, _name in (("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide")):
     _operator(_word, _name)

@@ -14,8 +14,8 @@ from ttkit.sim.tensor.absent import absent
 from ttkit.sim.tensor.creation import from_torch
 from ttkit.sim.tensor.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.tensor.grid import SINGLE
-from ttkit.sim.tensor.sharding import MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
+from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
 Shape = Sequence[int]
 

@@ -104,7 +104,7 @@ def _linear(
     `all_reduce` adds.
 
     Args:
-        bias: of `linear`, [n] or [1, n], to add; or the first row of a tile, [32, n].
+        bias: of `linear`, [n] or [1, n], to add; or the first row of a tile, [32, n] or [16, n].
         activation: such as "gelu", of the sum; else that of the `program_config`.
 
     Raises:
@@ -131,7 +131,7 @@ def _linear(
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead
         values, added = with_rank(values, lead, rank), with_rank(widened(added), lead, rank)
-        if added.shape[-2] == TILE_SIZE != values.shape[-2]:
+        if values.shape[-2] != added.shape[-2] in (16, TILE_SIZE):
             added = added[..., :1, :]
         fits = np.broadcast_shapes(values.shape, added.shape) == values.shape
         values = np.add(values, added, out=values if fits else None)

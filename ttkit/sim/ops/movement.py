@@ -8,7 +8,7 @@ import numpy as np
 
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.ops import checked, on_mesh, operation, result, written
+from ttkit.sim.ops import checked, in_whole_tiles, moved, on_mesh, operation, result, written
 from ttkit.sim.ops.shaping import reshape, shards
 from ttkit.sim.ranks import mpi
 from ttkit.sim.tensor import (
@@ -135,16 +135,41 @@ def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     return _stored(input_tensor, dtype, layout=layout, host=True)
 
 
-@operation("tilize", "store")
-def tilize(input_tensor: Tensor, *, dtype: DataType | None = None) -> Tensor:
-    """Return a row-major tensor in tiles."""
-    return to_layout(input_tensor, Layout.TILE, dtype)
+@operation("tilize tilize_with_zero_padding tilize_with_val_padding", "store")
+def tilize(
+    input_tensor: Tensor,
+    output_tensor_shape: Sequence[int] = (),
+    pad_value: float = 0.0,
+    *,
+    dtype: DataType | None = None,
+    output_dtype: DataType | None = None,
+) -> Tensor:
+    """Return a row-major tensor in tiles; each form takes what ttnn's takes.
+
+    Args:
+        output_tensor_shape: whole tiles that there is room for; padding has no values here.
+        output_dtype: the name of `dtype` with zero padding.
+    """
+    made = to_layout(input_tensor, Layout.TILE, dtype or output_dtype)
+    made.padded = tuple(output_tensor_shape) or made.padded
+    return made
 
 
 @operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
     """Return a tensor that is in tiles row by row."""
     return to_layout(input_tensor, Layout.ROW_MAJOR)
+
+
+@operation("untilize_with_unpadding", "store", moves="part")
+def untilize_with_unpadding(input_tensor: Tensor, output_tensor_end) -> Tensor:
+    """Return the corner up to `output_tensor_end`, which is included, row by row.
+
+    Padding that it takes in is zero.
+    """
+    rows = untilize(input_tensor)
+    kept: Any = (..., *(slice(end + 1) for end in output_tensor_end))
+    return moved(rows, in_whole_tiles(rows.array)[kept])
 
 
 # ---------------------------------------------------------------- copies, and other places in chips

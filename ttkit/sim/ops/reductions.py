@@ -89,16 +89,22 @@ for _name in REDUCTIONS:
     _register(_name)
 
 
-@operation("cumsum", flops=each_element(1))
-def cumsum(
-    input: Tensor, dim: int, *, dtype: DataType | None = None, reverse_order: bool = False
-) -> Tensor:
-    """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
-    array, lead = shards(input)
-    axis, array = lead + axis_of(input, dim), convert(array, dtype or input.dtype)
-    array = np.flip(array, axis) if reverse_order else array
-    sums = np.cumsum(array, axis, dtype=array.dtype)
-    return result(input, np.flip(sums, axis) if reverse_order else sums, dtype=dtype)
+def _enter_running(name: str, function: np.ufunc) -> None:
+    def call(
+        input: Tensor, dim: int, *, dtype: DataType | None = None, reverse_order: bool = False
+    ) -> Tensor:
+        """Return running sums (or products) along `dim` of each shard, first cast to `dtype`."""
+        array, lead = shards(input)
+        axis, array = lead + axis_of(input, dim), convert(array, dtype or input.dtype)
+        array = np.flip(array, axis) if reverse_order else array
+        values = function.accumulate(array, axis, array.dtype)
+        return result(input, np.flip(values, axis) if reverse_order else values, dtype=dtype)
+
+    operation(name, flops=each_element(1))(call)
+
+
+_enter_running("cumsum", np.add)
+_enter_running("cumprod", np.multiply)
 
 
 # ---------------------------------------------------------------- where the largest are

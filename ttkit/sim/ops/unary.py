@@ -121,8 +121,10 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
 # NumPy's own functions; the second ones are worth blocks that stay in the cache
 NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
 NUMPY += " cbrt rad2deg deg2rad"
+INVERSE = "sin cos tan sinh cosh tanh"  # NumPy has asin as arcsin.
 IN_BLOCKS = "exp log sqrt sin cos tanh"
 UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+UNARY |= {f"a{name}": getattr(np, f"arc{name}") for name in INVERSE.split()}
 UNARY |= {name: _ufunc(getattr(np, name)) for name in IN_BLOCKS.split()}
 UNARY |= {
     "neg": np.negative,
@@ -130,10 +132,8 @@ UNARY |= {
     "silu": silu_of,
     "swish": silu_of,
     "sigmoid": sigmoid_of,
+    "sigmoid_accurate": sigmoid_of,
     "frac": lambda x: x - np.trunc(x),
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "erf": erf_of,
     "erfc": lambda x: 1 - erf_of(x),
@@ -146,11 +146,9 @@ UNARY |= {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
 }
-TESTS: dict[str, Function] = {
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-    "isfinite": np.isfinite,
-    "logical_not": np.logical_not,
+OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
+TESTS: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
+TESTS |= {
     "eqz": lambda x: x == 0,
     "nez": lambda x: x != 0,
     "gtz": lambda x: x > 0,

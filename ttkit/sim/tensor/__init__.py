@@ -316,9 +316,13 @@ class ShardOrientation(_Enum):
 class ShardDistributionStrategy(_Enum):
     """How shards of any number of dimensions go to cores."""
 
-    ROUND_ROBIN_1D = 0
-    GRID_2D = 1
-    CONTIGUOUS_1D = 2
+    ROUND_ROBIN_1D, GRID_2D, CONTIGUOUS_1D = range(3)
+
+
+class ShardShapeAlignment(_Enum):
+    """Whether the shape of a shard grows to whole tiles."""
+
+    NONE, REQUIRED, RECOMMENDED = range(3)
 
 
 class ShardStrategy(enum.Enum):

@@ -117,7 +117,6 @@ RULES: dict[Any, Callable] = {
     np.broadcast_to: lambda array, shape: absent(shape, array.dtype),
     np.concatenate: _joined,
     np.copyto: lambda into, values: None,
-    np.cumsum: lambda array, axis, dtype: absent(array.shape, dtype),
     np.may_share_memory: lambda one, other: False,
     np.roll: lambda array, shift, axis: array,
     np.pad: lambda array, widths, **how: _each(array, widths, lambda n, ends: n + sum(ends)),

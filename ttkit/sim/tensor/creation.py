@@ -25,8 +25,8 @@ from ttkit.sim.tensor.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.tensor.grid import SINGLE, Grid, grid_over, is_inside, restricted
-from ttkit.sim.tensor.sharding import MemoryConfig
-from ttkit.sim.tensor.tensor import LONE, Tensor, TensorSpec, new_tensor
+from ttkit.sim.tensor.sharding import MemoryConfig, TensorSpec
+from ttkit.sim.tensor.tensor import LONE, Tensor, new_tensor
 
 # When no dtype is given, ttnn chooses these types.
 ALIKE = "float32 bfloat16 int32 int8 uint8 uint16 uint32"
@@ -307,8 +307,10 @@ def _source(tensor, mapper: CppTensorToMesh | None) -> tuple:
 # ---------------------------------------------------------------- methods of a tensor
 def _new(cls: type[Tensor], data, *args, **kwargs) -> Tensor:
     """Make a tensor of an array, or of a list of values."""
-    make: Any = _listed if isinstance(data, (list, tuple)) else from_torch
-    return make(data, *args, **kwargs)  # type: ignore[no-any-return]
+    if isinstance(data, (list, tuple)):
+        return _listed(data, *args, **kwargs)
+    named = zip("dtype device layout memory_config tile".split(), args)
+    return from_torch(data, **dict(named), **kwargs)  # type: ignore[no-any-return]
 
 
 Tensor.__new__ = _new  # type: ignore[assignment]

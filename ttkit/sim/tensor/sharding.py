@@ -7,18 +7,22 @@ Values do not depend on it, and L1 is not counted; a configuration is checked ag
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partialmethod
+from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.sim.tensor import (
     BufferType,
+    DataType,
     Layout,
+    Shape,
     ShardDistributionStrategy,
     ShardOrientation,
+    ShardShapeAlignment,
     ShardStrategy,
     TensorMemoryLayout,
 )
-from ttkit.sim.tensor.dtypes import plane, shards_of
+from ttkit.sim.tensor.dtypes import padded, plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
@@ -328,6 +332,74 @@ def create_sharded_memory_config(
 
 
 # ---------------------------------------------------------------- beside its tensor
+class _Fields(NamedTuple):
+    shape: Shape
+    dtype: DataType
+    layout: Layout
+    memory_config: MemoryConfig
+
+
+class TensorSpec(_Fields):
+    """Shape, type, layout and place of a tensor, without values.
+
+    The place is a buffer type, or a memory layout and a shard specification, or an `NdShardSpec`.
+
+    Example:
+        >>> spec = TensorSpec((2, 3, 40, 50), DataType.FLOAT32, Layout.TILE, BufferType.L1)
+        >>> spec.height_sharded(corner(8, 8)).memory_config.shard_spec.shape
+        [32, 64]
+        >>> spec.sharded_across_dims([-1], corner(8, 8)).memory_config.nd_shard_spec.shard_shape
+        (2, 3, 64, 32)
+    """
+
+    def __new__(
+        cls,
+        shape,
+        dtype,
+        layout,
+        memory_layout=INTERLEAVED,
+        shard_spec=None,
+        buffer_type=BufferType.DRAM,
+        tile=None,
+    ):
+        """Make one; a tile is a hint."""
+        place: Any = memory_layout, buffer_type, shard_spec
+        if isinstance(memory_layout, BufferType):
+            place = INTERLEAVED, memory_layout
+        elif isinstance(memory_layout, NdShardSpec):
+            place = buffer_type, memory_layout
+        return cls._make((Shape(shape), dtype, layout, MemoryConfig(*place)))
+
+    def sharded(
+        self, shard_shape, grid, shard_alignment=ShardShapeAlignment.REQUIRED, orientation=ROW_MAJOR
+    ):
+        """Return it with shards of any number of dimensions; they grow to whole tiles."""
+        layout = self.layout if shard_alignment.value else Layout.ROW_MAJOR
+        spec = NdShardSpec(padded(tuple(shard_shape), layout), grid, orientation)
+        config = MemoryConfig(ND, self.memory_config.buffer_type, nd_shard_spec=spec)
+        return self._replace(memory_config=config)
+
+    def _across(self, cut: bool, dims, grid, orientation=ROW_MAJOR):
+        """Return it with the smallest shards along `dims`, or along all others."""
+        named = {dim % len(self.shape) for dim in dims}
+        shape = [1 if (i in named) is cut else n for i, n in enumerate(self.shape)]
+        return self.sharded(shape, grid, orientation=orientation)
+
+    def _even(self, scheme, grid, orientation=ROW_MAJOR):
+        """Return it with rows, columns or both cut over all cores."""
+        sizes = plane(padded(tuple(self.shape), self.layout))
+        cut = (-(-n // most) for n, most in zip(sizes, _most_shards(scheme, grid, orientation)))
+        spec = ShardSpec(grid, padded(tuple(cut), self.layout), orientation)
+        config = MemoryConfig(scheme, self.memory_config.buffer_type, spec)
+        return self._replace(memory_config=config)
+
+    sharded_across_dims = partialmethod(_across, True)
+    sharded_across_dims_except = partialmethod(_across, False)
+    height_sharded = partialmethod(_even, HEIGHT)
+    width_sharded = partialmethod(_even, WIDTH)
+    block_sharded = partialmethod(_even, BLOCK)
+
+
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
     """Check that a configuration is one for a tensor of this stored shape.
 

@@ -10,7 +10,7 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ttkit.sim.tensor import (
 )
 from ttkit.sim.tensor.dtypes import Tile, element_size, stored, widened
 from ttkit.sim.tensor.grid import SINGLE, Grid, MeshDeviceView
-from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, check_fits
+from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, TensorSpec, check_fits
 
 MeshDevice = Any  # This class is in `sim.mesh`, which stands above this module.
 DRAM = BufferType.DRAM
@@ -125,15 +125,6 @@ def most_in_use(mesh: MeshDevice | None = None) -> int:
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
 
 
-class TensorSpec(NamedTuple):
-    """Shape, type, layout and place of a tensor, without values."""
-
-    shape: Shape
-    dtype: DataType
-    layout: Layout
-    memory_config: MemoryConfig
-
-
 class Tensor:
     """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
 
@@ -209,7 +200,7 @@ class Tensor:
     @property
     def spec(self) -> TensorSpec:
         """What `allocate_tensor_on_device` and `from_torch` take."""
-        return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
+        return TensorSpec._make((self.shape, self.dtype, self.layout, self.memory_config()))
 
     def shards(self) -> Iterator[np.ndarray]:
         """Each chip's values in the order of `grid.coords`; views, do not write into them."""
