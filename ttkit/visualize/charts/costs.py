@@ -94,7 +94,7 @@ def cost_curves(
             if found:
                 crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
     at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-    over = "bytes of the shard of each chip"
+    over = "bytes that each chip has"
     return CostCurves(title, curves, 3, over, (), size, at, tuple(crossings))
 
 
