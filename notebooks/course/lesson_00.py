@@ -38,6 +38,7 @@ Exercise(
     mistakes={
         "that is the whole tensor; eight devices share it": lambda: 48 * 64,
         "that is how many rows a chip holds; each row has 64 elements": lambda: 48 // 8,
+        "that is how many rows all eight hold, or you divided by eight twice": lambda: 48,
         "that is the shape of a shard; multiply": lambda: (6, 64),
         "that cuts columns; cut rows, so that each row stays whole": lambda: 64 // 8,
         "that is the size in bytes; give the number of elements": lambda: 4 * 384,

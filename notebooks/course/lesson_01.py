@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,25 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import OnMeshes
+from ttkit.plans import topology
+from ttkit.plans.cost import busy_traffic, hop_time_s
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import BAD, Figure, tone
 from ttkit.visualize.mesh import grid_of, system_grid
+
+
+# ---------------------------------------------------------------- an order of the chips
+def fullest(order: Sequence[int]) -> str:
+    """Return what the busiest pair of a T3000 carries while neighbours in an order exchange
+    64 MiB.
+    """
+    machine, messages = topology("t3000"), Counter[Any]()
+    for one, following in pairwise(order):
+        for way in ((one, following), (following, one)):
+            messages.update(pairwise(machine.route(*way)))
+    link, links, most = machine.link, machine.links, max(messages.values())
+    seconds = most * hop_time_s(link, (64 << 20) / links, busy_traffic(link), links)
+    return f"{most} on the busiest pair, {1e3 * seconds:4.1f} ms (modelled)"
 
 
 # ---------------------------------------------------------------- what opens
@@ -187,9 +206,8 @@ Exercise(
         "step to another column": lambda system, device: _cabled(
             system, device, system.wraps[::-1]
         ),
-        "you closed rows and columns; system.wraps is {system.wraps}": lambda system, device: (
-            _cabled(system, device, (True, True))
-        ),
+        "you closed rows and columns (an index of -1 is the last one); system.wraps is "
+        "{system.wraps}": lambda system, device: _cabled(system, device, (True, True)),
         "these are coordinates; give device ids": lambda system, device: {
             system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
         },

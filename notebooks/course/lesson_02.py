@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttkit import backend, profile
-from ttkit.lessons import CheckFailed
+from ttkit import backend
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import OnMeshes, numbers, replicas, split
 
 
 # ---------------------------------------------------------------- 02.across
@@ -53,61 +52,6 @@ Exercise(
         "Along the first axis, down the rows of the mesh, replicate. What happens along the "
         "second, and to which dimension of x?",
         "ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)])",
-    ],
-)
-
-
-# ---------------------------------------------------------------- 02.round_trip
-def _swapped(mesh, x: np.ndarray) -> np.ndarray:
-    """Return what comes back where the composer has the mapper's dimensions in the other order."""
-    down, across = mesh.shape
-    blocks = [np.split(rows, across, 1) for rows in np.split(x, down)]
-    return np.vstack([np.hstack(column) for column in zip(*blocks)])
-
-
-def _looked_at(answer, mesh, x: np.ndarray):
-    """Call an answer, and refuse shards cut along the other dimensions, whatever comes back."""
-    with profile() as seen:
-        back = answer(mesh, x)
-    swapped = (x.shape[0] // mesh.shape[1], x.shape[1] // mesh.shape[0])
-    if any(shard.shape == swapped for record in seen.records for shard in record.results):
-        raise CheckFailed(f"on {mesh!r} each chip got {list(swapped)}: {OTHER_WAY}")
-    return back
-
-
-OTHER_WAY = (
-    "the rows of x are cut over the columns of the mesh, and the columns of x over its rows. The "
-    "composer undoes the mistake, so the array that comes back does not show it"
-)
-
-Exercise(
-    "02.round_trip",
-    asks="round_trip(mesh, x)",
-    reference=lambda mesh, x: x,
-    cases=OnMeshes(
-        [(2, 4), (4, 2)],
-        lambda rows, columns: [
-            # Each chip gets one tile. Sharding the rows of x over the mesh's columns would take
-            # two.
-            (numbers(32 * rows, 32 * columns), (32, 32))
-        ],
-        call=_looked_at,
-    ),
-    mistakes={
-        "mapper and composer name the dimensions in a different order": _swapped,
-        "it came back more than once: the composer joined replicas": lambda mesh, x: np.tile(
-            x, tuple(mesh.shape)
-        ),
-        "only one block came back: a composer joins all of them": lambda mesh, x: x[
-            : len(x) // mesh.shape[0], : x.shape[1] // mesh.shape[1]
-        ],
-    },
-    budget=Budget(sends=0, computes=False),
-    praise="each chip got its block, and the blocks came back as x",
-    hints=[
-        "Which dimension of x is cut over the rows of the mesh, and which over its columns?",
-        "Shard dimension 0 along axis 0 and dimension 1 along axis 1; name both in the composer.",
-        "ttnn.MeshComposerConfig([0, 1]) with ttnn.create_mesh_composer, and ttkit.to_numpy",
     ],
 )
 

@@ -26,8 +26,6 @@ ALLOWED = {
     ("01", "64 MiB"): "an input: what each chip passes on",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
-    ("02", "100,000"): "an input: the sides of a tensor that is too large",
-    ("02", "20 GB"): "those sides multiplied; the next cell's message has the exact number",
     **dict.fromkeys(
         [
             ("00", "70B"),

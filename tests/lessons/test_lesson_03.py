@@ -84,6 +84,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     ttnn.all_gather(columns(mesh, w), dim=1, cluster_axis=1),
                 ][0],
                 "NumPy did it on the host": lambda mesh, x, w, b: columns(mesh, x @ w + b),
+                "cut b as w is cut": lambda mesh, x, w, b: (
+                    whole(mesh, x) @ columns(mesh, w) + whole(mesh, b)
+                ),
             },
         ),
         "03.row_parallel": (

@@ -124,9 +124,3 @@ R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
 
 def by_axes(mesh, x, *placements):
     return put(mesh, x, over(mesh, *placements))
-
-
-def composed(tensor, mesh, *dims):
-    return ttkit.to_numpy(
-        tensor, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig(list(dims)))
-    )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
+from ttkit.errors import TTKitError
 from ttkit.lessons.comparing import CheckFailed, device_difference, values_mean_something
 from ttkit.lessons.exercises import Run, parameters
 from ttkit.profiling.records import Reader, Record, last_name
@@ -97,7 +98,11 @@ class OnMeshes:
         arrays = [array for array, _ in given]
         call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
-            result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
+            try:
+                result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
+            except TTKitError:
+                print(f"on the check's own {mesh!r}:")
+                raise
         records = Reader(calls).records if calls else []
         names = dict(zip(parameters(asks), (mesh, *arrays))) | {"n": mesh.get_num_devices()}
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
@@ -216,7 +221,9 @@ class MeshRun(Run):
         used, most = self._bytes()
         if budget is None or not most:
             return ""
-        return f"each of {self.names['n']} chips received {used:,} bytes (limit {most:,})"
+        return (
+            f"each of the check's {self.names['n']} chips received {used:,} bytes (limit {most:,})"
+        )
 
 
 @contextmanager

@@ -390,7 +390,7 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
         if n > room:
             rule = (
                 f"chip {source} sends {n} messages to chip {destination}; "
-                f"{links} links carry {room} at a time, each over {plan.links}"
+                f"{links} links carry {room} at a time, each over {plan.links} of them"
             )
             _wrong(plan, number, rule, "another step for some, or one message with several chunks")
 

@@ -52,7 +52,8 @@ tensor               DispatchCoreType FabricConfig FabricManagerMode FabricRelia
 tensor               FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity
 tensor               MeshCoordinate MeshCoordinateRange MeshShape PlacementReplicate PlacementShard
 tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy ShardOrientation
-tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE TensorMemoryLayout
+tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE
+tensor               TensorMemoryLayout
 tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
 tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
 tensor.creation      as_tensor dump_tensor load_tensor to_torch

@@ -47,7 +47,7 @@ class CostCurves(Curves):
             name: tuple((n, cost(build(n)).time_s) for n in SIZES)
             for name, build in algorithms.items()
         }
-        super().__init__(title, curves, over="bytes of the shard of each chip")
+        super().__init__(title, curves, over="bytes that each chip has")
         self.size = size
         self.at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
         self.crossings: list[tuple[int, float, str, str]] = []
