@@ -52,7 +52,6 @@ class Step(NamedTuple):
     loss: Any
     gradients: dict[str, np.ndarray]
     calls: dict[str, list[int]]  # A list has the bytes on links of each call of a collective.
-    parameters: dict[str, Any]
 
 
 def step(length: int, layout: Layout) -> Step:
@@ -69,7 +68,7 @@ def step(length: int, layout: Layout) -> Step:
     parameters = model.parameters()
     average_gradients(parameters)  # Replicas that have other tokens each have a part.
     gradients = {name: each.gather_grad() for name, each in parameters.items()}
-    return Step(mean_over_groups(loss, layout), gradients, calls, parameters)
+    return Step(mean_over_groups(loss, layout), gradients, calls)
 
 
 def differing(wanted: dict, found: dict) -> list[str]:

@@ -49,7 +49,7 @@ Exercise(
     reads=lambda places, *_: list(places),
     mistakes={
         "places count from 0": lambda tokens, capacity: [
-            place + 1 for place in _positions(tokens, capacity)
+            place + (place >= 0) for place in _positions(tokens, capacity)
         ],
         "each expert has a queue of its own": lambda tokens, capacity: _positions(
             [0] * len(tokens), capacity

@@ -1,4 +1,4 @@
-"""Lesson 20, several hosts: the chart of the ways out of a host, and an exercise.
+"""Lesson 20, several hosts: copies of configurations, and an exercise.
 
 The answer is a file; nothing is started and no other host is asked.
 """
@@ -13,13 +13,8 @@ from pathlib import Path
 from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.files.lint import lint_path
 from ttkit.cluster.launch.command import rank_environment
-from ttkit.hardware import current_system
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
-from ttkit.plans.cost import busy_traffic, rate_gb_per_s
-from ttkit.visualize.charts import Stacks
-from ttkit.visualize.drawing import size_text
-from ttkit.words import counted
 
 HOSTS = Path(__file__).with_name("hosts")
 BINDINGS = "rank_bindings.yaml"
@@ -30,38 +25,6 @@ WANTED = {
     "node-2": {("2", "0", ALL)},
     "node-3": {("2", "1", ALL)},
 }
-
-
-def ways_out(
-    mib_a_chip: float = 64, network_gbit_per_s: float = 100, links_between_hosts: int = 2
-) -> Stacks:
-    """Return how long each chip's data takes inside its host, and out of it, on the machine in use.
-
-    All chips of a host send at once, so they share the cables between hosts and the network.
-
-    Args:
-        mib_a_chip: of data of each chip.
-        network_gbit_per_s: of the host's network card: an assumption, to be replaced by your own.
-        links_between_hosts: chip links from this host's chips to those of another host.
-    """
-    system = current_system()
-    chips, links = system.num_devices, system.links_per_pair
-    cable = system.chip.link
-    link = rate_gb_per_s(cable, busy_traffic(cable), links)  # While all chips send.
-    network = f"to the other host, a network of {network_gbit_per_s:g} Gbit/s (assumed)"
-    rates = {  # These are the GB/s of one chip while all chips of its host send.
-        f"to a linked chip, {counted(links, 'link')}": links * link,
-        f"to the other host, {counted(links_between_hosts, 'chip link')}": (
-            links_between_hosts * link / chips
-        ),
-        network: network_gbit_per_s / 8 / chips,  # A byte has 8 bits.
-    }
-    bars, nbytes = {}, mib_a_chip * 2**20
-    for name, rate in rates.items():
-        time = nbytes / rate / 1e9
-        bars[f"{name}: {time:.3g} s at {rate:.3g} GB/s a chip"] = [time]
-    title = f"{size_text(nbytes)} of each of {counted(chips, 'chip')}, all at once"
-    return Stacks(f"{title}; latency is left out", bars, unit="s")
 
 
 def files_of(folder: str | os.PathLike[str]) -> Path:

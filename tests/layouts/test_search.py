@@ -100,7 +100,7 @@ def test_what_fits_has_room_and_what_does_not_a_reason():
     assert found.fitting and all(each.memory.total <= room for each in found.fitting)
     assert all(each.refused for each in found.refused)
     reasons = [each.refused for each in found.refused if each.memory]
-    assert any("of 12 GB (10% stay free): optimizer" in reason for reason in reasons)
+    assert any("GB; 10.8 of 12 may be used: optimizer" in reason for reason in reasons)
     for each in found.refused:
         if each.memory and each.refused.startswith("needs ") and "more than" not in each.refused:
             assert each.memory.total > room

@@ -3,15 +3,10 @@
 import json
 import pathlib
 
-import pytest
 from answers import both
 
-import ttkit
 from course.common import terminal
-from course.lesson_20 import ways_out
 from ttkit.cluster.launch import Output
-from ttkit.hardware import SYSTEMS
-from ttkit.plans.cost import busy_traffic, rate_gb_per_s
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}
@@ -79,17 +74,3 @@ def test_the_record_in_the_lesson_is_what_is_said():
 def test_a_terminal_prints_the_command_and_what_went_wrong(capsys):
     terminal("convert", "no-such-file.json", "--to", "txt")
     assert "no-such-file.json" in capsys.readouterr().out
-
-
-# ---------------------------------------------------------------- the ways out of a host
-def test_the_rates_are_those_of_the_hardware_and_are_shared():
-    ttkit.use_system("t3000")
-    chart = ways_out(mib_a_chip=1e9 / 2**20, links_between_hosts=3)
-    link = SYSTEMS["t3000"].chip.link
-    rate = rate_gb_per_s(link, busy_traffic(link), 2)  # All chips send at once.
-    found = [1 / seconds for (seconds,) in chart.rows.values()]
-    assert found == pytest.approx([2 * rate, 3 * rate / 8, 100 / 8 / 8])
-    text = repr(ways_out(network_gbit_per_s=1))
-    assert (
-        "3 chip links" in repr(chart) and "1 Gbit/s (assumed): 4.29 s at 0.0156 GB/s a chip" in text
-    )

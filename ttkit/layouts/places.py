@@ -95,9 +95,9 @@ def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:
     if total <= machine.room:
         return ""
     kind, most = max(memory.items(), key=lambda item: item[1])
-    free = f" ({machine.headroom:.0%} stay free)" if machine.headroom else ""
-    dram = machine.system.chip.dram_bytes / 1e9
-    return f"needs {total / 1e9:.1f} of {dram:g} GB{free}: {kind} {most / 1e9:.1f}"
+    room, dram = machine.room / 1e9, machine.system.chip.dram_bytes / 1e9
+    used = f"{room:.1f} of {dram:g} may be used"
+    return f"needs {total / 1e9:.1f} GB; {used}: {kind} {most / 1e9:.1f}"
 
 
 def divisors(n: int) -> list[int]:
