@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from ttkit.plans import Plan, cost, crossover
 from ttkit.visualize.charts import INK, Curves, Stacks
@@ -83,6 +84,16 @@ def cost_curves(
           at 64 KiB: tree 59.87 us, line 64.16 us
           cross-over at 83.3 KiB: tree below, line from there on
     """
+    at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
+    over = "bytes of the shard of each chip"
+    curves, crossings = _over_sizes(*algorithms.items())
+    return CostCurves(title, curves, 3, over, (), size, at, crossings)
+
+
+@cache  # A slider moves only the size at which they are read off.
+def _over_sizes(*named: tuple[str, Callable[[int], Plan]]) -> tuple[dict, tuple]:
+    """Return the curves of algorithms and where the fastest changes, as `CostCurves` has them."""
+    algorithms = dict(named)
     curves = {
         name: tuple((n, cost(build(n)).time_s) for n in SIZES) for name, build in algorithms.items()
     }
@@ -93,9 +104,7 @@ def cost_curves(
             found = crossover(algorithms[below], algorithms[above])
             if found:
                 crossings.append((found, cost(algorithms[above](found)).time_s, below, above))
-    at = {name: cost(build(size)).time_s for name, build in algorithms.items()}
-    over = "bytes of the shard of each chip"
-    return CostCurves(title, curves, 3, over, (), size, at, tuple(crossings))
+    return curves, tuple(crossings)
 
 
 def link_chart(plan) -> Stacks:
@@ -119,11 +128,11 @@ def link_chart(plan) -> Stacks:
     bars = {}
     for way in ways[:MOST]:
         busy = f"busy in {steps[way]} of {len(plan.steps)} steps"
-        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way]]
+        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way] / 1024]
     title = f"{title_of(plan)}\nbytes of each pair of chips, one way, "
     title += f"over {counted(plan.links, 'link')} together"
     if ways[MOST:]:
         title += f"; {len(ways) - MOST} more directions carry at most as many"
     if idle := len(pairs) - len(ways):
         title += f"; without bytes: {counted(idle, 'direction')}"
-    return Stacks(title, bars, unit="bytes")
+    return Stacks(title, bars, unit="KiB")

@@ -72,6 +72,7 @@ function render({ model, el }) {
     dragged = null;
   });
   model.on("change:page", draw);
+  model.on("change:busy", () => box.setAttribute("aria-busy", model.get("busy")));
   draw();
   freeKeys(el);
 }

@@ -83,7 +83,9 @@ def panel(
     page = touchable(first, lambda part: now().act(part), room)
 
     def update(_) -> None:
+        page.busy = True
         page.page = page_of(now)
+        page.busy = False
 
     for handle in handles.values():
         handle.observe(update, "value")
