@@ -210,6 +210,7 @@ class Report:
             found = []
             for heading, cell in zip(self.columns, cells, strict=True):
                 side = "left" if heading.startswith("<") else "right"
+                side += ";white-space:nowrap" * (tag == "td" and side == "right")
                 found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 

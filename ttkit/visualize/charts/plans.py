@@ -134,6 +134,7 @@ class Page:
 # A click does not change the height of the page: the box below the chart scrolls.
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
+.ttkit-map + div pre { font-family: monospace; }
 .ttkit-map + div { height: 280px; max-width: 800px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }
