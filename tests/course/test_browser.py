@@ -52,6 +52,8 @@ const watcher = new MutationObserver(() => {
         window.answered.seconds = (performance.now() - done) / 1000;
 });
 watcher.observe(area, {subtree: true, childList: true, attributes: true, characterData: true});"""
+SCROLLS = """return [...arguments[0].querySelectorAll('[style*="min-height: 100%"]')].filter(
+    box => box.scrollHeight > box.clientHeight + 1).length"""
 PARTS = ".cm-scroller, .jp-OutputArea-output"
 PICTURES = f"{PARTS}, .ttkit-picture"
 WIDE = """return [...arguments[0].querySelectorAll(arguments[1])].filter(
@@ -143,6 +145,7 @@ def move_all(lab, area, where):
 
     One that cannot be used at first, must after another was moved.
     """
+    assert not lab.ask(SCROLLS, area), f"{where}: there is no room for its first picture"
     kinds = [kind for kind, _ in handles(area)]
     waiting = [n for n, kind in enumerate(kinds) if kinds[:n].count(kind) < MOST]
     searches = area.find_elements(CSS, ".ttkit-map")
