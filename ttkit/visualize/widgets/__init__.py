@@ -112,14 +112,10 @@ class Touched:
 
     hint = ""  # A saved page says this in the widget's place.
 
-    def tallest(self) -> str:
-        """Return the page for which room is kept; "" for none."""
-        return ""
-
     def show(self) -> None:
         """Show it in a notebook, for mouse and keyboard; print it elsewhere."""
         if in_notebook():
             this: Any = self
-            live(touchable(this.page(), this.act, this.tallest()), self.hint, this.figure())
+            live(touchable(this.page(), this.act), self.hint, this.figure())
         else:
             print(self)

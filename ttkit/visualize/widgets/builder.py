@@ -269,10 +269,6 @@ class ScheduleEditor(Touched):
         """Return its picture as HTML."""
         return self.figure()._repr_html_()
 
-    def tallest(self) -> str:
-        """Return its picture with three lines of what is wrong."""
-        return replace(self.figure(), alarm="\n".join("123"))._repr_html_()
-
     def __repr__(self) -> str:
         text = repr(schedule_picture(self.schedule))
         return "\n  ".join([text, *([self.problem] if self.problem not in text else [])])
