@@ -10,7 +10,8 @@ import numpy as np
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.charts import GREY, Chart, entitle
+from ttkit.visualize.charts import GREY, INK, Chart, entitle
+from ttkit.visualize.drawing import tone
 from ttkit.words import counted
 
 
@@ -53,13 +54,13 @@ class Passes(Chart):
         """
         for x, (words, kind) in enumerate(self.columns):
             for chip in range(self.chips):
-                colour = GREY if kind == "whole" else f"C{chip}"
+                colour = "#c0c8d2" if kind == "whole" else tone(chip)
                 hatch = "///" if kind == "partial" else None
-                box = {"facecolor": (colour, 0.4), "edgecolor": GREY, "hatch": hatch}
+                box = {"facecolor": colour, "edgecolor": GREY, "hatch": hatch}
                 ax.broken_barh([(x, 0.9)], (chip - 0.4, 0.8), **box)
                 ax.text(x + 0.45, chip, words, ha="center", va="center")
         if self.sums:
-            ax.axvline(3.95, linewidth=4, label=f"{self.sign}: an all-reduce")
+            ax.axvline(3.95, color=INK, linewidth=4, label=f"{self.sign}: an all-reduce")
         ax.set_yticks(range(self.chips), [f"chip {chip}" for chip in range(self.chips)])
         ax.invert_yaxis()
         ax.set(xticks=[])

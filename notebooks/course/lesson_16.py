@@ -97,7 +97,7 @@ class CausalWork(Chart):
           zig-zag order: chips 0 to 1 compute 50 %, 50 % of the scores
     """
 
-    height = 4.0
+    height = 3.5
 
     def __init__(self, chips: int = 8):
         self.chips, chunks = chips, np.arange(2 * chips)

@@ -62,12 +62,12 @@ def test_bars_are_the_bytes_of_the_busiest_ways(plan):
     chart = link_chart(plan)
     ax = chart.plot(Figure().subplots())
     (drawn,) = ax.containers
-    sizes = sorted(plan.bytes_per_link.values(), reverse=True)
+    sizes = sorted((n / 1024 for n in plan.bytes_per_link.values()), reverse=True)
     assert list(drawn.datavalues) == [size for (size,) in chart.rows.values()] == sizes[:MOST]
     for name, (size,) in chart.rows.items():
         way = tuple(map(int, name.split(":")[0].split(" → ")))
         busy = sum(any((t.source, t.destination) == way for t in step) for step in plan.steps)
-        assert plan.bytes_per_link[way] == size
+        assert plan.bytes_per_link[way] == 1024 * size
         assert name.endswith(f"busy in {busy} of {len(plan.steps)} steps")
     names = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
     assert names == list(chart.rows) and ax.yaxis_inverted()  # the busiest on top
@@ -78,7 +78,7 @@ def test_bars_are_of_pairs_not_of_links():
     plan = all_gather(topology("t3000"), 1 << 20)
     said = repr(link_chart(plan))
     assert "bytes of each pair of chips, one way, over 2 links together" in said
-    assert max(size for (size,) in link_chart(plan).rows.values()) == 4 << 20
+    assert max(size for (size,) in link_chart(plan).rows.values()) == 4 << 10
     card = str(cost(plan))
     assert "busiest pair" in card and "2,097,152 over each of 2 links" in card
     alone = all_gather(topology("t3000"), 1 << 20, links=1)

@@ -204,7 +204,8 @@ class Cells(Drawing):
         (w, h), (row, column) = cell.box, divmod(which, cell.columns)
         pad = min(2.4, w / 7, h / 7)  # A gap keeps the cell visible around each box.
         left = x + (self.w - cell.columns * w) / 2 + column * w + pad
-        top = y + self.head + STEP * len(cell.lines) + row * h + pad
+        rows = math.ceil(len(cell.boxes) / cell.columns)
+        top = y + self.h - 7 - (rows - row) * h + pad  # Boxes of all cells are in line.
         return left, top, w - 2 * pad, h - 2 * pad
 
     def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, Point, Point]:

@@ -198,17 +198,17 @@ class Report:
         return as_text([self])
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
+        def line(cells: Sequence[str], tag: str, right: str = "right") -> str:
             found = []
             for heading, cell in zip(self.columns, cells):
-                side = "left" if heading.startswith("<") else "right"
+                side = "left" if heading.startswith("<") else right
                 found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
         look = "text-align:left;font-weight:600;white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
-        body = "".join(line(row, "td") for row in self.rows)
+        body = "".join(line(row, "td", "right;white-space:nowrap") for row in self.rows)
         foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
         return (
             f'<div style="overflow-x:auto"><table><caption style="{look}">{escape(self.title)}'

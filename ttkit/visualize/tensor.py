@@ -19,7 +19,7 @@ from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
 from ttkit.words import counted
 
-MAP = 34  # The small map is this many px wide.
+MAP = 34  # The small map has the area of a square of this many px.
 # A shard has (start, end) in each dimension of the global tensor.
 Ranges = tuple[tuple[int, int], ...]
 
@@ -154,6 +154,9 @@ def draw_tensor(tensor) -> Figure:
     devices = tuple(range(len(picture.cells))) if mesh is None else chips_of(mesh)
     grid = grid_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
     wide = grid.drawn[1] <= 4  # In narrow chips the device id has its own line.
+    *_, high, across = 1, 1, *(picture.whole[d] or 1 for d in mapped(picture))
+    aspect = min(max(across / high, 0.4), 2.5) ** 0.5
+    size = MAP * aspect, MAP / aspect
     cells = []
     for label, place in zip(grid.labels, picture.cells):
         lines, fill, held = ["no shard"], "var(--empty)", Box()
@@ -169,7 +172,7 @@ def draw_tensor(tensor) -> Figure:
                 name = f"{label} {chip}"
             else:
                 lines = [chip, *lines]
-        cells.append(Cell(name, lines, fill, place.device is None, [held], box=(MAP, MAP)))
+        cells.append(Cell(name, lines, fill, place.device is None, [held], box=size))
     drawing = Cells(grid, cells, frame=frame)
     return Figure(title, [drawing], _notes(tensor, picture))
 
@@ -230,7 +233,7 @@ TILE = 32  # A tile has 32 rows and 32 columns.
 WIDE, TALL, LARGEST = 360, 260, 40  # A shard takes at most WIDE x TALL px, a tile LARGEST.
 FINEST = 4  # Tiles of fewer px are drawn without their edges.
 PRE = (
-    "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
+    "background:var(--chip);border-radius:6px;color:var(--ink);font:12px monospace;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
 )
 

@@ -18,7 +18,7 @@ from ttkit.words import short
 # WIDTH is in inches and takes 614 px on a page, where the smallest text, 8 points, has 10.7 px.
 WIDTH = 6.4
 SMALL, DOTS_PER_INCH = 8, 192
-LEGEND = 3  # A legend above a chart has this many columns.
+LEGEND = 84  # The line of a legend has room for this many letters; a sign takes 8.
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
@@ -91,16 +91,18 @@ class Chart:
     def image(self) -> str:
         """Return the HTML of the image alone."""
         from matplotlib import style
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
 
         text, page = repr(self), io.BytesIO()
         with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
-            figure = Figure((WIDTH, self.height), layout="constrained")
+            figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
             self.draw(ax)
             # A date and a version in the file would make saved pictures differ from run to run.
             unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
+            # `savefig` would draw everything twice, the first time for nothing.
+            FigureCanvasSVG(figure).print_svg(page, metadata=unknown)
         image = b64encode(page.getvalue()).decode()
         wide, least = (96 * WIDTH * part for part in (1, READABLE / (SMALL * 4 / 3)))
         return (
@@ -117,15 +119,22 @@ def entitle(ax, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     from matplotlib.transforms import blended_transform_factory
 
-    labels = ax.get_legend_handles_labels()[1]
+    signs, labels = ax.get_legend_handles_labels()
+    columns = LEGEND // (8 + max(map(len, labels), default=0)) or 1
     title = "\n".join(fill(line, 68) for line in title.split("\n"))
-    text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / LEGEND))
+    text = ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
+    left = ax.transAxes
     if len(ax.figure.axes) == 1:
-        # Long names of bars move the Axes to the right; the title begins at the figure's left.
+        # Long names of bars move the Axes to the right; these begin at the figure's left.
+        left = blended_transform_factory(ax.figure.transFigure, left)
         text.set_transform(blended_transform_factory(ax.figure.transFigure, text.get_transform()))
         text.set_x(0.01)
     if labels:
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=LEGEND, borderpad=0.2)
+        # matplotlib fills columns; this order fills rows.
+        rows = [n for column in range(columns) for n in range(column, len(labels), columns)]
+        how = {"bbox_to_anchor": (0.01, 1), "bbox_transform": left, "loc": "lower left"}
+        signs, labels = [signs[n] for n in rows], [labels[n] for n in rows]
+        ax.legend(signs, labels, ncols=columns, borderpad=0, **how).set_in_layout(False)
 
 
 @dataclass(repr=False)
@@ -186,7 +195,7 @@ class Curves(Chart):
         if self.curves:
             ax.legend()
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
 
 
 @dataclass(repr=False)
@@ -251,14 +260,15 @@ class Stacks(Chart):
             look["hatch"] = LINES[i % len(LINES)] or None
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
-            ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
+            label = part if self.parts[1:] else ""
+            ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
         if self.unit in ("B", "s"):
             ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:
-            ax.set_xlabel(self.unit)
+            ax.set_xlabel(self.unit or "" if self.parts[1:] else self.parts[0])
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")

@@ -109,11 +109,11 @@ def link_chart(plan) -> Stacks:
     bars = {}
     for way in ways[:MOST]:
         busy = f"busy in {steps[way]} of {len(plan.steps)} steps"
-        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way]]
+        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way] / 1024]
     title = f"{title_of(plan)}\nbytes of each pair of chips, one way, "
     title += f"over {counted(plan.links, 'link')} together"
     if ways[MOST:]:
         title += f"; {len(ways) - MOST} more directions carry at most as many"
     if idle := len(pairs) - len(ways):
         title += f"; without bytes: {counted(idle, 'direction')}"
-    return Stacks(title, bars, unit="bytes")
+    return Stacks(title, bars, unit="KiB")

@@ -96,12 +96,13 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
     if candidate.memory:
 
         def held(what: str, nbytes: float) -> list[str]:
-            return [what, f"{nbytes:,}", f"{nbytes / 1e9:.3f}", f"{nbytes / dram:.1%}"]
+            share = f"{nbytes / dram:.1%}" if nbytes > dram / 2000 else "below 0.1%"
+            return [what, f"{nbytes:,}", short(nbytes, "B"), share]
 
         memory, total = candidate.memory._asdict().items(), candidate.memory.total
         state = candidate.refused or ("fits" if total <= dram else "does not fit")
         title = f"{candidate.layout}: memory of a chip, {state}"
-        columns = ["<what", "bytes", "GB", "of DRAM"]
+        columns = ["<what", "bytes", "rounded", "of DRAM"]
         yield Report(title, columns, [held(*each) for each in memory], held("all", total))
     times = candidate.times
     if candidate.traffic:
@@ -137,6 +138,7 @@ class Page:
 # A click does not change the height of the page: the box below the chart scrolls.
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
+.ttkit-map + div pre { font-family: monospace; }
 .ttkit-map + div { height: 280px; max-width: 800px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }

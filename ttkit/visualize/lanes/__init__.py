@@ -216,7 +216,7 @@ class Lanes(Drawing):
             times = " to ".join(self._time(time) for time in (bar.start, bar.end))
             hover, look = f"{bar.text}: {times}" if bar.text else "", self.looks[bar.kind]
             # The edges of slivers would hide their colours.
-            thin, fill = area[2] < 2, bar.fill or look.fill
+            thin, fill = area[2] < 4, bar.fill or look.fill
             with self._ghost(bar.start):
                 self._bar(area, bar, hover=hover, fill=fill, stroke=fill if thin else INK)
                 if not (thin or self._fits(bar)):
@@ -254,7 +254,7 @@ class Lanes(Drawing):
                 x, w = start, x + w - start
             same.append((x, y, w, h))
         for (kind, fill), joined in groups.items():
-            self.blocks(joined, fill=fill, stroke=INK, stroke_width=0.4)
+            self.blocks(joined, fill=fill, stroke=fill, stroke_width=0.4)
             self.hatch(joined, self.looks[kind].gap)
 
     def _legend(self, hatched: set[str], idle: str) -> None:

@@ -26,6 +26,7 @@ NARROW = """
 }
 .jupyter-widgets:has(> .widget-html-content .ttkit-picture),
 .widget-html-content:has(.ttkit-picture) { max-width: 100%; min-width: 0; overflow-x: auto; }
+[aria-busy="true"]:has(> .ttkit-picture) { opacity: 0.4; transition: opacity 0.1s 0.2s; }
 """
 
 
@@ -42,6 +43,7 @@ def _widget_class() -> Any:
         _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
         tallest = traitlets.Unicode().tag(sync=True)
+        busy = traitlets.Bool().tag(sync=True)  # The page is pale: another one is being made.
 
     return PageWidget
 

@@ -26,13 +26,14 @@ function render({ model, el }) {
   let dragged = null;
 
   // A page for which room is kept lies unseen below the one that is shown. A taller one scrolls, so
-  // that what follows stays in place.
+  // that what follows stays in place. The style of `el` itself is ipywidgets' to set, at any time.
+  const layers = el.appendChild(document.createElement("div"));
+  layers.style.display = "grid";
   const [space, box] = [0, 1].map(() => {
     const layer = document.createElement("div");
     layer.style.cssText = "grid-area: 1 / 1; min-width: 0; overflow-x: auto";
-    return el.appendChild(layer);
+    return layers.appendChild(layer);
   });
-  el.style.display = "grid";
   space.style.visibility = "hidden";
   space.inert = true;
   if (model.get("tallest")) box.style.cssText += "; height: 0; min-height: 100%; overflow-y: auto";
@@ -72,6 +73,7 @@ function render({ model, el }) {
     dragged = null;
   });
   model.on("change:page", draw);
+  model.on("change:busy", () => box.setAttribute("aria-busy", model.get("busy")));
   draw();
   freeKeys(el);
 }

@@ -78,12 +78,16 @@ def panel(
     def now():
         return draw(**{name: handle.value for name, handle in handles.items()})
 
-    first = page_of(now)
-    room = page_of(lambda: draw(**{**values, **tallest})) if tallest else first
+    room = first = page_of(now)
+    if tallest:
+        pictures = draw(**{**values, **tallest})  # What it refuses is a fault of the caller.
+        room = page_of(lambda: pictures)
     page = touchable(first, lambda part: now().act(part), room)
 
     def update(_) -> None:
+        page.busy = True
         page.page = page_of(now)
+        page.busy = False
 
     for handle in handles.values():
         handle.observe(update, "value")
