@@ -147,12 +147,10 @@ def tilize(
     """Return a row-major tensor in tiles; each form takes what ttnn's takes.
 
     Args:
-        output_tensor_shape: whole tiles that there is room for; padding has no values here.
+        output_tensor_shape, pad_value: accepted; padding has no values here.
         output_dtype: the name of `dtype` with zero padding.
     """
-    made = to_layout(input_tensor, Layout.TILE, dtype or output_dtype)
-    made.padded = tuple(output_tensor_shape) or made.padded
-    return made
+    return to_layout(input_tensor, Layout.TILE, dtype or output_dtype)
 
 
 @operation("untilize", "store")

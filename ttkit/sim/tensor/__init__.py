@@ -319,12 +319,6 @@ class ShardDistributionStrategy(_Enum):
     ROUND_ROBIN_1D, GRID_2D, CONTIGUOUS_1D = range(3)
 
 
-class ShardShapeAlignment(_Enum):
-    """Whether the shape of a shard grows to whole tiles."""
-
-    NONE, REQUIRED, RECOMMENDED = range(3)
-
-
 class ShardStrategy(enum.Enum):
     """What `create_sharded_memory_config` cuts."""
 

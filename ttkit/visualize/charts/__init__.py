@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
@@ -30,30 +31,9 @@ LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a b
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
 BESIDE = 45  # The name of a bar breaks after this many letters.
 Points = Sequence[tuple[float, float]]
-LOOK = {
-    "svg.fonttype": "none",
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.titlesize": 9.5,
-    "font.size": 8.5,
-    "font.sans-serif": ["DejaVu Sans"],
-    "text.parse_math": False,
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "grid.color": FRAME,
-    "grid.linewidth": 0.6,
-    "path.simplify_threshold": 1.0,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
+LOOK = Path(__file__).with_name("look.mplstyle")
+INKED = "text.color axes.labelcolor axes.edgecolor xtick.color ytick.color"
+COLOURED = dict.fromkeys(INKED.split(), INK) | {"grid.color": FRAME}
 
 
 class Chart:
@@ -95,7 +75,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         text, page = repr(self), io.BytesIO()
-        with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
+        with style.context(["default", LOOK, {**COLOURED, "svg.hashsalt": text}]):
             figure = Figure((WIDTH, self.height), DOTS_PER_INCH, layout="constrained")
             ax = figure.subplots()
             self.draw(ax)
