@@ -85,7 +85,6 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         ),
     }
 )
-# ---------------------------------------------------------------- the pictures
 
 
 @pytest.mark.parametrize(
