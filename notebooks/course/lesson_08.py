@@ -61,9 +61,6 @@ Exercise(
         "the sum is along axis 1 of the mesh only: each axis has its own all_reduce": _along(
             1, True
         ),
-        "the sum is along axis 0 of the mesh only: each axis has its own all_reduce": _along(
-            0, True
-        ),
     },
     budget=Budget(sends=lambda mesh: sum(length > 1 for length in mesh.shape)),
     rtol=1e-4,
