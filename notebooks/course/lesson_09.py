@@ -62,8 +62,8 @@ Exercise(
         "that b gives 1 - share of the ideal, not share": lambda computing, sending, share: (
             (1 - share) * sending / (share * computing)
         ),
-        "that is the throughput with b = 1, as a share of the ideal": (
-            lambda computing, sending, share: computing / (computing + sending)
+        "sending may take 1 - share of the whole step, not of its computing": (
+            lambda computing, sending, share: sending / ((1 - share) * computing)
         ),
         "the sending belongs to the step: it is computing b times, plus sending": (
             lambda computing, sending, share: share * sending / computing

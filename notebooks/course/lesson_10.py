@@ -10,7 +10,7 @@ import numpy as np
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.charts import GREY, INK, Chart, entitle
+from ttkit.visualize.charts import INK, Chart, entitle
 from ttkit.visualize.drawing import tone
 from ttkit.words import counted
 
@@ -40,7 +40,7 @@ class Passes(Chart):
         self.columns = list(zip(words, kinds))
         found = f"{words[-1]} is a partial sum on each chip, and none is right"
         if self.sums:
-            found = f"{words[-1]} is the whole sum on every chip"
+            found = f"{words[-1]} is the sum on every chip"
         sign = f"{self.sign} is an all-reduce" if self.sums else f"without {self.sign}"
         self.title = f"{way}, {counted(chips, 'chip')}, {sign}: {found}"
 
@@ -55,8 +55,8 @@ class Passes(Chart):
         for x, (words, kind) in enumerate(self.columns):
             for chip in range(self.chips):
                 colour = "#c0c8d2" if kind == "whole" else tone(chip)
-                hatch = "///" if kind == "partial" else None
-                box = {"facecolor": colour, "edgecolor": GREY, "hatch": hatch}
+                hatch = "//" if kind == "partial" else None
+                box = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
                 ax.broken_barh([(x, 0.9)], (chip - 0.4, 0.8), **box)
                 ax.text(x + 0.45, chip, words, ha="center", va="center")
         if self.sums:

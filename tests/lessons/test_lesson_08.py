@@ -56,6 +56,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the mean is over axis 1 of the mesh only": but(
                     axes=[1], scale=lambda n: 1 / min(n, 4)
                 ),
+                "the sum is along axis 1 of the mesh only": but(axes=[1]),
                 "you called all_reduce, all_reduce: 1 collective would do": lambda *given: (
                     mean_gradient(*given) * 0.5 + mean_gradient(*given) * 0.5
                 ),

@@ -85,15 +85,14 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         ),
     }
 )
-# ---------------------------------------------------------------- the pictures
 
 
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({}, "g is an all-reduce: y is the whole sum on every chip"),
+        ({}, "g is an all-reduce: y is the sum on every chip"),
         ({"all_reduce": False}, "without g: y is a partial sum on each chip, and none is right"),
-        ({"way": "backwards"}, "f is an all-reduce: dx is the whole sum on every chip"),
+        ({"way": "backwards"}, "f is an all-reduce: dx is the sum on every chip"),
         ({"way": "backwards", "all_reduce": False}, "without f: dx is a partial sum on each chip"),
     ],
 )
