@@ -137,11 +137,12 @@ def test_the_map_names_every_lesson_and_every_link_leads_somewhere():
 def test_the_minutes_are_the_same_everywhere():
     folder = pathlib.Path(LESSONS["00_start_here"]).parent
     pages = [folder / "welcome.md", folder.parent / "README.md"]
+    form = r"about (\d+) minutes to read, (\d+) with the exercises"
     for path in notebooks():
-        (minutes,) = re.findall(r"about (\d+) minutes", source(cells(path.stem)[0]))
+        ((read, all_of_it),) = re.findall(form, source(cells(path.stem)[0]))
         for page in pages:
             text = page.read_text(encoding="utf-8")
-            assert re.findall(rf"{path.name}\) \| (\d+) \|", text) == [minutes], (
+            assert re.findall(rf"{path.name}\) \| (\d+) / (\d+) \|", text) == [(read, all_of_it)], (
                 page.name,
                 path.name,
             )
