@@ -1,65 +1,17 @@
-"""Lesson 12, pipeline parallel: stages that are timed, and exercises about schedules."""
+"""Lesson 12, pipeline parallel: its exercises about schedules."""
 
 from __future__ import annotations
 
-import itertools
-import time
 from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
 from ttkit.plans import Schedule, interleaved, one_f_one_b
-from ttkit.train import PipelineTrainer
 
-# These are the sizes and limits of the exercise 12.budget.
-STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4
+STAGES, MICRO_BATCHES, ROOM = 4, 6, 3  # of the challenge 12.room
 FIRST = "F0 F1 F2 B0 F3 B1 B2 B3"  # The first and the last stage have this order.
 BROKEN = (FIRST, "F0 F1 B0 F2 B1 F3 B2 B3", FIRST)
-
-
-# ---------------------------------------------------------------- what the lesson measures
-class Slow:
-    """A stage of a pipeline that also sleeps, as if its blocks were large.
-
-    Args:
-        stage: what it does besides.
-        seconds: how long each forward sleeps; each backward sleeps twice as long.
-    """
-
-    def __init__(self, stage, seconds: float):
-        self.stage, self.seconds = stage, seconds
-
-    def __getattr__(self, name: str):
-        return getattr(self.stage, name)
-
-    def forward(self, *args):
-        """Sleep, then do the stage's forward."""
-        time.sleep(self.seconds)
-        return self.stage.forward(*args)
-
-    def backward(self, *args):
-        """Sleep, then do the stage's backward."""
-        time.sleep(2 * self.seconds)
-        return self.stage.backward(*args)
-
-
-def timed(settings, text: str, seconds: float) -> tuple[list[float], Any]:
-    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
-
-    Returns:
-        The losses of the first three steps, and the timetable of the fastest slow step: the one
-        that other programs disturbed least.
-    """
-    with PipelineTrainer(settings, text=text) as trainer:
-        losses = [record.loss for record in trainer.fit(3, show=False)]
-        for number, stage in trainer.stages.items():
-            trainer.stages[number] = Slow(stage, seconds)  # type: ignore[assignment]
-        found = []
-        for _ in range(3):
-            trainer.step()
-            found.append(trainer.timetable())
-        return losses, min(found, key=lambda table: table.time_s)
 
 
 # ---------------------------------------------------------------- 12.bubble
@@ -99,36 +51,7 @@ Exercise(
 )
 
 
-# ---------------------------------------------------------------- 12.budget
-def _over(schedule: Schedule, memory, bubble: float) -> str:
-    """Return what is wrong with a schedule for a training step; "" for nothing.
-
-    Args:
-        memory: the micro-batches whose activations a stage has room for; one number, or one for
-            each stage.
-        bubble: the fraction of the time that may be bubble, if a backward takes twice as long as a
-            forward.
-    """
-    try:
-        timeline = schedule.timeline()
-        schedule.validate(memory_limit=memory)
-    except TTKitError as wrong:
-        return str(wrong)
-    if timeline.bubble_fraction <= bubble + 1e-9:
-        return ""
-    pauses = [
-        (b.start_s - a.end_s, stage, b.action)
-        for stage, row in enumerate(timeline.slots)
-        for a, b in itertools.pairwise(row)
-    ]
-    length, stage, action = max(pauses, key=lambda pause: pause[0])
-    return (
-        f"it is right, but {timeline.bubble_fraction:.1%} of the time is bubble; at most "
-        f"{bubble:.1%} may be. The longest wait: stage {stage}, {length:.4g} forwards long, "
-        f"before {action}"
-    )
-
-
+# ---------------------------------------------------------------- 12.room
 def _schedule(answer) -> Schedule:
     """Return the schedule of an answer: it is one, an editor's, or a text for each stage."""
     found = getattr(answer, "schedule", answer)
@@ -138,23 +61,6 @@ def _schedule(answer) -> Schedule:
         asked = f"{STAGES} stages and {MICRO_BATCHES} micro-batches are asked for"
         raise CheckFailed(f"{asked}; yours has {found.stages} and {found.micro_batches}")
     return found
-
-
-Exercise(
-    "12.budget",
-    asks="the schedule",
-    reads=_schedule,
-    rules=lambda schedule: _over(schedule, ROOM, BUBBLE),
-    praise=f"room for {ROOM} on every stage was enough",
-    hints=[
-        "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes "
-        "12.",
-        "F5 needs B0, B1 and B2 done on stage 0, so the end is F5's start plus 12. Which forward "
-        "of a middle stage delays a backward that stage 0 waits for?",
-        "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one "
-        "place to the left, past a forward; look at the bubble after each move.",
-    ],
-)
 
 
 def _bubble(answer) -> tuple[float, str]:
@@ -191,8 +97,17 @@ def _repaired(answer) -> Schedule:
 
 
 def _worse(schedule: Schedule) -> str:
+    """Return how a schedule is worse than 1F1B; "" if it is not."""
     good = one_f_one_b(3, 4)
-    return _over(schedule, good.peak_activations(), good.timeline().bubble_fraction)
+    try:
+        bubble = schedule.timeline().bubble_fraction
+        schedule.validate(memory_limit=good.peak_activations())
+    except TTKitError as wrong:
+        return str(wrong)
+    most = good.timeline().bubble_fraction
+    if bubble <= most + 1e-9:
+        return ""
+    return f"it is right, but {bubble:.1%} of the time is bubble; at most {most:.1%} may be"
 
 
 Exercise(

@@ -25,6 +25,9 @@ Exercise(
         "each host has its own mean: the all-reduce between the hosts is missing": (
             lambda mesh, gradients: [each.mean(0) for each in gradients for _ in each]
         ),
+        "it is {mesh.shape[0]} times the mean: the sum was divided by the chips of one host": (
+            lambda mesh, gradients: replicas(mesh, gradients.mean(1).sum(0))
+        ),
     },
     budget=Budget(link_bytes=lambda mesh, g: 2 * (mesh.get_num_devices() - 1) * g[0, 0].nbytes),
     rtol=1e-4,
@@ -45,6 +48,11 @@ def _leaves(ranks: int, chips: int, nbytes: int) -> np.ndarray:
     return np.array([chips, 1]) * 2 * (ranks - 1) / ranks * nbytes
 
 
+def _flat(ranks: int, nbytes: int) -> float:
+    """Return what leaves a host in one ring of so many ranks."""
+    return 2 * (ranks - 1) / ranks * nbytes
+
+
 Exercise(
     "13.bytes",
     asks="leaving_a_host(hosts, chips, nbytes)",
@@ -53,7 +61,15 @@ Exercise(
     mistakes={
         "an all-reduce over n ranks sends 2 (n - 1) / n of its array from each, not 2 (n - 1)": (
             lambda hosts, chips, nbytes: hosts * _leaves(hosts, chips, nbytes)
-        )
+        ),
+        "the first number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _flat(h * c, nbytes),
+            _leaves(h, c, nbytes)[1],
+        ],
+        "the second number is that of a flat ring over all chips": lambda h, c, nbytes: [
+            _leaves(h, c, nbytes)[0],
+            _flat(h * c, nbytes),
+        ],
     },
     praise="{chips} times fewer bytes leave a host with two levels",
     hints=[

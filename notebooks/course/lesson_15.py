@@ -147,6 +147,9 @@ Exercise(
         "tensor parallelism cuts the model, too, in {parts} parts": lambda p, g, t, *more: (
             _smallest(p, g, 1, *more)
         ),
+        "ZeRO divides over the {groups} replicas only": lambda p, g, t, *more: _smallest(
+            p, g * t, t, *more
+        ),
         "a model that needs exactly `room` bytes fits": lambda p, g, t, precision, room: _smallest(
             p, g, t, precision, room - 1
         ),

@@ -48,6 +48,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the all-reduce between the hosts is missing": levels(
                     between=False, over=lambda mesh: mesh.shape[1]
                 ),
+                "2 times the mean: the sum was divided by the chips of one host": levels(
+                    over=lambda mesh: mesh.shape[1]
+                ),
                 "bytes on links; the budget is": by_axis,
                 "720,896 bytes on links": with_levels_swapped,
                 "NumPy did it on the host": lambda mesh, g: spread(mesh, 0 * g + g.mean((0, 1))),
@@ -62,6 +65,14 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "element [0] should be 16384, is 4096": lambda h, c, n: (
                     each(h, n),
                     c * each(h, n),
+                ),
+                "the second number is that of a flat ring": lambda h, c, n: (
+                    c * each(h, n),
+                    each(h * c, n),
+                ),
+                "the first number is that of a flat ring": lambda h, c, n: (
+                    each(h * c, n),
+                    each(h, n),
                 ),
                 "element [1] should be 4096, is 1024": lambda h, c, n: (
                     c * each(h, n),

@@ -117,6 +117,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [smallest, by_a_table],
             {
                 "that one fits, but a smaller stage fits, too": lambda *a: 3,
+                "ZeRO divides over the 4 replicas only": lambda p, g, t, *more: smallest(
+                    p / t, g * t, 1, *more
+                ),
                 "gave nothing back": lambda *a: None,
             },
         ),
