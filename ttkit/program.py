@@ -16,13 +16,12 @@ from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
 from ttkit.profiling.traffic import OURS, note_line
 from ttkit.sim import ttnn
-from ttkit.sim.ops import golden
 from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
 WHOLE = """core decorators distributed distributed.distributed types operations
-operations.binary operations.ccl operations.core operations.data_movement
+operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
 
@@ -47,7 +46,7 @@ def install_as_ttnn() -> None:
         fail(asked, f"ttkit uses the real ttnn here: {backend.choice().why}", "TTKIT_BACKEND=sim")
     from ttkit import ttml
 
-    sys.modules.update({"ttnn": ttnn, "ttml": ttml, "ttnn.operations.activations": golden})
+    sys.modules.update({"ttnn": ttnn, "ttml": ttml})
     for name in WHOLE.split():
         sys.modules[f"ttnn.{name}"] = ttnn
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)

@@ -67,10 +67,6 @@ def test_functions_of_other_operations(wide, put, check, reference):
 def test_an_operation_in_place_has_the_function_of_its_result(torch):
     assert ttnn.get_golden_function(ttnn.add_) is torch.add
     assert ttnn.get_golden_function(ttnn.div) is torch.divide
-    of_activation = golden.get_golden_function_for_activation
-    gelu = torch.nn.functional.gelu
-    assert of_activation(ttnn.UnaryWithParam(ttnn.UnaryOpType.GELU, True)) is gelu
-    assert of_activation("gelu_approx") is gelu and of_activation(None) is None
 
 
 def test_rms_norm(wide, put, check, reference):

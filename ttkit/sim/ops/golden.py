@@ -3,7 +3,6 @@
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.binary import FUNCTIONS
 from ttkit.sim.ops.unary import UNARY
 
@@ -42,19 +41,6 @@ KNOWN = {
     *"""addcdiv addcmul clamp concat cumsum matmul mean permute prod reshape softmax std sum tril
     triu var where""".split(),
 }
-
-
-def get_golden_function_for_activation(activation: Any) -> Any:
-    """Return a function of torch tensors for what fuses into another operation; None for None.
-
-    Args:
-        activation: a name, a `UnaryOpType`, or a `UnaryWithParam`.
-    """
-    if activation is None:
-        return None
-    kind = getattr(activation, "op_type", activation)
-    name = getattr(kind, "name", kind).lower().removesuffix("_approx")
-    return get_golden_function(OPERATIONS[name].call)
 
 
 def get_golden_function(operation: Any) -> Any:

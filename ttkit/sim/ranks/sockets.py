@@ -74,8 +74,6 @@ class _Channel:
     shift: tuple[int, int] | None = None
 
     def __init__(self, config: SocketConfig, ranks: Sequence[tuple[int, int]]):
-        if not config.connections:
-            fail("a socket", "Socket connection config cannot be empty.")
         cores = ((c.sender_core, c.receiver_core) for c in config.connections)
         self.pairs = [(tuple(a.device_coord), tuple(b.device_coord)) for a, b in cores]
         self.ranks = ranks
