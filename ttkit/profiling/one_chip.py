@@ -15,7 +15,7 @@ from ttkit.sim.tape import Event, tape, tensors_in
 from ttkit.sim.tensor import FabricConfig, MeshShape
 from ttkit.sim.tensor.dtypes import widened
 
-# Of each result, the array, and how many of its axes, the first, run over chips.
+# A result has its array, and how many of the array's first axes run over chips.
 Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
 NONE = np.empty(0)  # It stands for the result of a call that one chip does not make.
 
@@ -120,7 +120,7 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     alone = defaultdict[tuple, list](list)
     for event, made in reversed(run(program, (1, 1), off)):
         alone[event.name, event.where].append([next(gathered(*each))[0] for each in made])
-    latest: dict[int, Result] = {}  # The result that made a tensor.
+    latest: dict[int, Result] = {}  # Each tensor has the result that made it.
     results = []
     if fabric is off:
         fabric = FabricConfig.FABRIC_1D

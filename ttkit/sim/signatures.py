@@ -18,8 +18,8 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
-# Keywords of earlier versions, and what ttnn 0.81.1 calls them; "" where it no longer has them, and
-# they change no value.
+# These are keywords of earlier versions with their names in ttnn 0.81.1. One with "" is gone from it
+# and changes no value.
 OLDER = {
     "accurate_mode": "",
     "distributed_program_config": "",
@@ -31,7 +31,7 @@ OLDER = {
     "use_pack_untilize": "",
 }
 Classes = tuple[type, ...]
-# What each name of a type stands for; `ttkit.sim.ttnn` adds its classes. A type that is not here,
+# A name of a type stands for these classes; `ttkit.sim.ttnn` adds its own. A type that is not here,
 # such as Sequence[int], takes anything, and the function itself looks at the value.
 CLASSES: dict[str, Classes] = {
     "int": (int, np.integer),

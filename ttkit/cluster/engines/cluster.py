@@ -69,7 +69,7 @@ class Cluster:
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.
         self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
-        self.latest: results.Answers = {}  # What the ranks answer to the last `run` or %%px.
+        self.latest: results.Answers = {}  # These belong to the last `run` or %%px.
         self._processes: Supervised | None = None
         self._client: Any = None
         self._show: Callable[[str], None] = print

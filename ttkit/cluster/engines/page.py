@@ -10,7 +10,7 @@ from ttkit.cluster.engines.engine import Report
 from ttkit.hardware import current_machine
 from ttkit.words import counted, in_notebook, short, shows_progress
 
-Cluster = Any  # The class in engines.cluster, which imports this module.
+Cluster = Any  # The class is in engines.cluster, which imports this module.
 SHOW_AFTER_S = 2.0  # A shorter wait is not shown.
 REFRESH_S = 0.5
 LAST_LINES = 3  # This many prints of a rank are shown while it works.

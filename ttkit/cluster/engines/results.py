@@ -27,18 +27,18 @@ from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
 from ttkit.words import numbered
 
-Cluster = Any  # The class in engines.cluster, which imports this module.
+Cluster = Any  # The class is in engines.cluster, which imports this module.
 PATIENCE_S = 3.0  # The others get this long after the first rank has raised.
 # ipyparallel reports that an engine is gone before mpirun gives the reason, up to 0.6 s later.
 NOTICE_S = 3.0
 INTERRUPT_S = 1.5  # A rank has this long to leave its line, and to report it.
 RAISED_S = 10.0  # One that has left its line has this long to answer.
 OUTPUT_S = 10.0  # Prints may arrive this long after the result.
-UNREADABLE = "an answer that cannot be read"  # It stands for the name of an engine's error.
+UNREADABLE = "an answer that cannot be read"  # This replaces the name of an engine's error.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # The real ttnn adds its C++ line and a backtrace.
 
-Answers = Mapping[int, Any]  # They map a rank to ipyparallel's AsyncResult.
+Answers = Mapping[int, Any]  # Each rank has an AsyncResult of ipyparallel.
 
 
 class Client(ipyparallel.Client):
@@ -303,7 +303,7 @@ def _show(label: str, text: str | None, stream) -> None:
 
 
 # ---------------------------------------------------------------- %%px
-_started: list[Cluster] = []  # The clusters of this notebook; the last one was started last.
+_started: list[Cluster] = []  # These are this notebook's clusters, in the order of their starts.
 
 
 class CellError(TTKitError):

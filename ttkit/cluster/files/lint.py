@@ -107,7 +107,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
 
 
 # ---------------------------------------------------------------- rank_bindings.yaml
-# It is (place in the file, rule, cure) and, for a warning, its severity.
+# A fault has its place in the file, the rule and the cure; a warning has its severity, too.
 Fault = tuple[KeyPath, str, str] | tuple[KeyPath, str, str, str]
 
 

@@ -27,7 +27,7 @@ SHOWN = 3  # This many files that differ are named.
 EITHER = 'if test -x "$0"; then exec "$0" "$@"; else exec python3 "$@"; fi'
 SYNC = "ttkit sync --apply, with the same hosts"
 INSTALL = "ttkit sync --apply --install, with the same hosts"
-# What must be the same on every host, and what to do where it is not.
+# Each of these must be the same on every host; its text says what to do where it is not.
 SAME = {
     "folder": SYNC,
     "Python": f"the same version: {INSTALL}",
@@ -36,8 +36,8 @@ SAME = {
 }
 RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
 
-Answer = Mapping[str, Any]  # It is what the probe prints; empty where there is none.
-Verdict = tuple[str, str, str, str]  # It is (check, state, finding, cure).
+Answer = Mapping[str, Any]  # The probe prints it; it is empty where a host does not answer.
+Verdict = tuple[str, str, str, str]  # These are check, state, finding and cure.
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _binary(
         on_mesh(like)
         given, layout, topology, values = like.dtype, like.layout, like.topology, like.array
         _check_types(name, given, given)
-        number = np.asarray(scalar).astype(values.dtype)[()]  # one that does not fit wraps
+        number = np.asarray(scalar).astype(values.dtype)[()]  # Too large a number wraps.
         if given not in FLOATS and number != scalar:
             rule = f"ttnn.{name} with a DataType::{given.name} tensor cannot represent the scalar"
             refuse(f"{rule} {scalar}", "ttnn.typecast the tensor to a float type")

@@ -35,7 +35,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # Under this context `files.py` reports a fault with its line.
 # Pydantic adds these to a fault's location; no key of a file has these names.
 PYDANTIC_TAGS = ("AdamW", "SGD", "[key]")
-# Other names in files: ttml in C++ writes "dropout", tt-metal's 3-tier guide "steps".
+# Files may have these names: ttml in C++ writes "dropout", tt-metal's 3-tier guide "steps".
 ALIASES = {"dropout": "dropout_prob", "steps": "max_steps"}
 
 
