@@ -192,7 +192,7 @@ class Exercise:
         return found + (f"\n  {clue}" if clue else "")
 
 
-DECLARED: dict[str, Any] = {}  # The exercises and challenges by their names.
+DECLARED: dict[str, Any] = {}  # Exercises and challenges are found by name.
 _shown: dict[str, int] = {}  # It counts the hints given for each exercise.
 
 

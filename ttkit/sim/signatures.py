@@ -18,8 +18,8 @@ import numpy as np
 from ttkit.errors import fail, nearest, older_form
 from ttkit.sim.arguments import describe, refuse
 
-# These are keywords of earlier versions with their names in ttnn 0.81.1. One with "" is gone from it
-# and changes no value.
+# Keywords of earlier versions have these names in ttnn 0.81.1; one with "" is gone from it, and
+# changes no value.
 OLDER = {
     "accurate_mode": "",
     "distributed_program_config": "",
