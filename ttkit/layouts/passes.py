@@ -349,7 +349,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     )
 
 
-# By numbers of rows, and ids of keyword arguments, which repeated calls share and which stay here.
+# The keys are numbers of rows, then ids of keyword arguments, which repeated calls share and keep.
 # The values have flops of tiles, bytes moved, and flops of values of a matmul.
 _works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int] | None]]] = {}
 
