@@ -187,6 +187,8 @@ class MeshDevice:
         if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
             refuse(f"{rule} same number of dimensions")
+        if min(shape) <= 0:
+            refuse(f"Invalid submesh shape: {shape!r}. All dimensions must be positive.")
         return tuple(shape)
 
     @partial(checked, note=True)
