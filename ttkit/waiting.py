@@ -1,4 +1,4 @@
-"""Waits between ranks: Ctrl-C interrupts each of them, and it ends in time."""
+"""Waits between ranks: Ctrl-C interrupts each of them, and each ends in time."""
 
 import ctypes
 import os
@@ -77,7 +77,7 @@ def wait_for(
     """Wait as `until` does.
 
     Args:
-        what: what other ranks send.
+        what: who or what is waited for, for the message.
         timeout_factor: multiplies the time-out. A rank whose sender may itself be waiting gets
             more, so that the error names the first rank that is late.
 

@@ -136,7 +136,7 @@ Exercise(
     praise="the partial sums are added, the bias once, and every device has the result",
     hints=[
         "Which dimension of x is summed over, and which of w? And if each of n devices adds b to "
-        "its partial sum, how often is b in the sum?",
+        "its partial sum, how many times is b in the sum?",
         "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum. The bias "
         "comes after these are added.",
         "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips. Then add a "

@@ -81,7 +81,7 @@ Exercise(
     rtol=1e-4,
     praise="{mesh.shape[1]} shards of one gradient, each on {mesh.shape[0]} devices",
     hints=[
-        "Along which axis of the mesh is x cut? w? And y, which has rows and columns of both?",
+        "Along which axis of the mesh is x cut, and w? And y, with the rows of x and columns of w?",
         "ttnn.MeshMapperConfig([for axis 0, for axis 1]) takes a placement for each axis: x has "
         "PlacementShard(0) and PlacementReplicate().",
         "The gradient of w is 2/N xᵀ(xw - y). N counts all elements of y, not those of a device. "

@@ -89,6 +89,8 @@ Challenge(
 
 # ---------------------------------------------------------------- 12.repair
 def _repaired(answer) -> Schedule:
+    if not (isinstance(answer, tuple) and len(answer) == 2):
+        raise CheckFailed("answer with a pair: the number of the stage, and its list of actions")
     stage, row = answer
     if stage not in range(len(BROKEN)):
         raise CheckFailed(f"there is no stage {stage!r}; the number of the stage is 0, 1 or 2")

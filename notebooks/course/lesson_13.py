@@ -33,7 +33,7 @@ Exercise(
     rtol=1e-4,
     praise="the mean on each of {n} devices, and each sum crosses the network once",
     hints=[
-        "Which collective leaves each chip of a host one part of the sum of its host?",
+        "Which collective leaves each chip with one part of its host's sum?",
         "ttnn.reduce_scatter(t, dim=2, cluster_axis=1) works inside the hosts. Then add the parts "
         "along axis 0, and join them again.",
         "reduce_scatter along axis 1, all_reduce along axis 0, all_gather along axis 1; then "

@@ -146,7 +146,7 @@ Exercise(
     rules=_broken,
     praise=_part,
     hints=[
-        "Equal work is not the goal. What does a token cost that goes to a chip far away?",
+        "Equal work is not the goal. What does it cost to send a token to a distant chip?",
         "Begin with any order. When does it help to exchange two experts?",
         "For all pairs: exchange, count max(link_bytes(...).values()), and undo it if that is no "
         "improvement. Continue until no exchange helps.",

@@ -51,5 +51,5 @@ def test_the_praise_names_what_binds(capsys):
 
 
 def test_a_layout_that_is_not_in_the_table_is_named():
-    with pytest.raises(RuntimeError, match=r"'DP16 SP'.*begin with"):
+    with pytest.raises(RuntimeError, match=r"'DP16 SP'.*has that name"):
         check("19.layout", ("DP16 SP", "memory"))

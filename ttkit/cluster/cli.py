@@ -79,7 +79,7 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
         rule = f"it is not a list of words: {error}"
         fail(f"--mpi-args {asked.mpi_args!r}", rule, "close the quotes")
     ranks = len(bindings.rank_bindings)
-    # Words of the user's may place the ranks in another way.
+    # With --mpi-args the ranks may be placed in another way, so their hosts are not known here.
     hosts = [""] * ranks if asked.mpi_args else config.hosts_of_ranks(ranks)
     started_with = partial(
         command.mpirun_command,
@@ -100,7 +100,7 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
 def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Bring this folder to the same path on every other host of a hosts file.
 
-    Without --apply, only show what differs. Exit code 1 where a host failed.
+    Without --apply, only show what differs. The exit code is 1 where a host failed.
     """
     from ttkit.cluster.launch.remote import sync as synced
 
@@ -119,9 +119,9 @@ def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Check whether the hosts of a hosts file, or without one this host, can run ranks.
+    """Check whether hosts can run ranks: those of a hosts file, or this host where there is none.
 
-    Say what to do. Exit code 1 where one cannot.
+    Say what to do. The exit code is 1 where one cannot.
     """
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
@@ -133,7 +133,10 @@ def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
 
 
 def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."""
+    """Say what is wrong or doubtful in cluster files, and what to do.
+
+    The exit code is 1 where there are errors.
+    """
     # This loads protobuf, which most commands do not need.
     from ttkit.cluster.files.lint import lint_path
 

@@ -15,12 +15,12 @@ from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 Ids = tuple[tuple[int, ...], ...]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-STEPS = 20_000  # The search gives up after this many.
+STEPS = 20_000  # The search gives up after this many steps.
 
 
 @lru_cache(maxsize=64)
 def placed(machine: System, mesh: MeshInstance) -> System:
-    """Return the machine as a process sees it that opens it through a mesh of a descriptor.
+    """Return the machine as it looks to a process that opens it through a descriptor's mesh.
 
     It has the mesh's shape, rings and links, on chips found for it. The real library puts a small
     mesh where most cables are, and starts a full one at a corner; so does this.
@@ -61,7 +61,7 @@ def placed(machine: System, mesh: MeshInstance) -> System:
 
 
 def _no_mapping(mesh: MeshInstance) -> str:
-    """The library's message where a machine has too few links."""
+    """Return the library's message where a machine has too few links."""
     n = mesh.num_devices
     return (
         "Graph specified in MGD could not fit in the discovered physical topology. "
@@ -78,11 +78,12 @@ def _no_mapping(mesh: MeshInstance) -> str:
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
     """Return chips that are cabled as the mesh is; a small mesh lies where most cables are."""
     cables = machine.neighbours
-    # Cards come in PCIe order, the chip with the connector after the other.
+    # Cards come in PCIe order; within a card the chip with the connector comes last.
     chips: Collection[int] = [chip for card in machine.cards for chip in reversed(card)]
     order = {chip: number for number, chip in enumerate(chips)}
     if mesh.num_devices < machine.num_devices:
-        # Of chips with as many cables, the real library takes the last for a line.
+        # Of chips with equally many cables the real library takes the last one for a line, else the
+        # first one.
         sign = -1 if 1 in mesh.device_dims else 1
         chips = _search(mesh, cables, lambda c: (-len(cables[c]), sign * order[c])).values()
     inside = {chip: cables[chip] & set(chips) for chip in chips}
@@ -127,10 +128,10 @@ def _search(
 
 
 def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
-    """Return host rank and device id on that host of the chip at each (row, column).
+    """Return for each (row, column) the host rank of its chip, and the device id on that host.
 
-    A host's part is on the machine of `SYSTEMS` that has as many chips of that architecture; where
-    there is none, its chips are numbered row by row.
+    A host's part lies on the first machine of `SYSTEMS` that has as many chips of that architecture
+    and that it fits on; where there is none, its chips are numbered row by row.
 
     Example:
         >>> lines = ("LINE", "LINE")
@@ -155,7 +156,7 @@ def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
 
 # ---------------------------------------------------------------- the descriptor in use
 def seen_through(path: str, machine: System) -> System:
-    """Return the machine as a process sees it whose TT_MESH_GRAPH_DESC_PATH is `path`.
+    """Return the machine as it looks to a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
 
     Raises:
         TTKitError: the file is refused, or its mesh does not fit on the machine.
@@ -177,7 +178,7 @@ def seen_through(path: str, machine: System) -> System:
 
 @lru_cache(maxsize=64)
 def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
-    """The mesh that this process opens; kept, because every opening asks for it."""
+    """Return the mesh that this process opens; it is cached, because every opening asks for it."""
     loaded = load_text(text, path)
     descriptor = loaded.descriptor or refuse(asked, loaded)
     if len(descriptor.meshes) > 1:

@@ -179,9 +179,8 @@ class Layouts(Choices):
         for each in (*self.fitting, *self.refused):
             if words == set(str(each.layout).split()):
                 return each
-        rule = (
-            f"the {len(self.fitting)} that fit begin with {self.fitting[:1] and self.best.layout}"
-        )
+        many = len(self.fitting) + len(self.refused)
+        rule = f"none of the {many} that use all chips has that name"
         fail(f"the layout {text!r}", rule, "a name from the table")
 
     def reports(self) -> list:

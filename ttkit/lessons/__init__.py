@@ -52,7 +52,7 @@ def course_map() -> None:
 def tidy() -> None:
     """Close every mesh, context, cluster and fabric that an earlier cell left open.
 
-    Each section of a lesson begins so: its cells can be run again, in any order.
+    Each section of a lesson begins with it, so that its cells can be run again, in any order.
 
     Example:
         >>> from ttkit import ttnn
@@ -73,7 +73,7 @@ def tidy() -> None:
 
 
 def _open_meshes() -> list:
-    """Return the open meshes, those that were opened last first."""
+    """Return the open meshes; the one that was opened last comes first."""
     if backend.is_simulated():
         from ttkit.sim.mesh import opened_meshes
 

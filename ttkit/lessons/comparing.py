@@ -13,7 +13,7 @@ LINE = 100  # Jupyter breaks longer lines at its page's edge, even inside words.
 
 
 class CheckFailed(AssertionError):
-    """An answer is not right yet; the message names where."""
+    """An answer is not right yet; the message says where."""
 
     def _render_traceback_(self) -> list[str]:
         """Return what Jupyter shows: the message alone, since the mistake is not in the kit."""
@@ -46,8 +46,8 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     if not wrong.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    # Four digits of a fraction are the same on every CPU; a smaller difference needs more digits to
-    # show.
+    # Four digits of a fraction are the same on every CPU; more digits are needed to show a smaller
+    # difference.
     whole = want[index] == np.round(want[index]) and have[index] == np.round(have[index])
     digits = (9, 17) if whole else (4, 9, 17)
     pairs = [(f"{want[index]:.{n}g}", f"{have[index]:.{n}g}") for n in digits]

@@ -1,5 +1,7 @@
-"""Exercises: each is one declaration, and one runner checks an answer to any of them; and open
-challenges, which a model scores, with a table of one's best.
+"""Exercises and open challenges. Each is one declaration.
+
+One runner checks an answer to any exercise. A challenge scores an answer by a model, and shows the
+learner's best scores in a table.
 
 The declarations are beside the notebooks, in `course.lesson_NN`. `check` imports the one it needs.
 """
@@ -147,7 +149,7 @@ class Exercise:
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
             runs = calls(answer, self.asks, self.cases)
-        # A traceback would keep the generator of a wrong answer, with its mesh open.
+        # Without this a traceback would keep the generator of a wrong answer, and its mesh open.
         with contextlib.closing(runs):
             for run in runs:
                 given = run.result
@@ -192,8 +194,8 @@ class Exercise:
         return found + (f"\n  {clue}" if clue else "")
 
 
-DECLARED: dict[str, Any] = {}  # Exercises and challenges are found by name.
-_shown: dict[str, int] = {}  # It counts the hints given for each exercise.
+DECLARED: dict[str, Any] = {}  # All exercises and challenges are here, by name.
+_shown: dict[str, int] = {}  # Each exercise has shown this many hints.
 
 
 def known(name: str, kind: type = Exercise) -> Any:
@@ -297,7 +299,7 @@ def todo():
 
 # ---------------------------------------------------------------- open challenges
 KEPT = 5  # This many entries of a learner are kept.
-NEAR = 0.25  # Two stars are for a score at most this much worse than the best known.
+NEAR = 0.25  # Two stars are for a score worse than the best known by at most this part.
 
 
 @dataclass(frozen=True)
@@ -329,8 +331,8 @@ def challenge(name: str, answer) -> None:
     """Score your answer to a challenge; show the best known score and your best entries.
 
     Your best entries are kept with your progress. Without an answer (`...`) they are only shown.
-    Three stars are for a score as good as the best known, two for one near it, else one; four are
-    for a better one.
+    A score gets one star; it gets two where it is near the best known one, three where it is as
+    good, and four where it is better.
 
     Args:
         name: the challenge, as "04.steps".

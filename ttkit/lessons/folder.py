@@ -40,7 +40,7 @@ def files(source: Path) -> Iterator[Path]:
 def copy_course(folder: Path) -> list[str]:
     """Copy the course into a folder; return a line about each file that a learner should know of.
 
-    Lessons lose their outputs, so that nothing is answered before a learner runs it.
+    Lessons lose their outputs, so that a learner sees no answer before running a cell.
     A file that the learner has not changed is brought up to date. One that was changed stays; the
     newer one goes beside it, as 03_spmd_execution.0.2.0.ipynb.
 

@@ -12,7 +12,7 @@ from ttkit.plans.schedule import Action, Schedule
 
 
 def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
-    """Each micro-batch forward and backward through all stages before the next begins.
+    """Each micro-batch goes forward and backward through all stages before the next begins.
 
     The bubble is (p - 1) / p of the time, however many micro-batches there are; a stage holds the
     activations of one. It is the only schedule of ttml's pipeline training (tt-train,
@@ -28,7 +28,7 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
 
 
 def gpipe(stages: int, micro_batches: int) -> Schedule:
-    """All forwards, then all backwards.
+    """All forwards come first, then all backwards.
 
     The bubble is (p - 1) / (m + p - 1) of the time; a stage holds the activations of all m
     micro-batches, or would if it did not compute them again (Huang et al. 2019, "GPipe", arXiv
@@ -42,8 +42,8 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
-    """As many forwards as there are stages behind, then a forward and a backward in turn, then the
-    backwards that are left.
+    """A stage does as many forwards as there are stages behind it, then a forward and a backward in
+    turn, then the backwards that are left.
 
     The bubble is GPipe's, (p - 1) / (m + p - 1) of the time; stage s, from 0, holds the activations
     of min(m, p - s) micro-batches (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN
@@ -61,12 +61,12 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     """1F1B with several smaller parts of the model on each stage, which take rounds of
     micro-batches in turn.
 
-    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time, v times less
-    work than 1F1B's (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), for v times as many
-    messages. The first stage holds min(v m, v p + p - 1) chunks' activations, 1 + (p - 1) / (p v)
-    times those of 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.3). Rounds may be
-    longer than p, or all there is where m < p: as in torch, m must be a multiple of the number of
-    rounds, max(1, m // p).
+    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time. It is
+    v times shorter than 1F1B's (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), with
+    v times as many messages. The first stage holds min(v m, v p + p - 1) chunks' activations,
+    1 + (p - 1) / (p v) times those of 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section
+    4.2.3). A round may be longer than p; where m < p, one round has all micro-batches. As in torch,
+    m must be a multiple of the number of rounds, max(1, m // p).
 
     Args:
         stages, micro_batches: how many.
@@ -125,7 +125,7 @@ def zb_h1(stages: int, micro_batches: int) -> Schedule:
     return Schedule("ZB-H1", stages, micro_batches, tuple(rows))
 
 
-# The names that a training configuration may use.
+# A training configuration may use these names.
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "one_at_a_time": one_at_a_time,
     "gpipe": gpipe,
@@ -159,7 +159,7 @@ def _alternating(
     """Return a schedule: some forwards ahead, then one of each in turn, then the backwards left.
 
     Args:
-        ahead: of each stage.
+        ahead: how many forwards each stage does before forwards and backwards take turns.
         turns: chunk and micro-batch of each forward; a backward has the chunks in reverse. By
             default a stage has one chunk.
     """

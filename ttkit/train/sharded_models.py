@@ -9,7 +9,8 @@ def create_gpt2_model(config: bindings.GPT2TransformerConfig) -> bindings.Model:
     """Return a sharded model with initial values, the same as on one chip.
 
     Raises:
-        TTKitError: the context has no tensor parallelism, or there is none and the mesh is no line.
+        TTKitError: the context has no tensor parallelism; or no context was initialized, and the
+            mesh is no line.
     """
     layout = sharded_layout()
     if layout.tp_axis is None:

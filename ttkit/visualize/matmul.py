@@ -1,4 +1,4 @@
-"""A picture of x @ w over chips: who holds what, who computes what, and what must be added."""
+"""A picture of x @ w over chips: what each chip holds and computes, and what must be added."""
 
 import itertools
 import math
@@ -11,9 +11,10 @@ from ttkit.visualize.drawing import Figure, Frames, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
-Shape = tuple[int, int, int]  # It has the rows of x, the rows of w and the columns of w.
+Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
 WIDE, TALL = 280, 170  # Each of the three matrices takes at most this many px.
-# Which of the three sizes are cut: samples (rows of x), the summed dimension, columns of w.
+# A row says which of the three sizes are cut: samples (rows of x), the summed dimension, columns
+# of w.
 CUTS = {
     "samples": (True, False, False),
     "columns": (False, False, True),
@@ -92,7 +93,7 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
 
 
 def added(parts: Sequence[Part], result) -> bool:
-    """Return whether the chips of each block hold the same values; on a card they are not read."""
+    """Return whether all chips of a block hold the same values; on a card False: none are read."""
     if not hasattr(result, "shards"):
         return False
     import numpy as np
@@ -198,7 +199,7 @@ def _matrix(
         held: what each chip has of it.
         partial: chips that hold the same block have partial sums of it; those of equal parts of x
             and w share a sheet.
-        summed: the sheets fall into one.
+        summed: the sheets are drawn as one, which their sum is.
     """
     rows, columns = (sorted(set(ends)) for ends in zip(*held))
     boxes = []

@@ -27,11 +27,11 @@ from ttkit.words import counted
 
 LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
 MOST = 12  # A plan of at most this many steps is shown whole on one page.
-# Each row is for chips that hold at most this many chunks; it has the columns, and the width and
-# height of a box.
+# A row has the most chunks of a chip that it is for, the columns of boxes, and the width and height
+# of a box.
 BOXES = ((4, 2, 24, 22), (8, 4, 24, 22), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_H = 33  # A box with "3/8" under its number has this height.
-# Each chip maps its chunks to the chips that have contributed to them.
+# It maps each chip to its chunks, and each chunk to the chips that have contributed to it.
 State = dict[int, dict[int, frozenset[int]]]
 
 
@@ -60,7 +60,7 @@ class Arrow(NamedTuple):
 
     @property
     def brings(self) -> str:
-        """Its size and its chunks in words."""
+        """The size of what it carries, and the numbers of its chunks, in words."""
         chunks = f"{'chunk' if len(self.chunks) == 1 else 'chunks'} {ranges(self.chunks)}"
         return f"{_size(self.transfers)}, {chunks}"
 
@@ -155,7 +155,7 @@ def whole_of(plan: Plan) -> int:
 
 
 def title_of(plan: Plan) -> str:
-    """Return the plan in the title of a picture."""
+    """Return what the title of a picture says of a plan."""
     rows, columns = plan.topology.shape
     along = "" if plan.axis is None else f" along axis {plan.axis}"
     return f"{plan.collective}{along} on {plan.topology.name} {rows}x{columns}, {plan.algorithm}"
@@ -177,7 +177,7 @@ def problem_of(plan: Plan, names: Sequence[str] = ()) -> tuple[str, int]:
 
 
 def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
-    """Return the pictures of all moments, before the first step and after each; of bad plans too.
+    """Return pictures of a plan, even of a wrong one: before the first step, and after each step.
 
     A chip has a slot for each chunk that it holds at some time or should hold at the end.
 
@@ -261,7 +261,7 @@ class StepCells(Cells):
             boxes = []
             for chunk in slots[chip]:
                 if chunk not in step.after[chip]:
-                    boxes.append(Box([str(chunk)]))  # What should arrive is a ghost.
+                    boxes.append(Box([str(chunk)]))  # What has yet to arrive is a ghost.
                     continue
                 key, share = (chip, chunk), step.parts(chip, chunk)
                 box = Box(
@@ -359,7 +359,7 @@ def draw_step(plan: Plan, number: int, names: Sequence[str] = ()) -> Figure:
 
 
 def step_figure(step: StepPicture) -> Figure:
-    """Return a step with words."""
+    """Return the figure of a step: its drawing, title, notes and text."""
     return Figure(
         title_of(step.plan), [StepCells(step)], _notes(step, small=False), step.text, step.problem
     )

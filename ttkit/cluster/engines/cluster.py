@@ -1,7 +1,8 @@
 """Engines in a notebook: MPI ranks, each with its own mesh or its part of one, on any hosts.
 
-ipyparallel runs the cells, Open MPI starts the ranks and carries their messages; ttkit adds that
-engine i is rank i with its binding's environment, that every wait ends, and that none stays behind.
+ipyparallel runs the cells, Open MPI starts the ranks and carries their messages. ttkit adds that
+engine i is rank i with its binding's environment, that every wait ends, and that no process stays
+behind.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Cluster:
         self._words = files.mpi_words() if any(self.hosts) else []
         # `run` and %%px wait this many seconds; None means without a limit.
         self.timeout_s: float | None = None
-        self.last_error = [""] * self.n  # It is "" for a rank that raised nothing.
+        self.last_error = [""] * self.n  # A rank that raised nothing has "".
         self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
         self.latest: results.Answers = {}  # These belong to the last `run` or %%px.
         self._processes: Supervised | None = None
@@ -185,11 +186,11 @@ class Cluster:
         return results.results(self, asked, send, together=True)
 
     def interrupt(self) -> None:
-        """Stop what the ranks are doing, and print for each one that was busy where it was.
+        """Stop what the ranks are doing; for each busy rank print the line where it was.
 
         They get what the stop button of a notebook sends (KeyboardInterrupt). A rank that waits
-        inside MPI does not react to it: Open MPI checks for messages only. Then the engines are
-        stopped, and the next call starts new ones.
+        inside MPI does not react to it, since Open MPI checks for messages only: in that case the
+        engines are stopped, and the next call starts new ones.
         """
         self.check("cluster.interrupt()")
         print(results.interrupt(self))
@@ -197,7 +198,7 @@ class Cluster:
     def status(self):
         """Return a figure of what each rank owns and does: cards, memory, line, last error.
 
-        No rank is asked: busy or idle is known here, the rest each rank reports by itself.
+        No rank is asked: which ones are busy is known here, and each rank reports the rest itself.
         """
         return status_of(self)
 
@@ -248,7 +249,7 @@ class Cluster:
         text = ""
         while not text:
             self.still_starting(until)
-            # The files are not there yet, or not whole.
+            # The files may not be there yet, or not be whole.
             with contextlib.suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
         processes.send(text)  # Ranks on other hosts cannot read the file.

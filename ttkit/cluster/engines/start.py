@@ -24,7 +24,8 @@ from ttkit.cluster.processes import Supervised, python_command
 from ttkit.errors import fail, is_strict
 from ttkit.hardware import current_system
 
-# An engine is registered at the next heartbeat, so ipyparallel's 3000 ms would double the start.
+# An engine is registered at the next heartbeat: with ipyparallel's 3000 ms a start takes twice as
+# long.
 HEARTBEAT_MS = 250
 # mpirun does not send these variables to other hosts, so the command of an engine sets them there.
 CARRIED = (FOLDER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
@@ -110,7 +111,7 @@ def start_commands(
     folder, system = processes.folder, current_system()
     if words:
         settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
-    else:  # All ranks are here: messages need no network, and a kill leaves nothing behind.
+    else:  # Messages on one host need no network; a kill leaves no file behind.
         settings = {
             "OMPI_MCA_btl": "self,sm",
             "OMPI_MCA_btl_sm_backing_directory": str(processes.shared_memory(len(hosts))),
@@ -145,9 +146,10 @@ def start_commands(
 def _for_ttnn() -> list[str]:
     """Return the `env ...` prefix of an engine's command that the real ttnn needs.
 
-    ttnn brings an Open MPI of its own, and a process has room for one: mpi4py must use it too. And
-    the variables that tt-run sets to the current folder, where the shell has none, are for a source
-    tree of tt-metal: an installed ttnn does not find its files there.
+    ttnn brings an Open MPI of its own, and a process has room for one, so mpi4py must use it too.
+    tt-run sets two variables to the current folder where the shell has not set them. They are meant
+    for a source tree of tt-metal, where an installed ttnn does not find its files, so they are
+    unset.
     """
     from ttkit.backend import is_simulated
 

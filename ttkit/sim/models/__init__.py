@@ -1,7 +1,7 @@
 """Operations of models: here softmax and attention, on each chip's own heads and batch.
 
-Attention is of a whole prompt, of one more token of each user, or of a chunk of a prompt. Beside
-it: caches, heads, norms, experts and the choice of the next token.
+Attention is of a whole prompt, of one more token of each user, or of a chunk of a prompt. The
+modules beside this one have caches, heads, norms, experts and the choice of the next token.
 """
 
 import math
@@ -22,8 +22,8 @@ from ttkit.sim.tensor.tensor import Tensor
 F = np.float32
 Array = np.ndarray
 NEVER = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
-# Queries are scored in blocks of this size. In causal attention a small block scores fewer keys
-# that none of its queries sees.
+# Queries are scored in blocks of this size. In causal attention a smaller block scores fewer pairs
+# of a query and a key that it does not see.
 BLOCK_ROWS, CAUSAL_ROWS = 256, 64
 # From this many scores per head, one head at a time is faster than all heads at once.
 LOOP_PAYS_FROM = 1 << 15
@@ -126,8 +126,8 @@ def scaled_dot_product_attention(
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
         attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores.
         scale: 1 / sqrt(size) when left out.
-        sliding_window_size: causal, a query sees this many keys up to its own; else a window of
-            that size around it.
+        sliding_window_size: in causal attention a query sees this many keys up to its own; else it
+            sees half as many on each side of its own.
 
     Raises:
         TTKitError: sizes or head counts that do not fit.
@@ -169,9 +169,9 @@ def attend(
     causal: bool = False,
     window: int = 0,
 ) -> Array:
-    """Attention of float32 values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
+    """Return the attention of float32 values [..., heads, s, size].
 
-    Keys that no query of a block sees are not scored.
+    Heads of `q` share a head of `k` and `v`. Keys that no query of a block sees are not scored.
 
     Args:
         mask: [..., heads or 1, s, keys], added to the scores.
@@ -284,10 +284,10 @@ def scaled_dot_product_attention_decode(
         input_tensor_q: [1, users, heads, size].
         input_tensor_k, input_tensor_v: caches [users, key heads, positions, size]; with a page
             table [pages, key heads, rows of a page, size].
-        page_table_tensor: the pages of each user, int32 [users, pages]; of the paged form.
+        page_table_tensor: the pages of each user, int32 [users, pages], for a paged cache.
         attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
         cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
-            of -1 the result is zero.
+            where it is -1, the result is zero.
         sliding_window_size: only this many keys, the last ones, count.
         share_cache: all users read the cache of the first.
     """
@@ -351,7 +351,7 @@ def chunked_scaled_dot_product_attention(
 def group_attn_matmul(
     input_tensor_a: Tensor, input_tensor_b: Tensor, *, dtype: DataType | None = None
 ) -> Tensor:
-    """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
+    """Return the product [1, heads, users, k] x [users, key heads, k, n] of each user.
 
     The result is [1, heads, users, n]; query heads share key heads.
     """

@@ -1,6 +1,8 @@
 """Operations on each element of one tensor: most are a row of a table; and three gradients.
 
 A new operation of one operand is one row in `UNARY`, and in `WHOLE` where it takes whole numbers.
+One whose keywords all have defaults is a row of `WITH_KEYWORDS`; one with a needed parameter is a
+function of its own, with `@operation`.
 """
 
 import math
@@ -35,7 +37,8 @@ def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
     out *= F(0.5)
 
 
-# The error is below 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26).
+# This polynomial errs by less than 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical
+# Functions, 7.1.26).
 ERF_P = F(0.3275911)
 ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
 
@@ -118,7 +121,8 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 # ---------------------------------------------------------------- the table
-# NumPy's own functions; the second ones are worth blocks that stay in the cache
+# NumPy has these under the same names. Those of IN_BLOCKS are faster in blocks that
+# stay in the cache.
 NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
 NUMPY += " cbrt rad2deg deg2rad"
 INVERSE = "sin cos tan sinh cosh tanh"  # NumPy has asin as arcsin.
@@ -236,10 +240,9 @@ ACTIVATIONS = UNARY | {"gelu_approx": gelu_tanh}
 
 
 def activation(which) -> Function:
-    """The function of an activation argument: "relu", a UnaryOpType, or one with a parameter.
+    """Return the function of an activation: "relu", a UnaryOpType, or one with a parameter.
 
-    The only parameter that counts is that of GELU: with (UnaryOpType.GELU, True) it is `gelu`'s
-    fast mode.
+    Only GELU's parameter counts: (UnaryOpType.GELU, True) gives the fast mode of `gelu`.
     """
     if isinstance(which, (tuple, list)):
         which = UnaryWithParam(which)

@@ -1,7 +1,7 @@
 """Arrays without values: shape and type of any size, in the memory of one element.
 
-All strides are 0, so views (a reshape, a transpose, a slice) are NumPy's own. What would compute
-gives another array without values, of the shape and type that NumPy would give it.
+All strides are 0, so views (a reshape, a transpose, a slice) are NumPy's own. An operation
+that would compute gives another array without values, of the shape and type of NumPy's result.
 """
 
 import functools
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-ELEMENT = np.ones(4, np.float32).tobytes()  # All arrays without values share this memory.
+# All arrays without values share this memory, which has room for an element of any type.
+ELEMENT = np.ones(4, np.float32).tobytes()
 Shape = Sequence[int]
 
 
@@ -18,7 +19,7 @@ class Absent(np.ndarray):
     """An array without values."""
 
     def __array_ufunc__(self, ufunc, method: str, *inputs, **how):
-        """Return the result's shape and type; the type is that of one element's result."""
+        """Return an array of the result's shape and type; one element is computed for the type."""
         if method == "at":
             return None
         kinds = tuple([each.dtype if isinstance(each, np.ndarray) else each for each in inputs])
@@ -108,7 +109,7 @@ def _taken_along(array, indices, axis: int) -> Absent:
 
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
-    """Return an array of which each dimension has another size."""
+    """Return an array with dimensions of the sizes that `size` gives for those of `array`."""
     return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
 
 

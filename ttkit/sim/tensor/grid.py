@@ -22,7 +22,7 @@ Coordinate = tuple[int, ...]
 
 
 class Owners(NamedTuple):
-    """Which rank drives each chip of a mesh that ranks share: host ranks in row-major order."""
+    """Which rank drives each chip of a shared mesh: `ranks` has host ranks in row-major order."""
 
     me: int
     hosts: int  # This many ranks share the machine; some may have no chip of this mesh.
@@ -33,13 +33,13 @@ class Owners(NamedTuple):
 class Grid:
     """Which chips of a mesh a tensor covers, and the shape of its leading array axes.
 
-    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat
-    axis. Grids are interned by `grid_over`: two tensors cover the same chips exactly when their
-    grids are the same object.
+    The shape is the mesh's own where all chips are covered, that of their rectangle where they form
+    one, else one flat axis. Grids are interned by `grid_over`: two tensors cover the same chips
+    exactly when their grids are the same object.
 
     Args:
         coords: the covered chips whose values this process has, in row-major order; `shape` is of
-            these.
+            these chips.
         covers: all covered chips; more than `coords` only where ranks share the mesh.
         owners: None where no machine is shared.
     """
@@ -118,7 +118,7 @@ def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
 
 
 def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
-    """True for a coordinate of a mesh of this shape."""
+    """Return True where a coordinate lies in a mesh of this shape."""
     sizes = zip(coordinate, shape)
     return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
 
@@ -171,7 +171,7 @@ SINGLE = grid_over((1, 1))  # A host tensor that was never distributed has this 
 
 
 # ---------------------------------------------------------------- topologies of results
-# As ttnn 0.81.1 does; cases with a number (#7e2ea) are golden ones, in tests/conformance.
+# These rules are ttnn 0.81.1's. A number such as #7e2ea names a golden case in tests/conformance.
 REPLICATE = PlacementReplicate()
 
 
@@ -197,7 +197,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
 
 
 # ---------------------------------------------------------------- topologies after collectives
-# Values do not matter here, so each topology is found once.
+# A topology does not depend on values, so each is computed once and cached.
 @functools.lru_cache(maxsize=4096)
 def _relabelled(
     old: TensorTopology,
@@ -209,7 +209,7 @@ def _relabelled(
     shards: bool = False,
     keeps: bool = False,
 ) -> TensorTopology:
-    """Return the topology after a collective along a mesh axis, or (None) along all of them.
+    """Return the topology after a collective along a mesh axis, or along all axes (None).
 
     Args:
         shards: each chip keeps a shard along `dim`; else all chips of the axis have the same.

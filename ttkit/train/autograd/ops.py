@@ -38,7 +38,7 @@ def later_keys(length: int, copies: int, layout) -> Value:
 
 
 def _rows(value: Value) -> Value:
-    """[..., n] as [1, 1, rows, n]."""
+    """Return [..., n] as [1, 1, rows, n]."""
     *front, width = value.shape
     return ttnn.reshape(value, (1, 1, math.prod(front), width))
 
@@ -92,14 +92,14 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def softmax_back(probs: Value, grad: Value) -> Value:
-    """Return the gradient of the input of a softmax, given its result and that one's gradient."""
+    """Return the gradient of a softmax's input, given its result and the gradient of the result."""
     weighted = probs * grad
     total = ttnn.sum(weighted, dim=-1, keepdim=True)
     return weighted - probs * total
 
 
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same elements in another shape."""
+    """Return the same elements in another shape."""
     back = tuple(x.shape())
     value = ttnn.reshape(x.get_value(), shape)
     return recorded("reshape", value, [x], lambda grad: [ttnn.reshape(grad, back)])
@@ -228,7 +228,7 @@ def scaled_dot_product_attention(
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tensor:
-    """`scaled_dot_product_attention` under a causal mask that keeps no scores for backward.
+    """Return `scaled_dot_product_attention` under a causal mask; no scores are kept for backward.
 
     The queries are cut into blocks. A block computes its scores with the keys up to its own end,
     and backward computes them again (Dao 2022, "FlashAttention"). So the memory of scores grows
@@ -266,7 +266,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
     def backward(grad: Value) -> list[Value]:
         dqs: list[Value] = []
         # A block gives gradients to all keys and values up to its own end, so the sums go from the
-        # last block to the first, and the part before a block is handed on to the next.
+        # last block to the first, and what earlier positions get is handed on to the block before.
         ends: list[list[Value]] = [[], []]
         sofar: list[Value | None] = [None, None]
         for start, end in reversed(blocks):
@@ -288,20 +288,21 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
 
 
 def stacked(values: Value, groups: int) -> Value:
-    """Return [B, groups, rows, d] of [B, heads, n, d]: heads that share keys one below the other,
-    so that their keys need no copies.
+    """Return [B, heads, n, d] as [B, groups, rows, d].
+
+    Heads that share keys lie one below the other, so that their keys need no copies.
     """
     return ttnn.reshape(values, (values.shape[0], groups, -1, values.shape[3]))
 
 
 def unstacked(blocks: Sequence[Value], heads: int) -> Value:
-    """Return [B, heads, n, d] of what `stacked` makes of the blocks of its positions."""
+    """Undo `stacked` for blocks of positions, and join them: return [B, heads, n, d]."""
     shapes = ((each.shape[0], heads, -1, each.shape[3]) for each in blocks)
     return joined([ttnn.reshape(each, shape) for each, shape in zip(blocks, shapes)])
 
 
 def joined(blocks: Sequence[Value]) -> Value:
-    """Return blocks [B, heads, n, d] of positions as one tensor."""
+    """Join blocks [B, heads, n, d] along the positions."""
     return blocks[0] if len(blocks) == 1 else ttnn.concat(list(blocks), dim=2)
 
 
@@ -422,7 +423,7 @@ def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tenso
     """Return the mean squared difference on each device, [1, 1, 1, 1].
 
     Args:
-        reduce: as in ttml; only the mean is available here.
+        reduce: it is ignored; ttml has other reductions, and here there is only the mean.
     """
     difference = prediction - target
     return mean(difference * difference)

@@ -30,7 +30,7 @@ ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
 
 
 def name_of_role(rank: int, world: int, num_workers: int) -> str:
-    """Return the role of a rank: see `ttkit.train.run.hierarchy`."""
+    """Return the role of a rank, as in the table at the start of this module."""
     if rank < num_workers:
         return "worker"
     if rank > num_workers:
@@ -39,13 +39,13 @@ def name_of_role(rank: int, world: int, num_workers: int) -> str:
 
 
 class Exchange:
-    """Arrays of a model's parameters, in the order of their names, between the aggregator and each
-    other rank; every rank must make one.
+    """Sends arrays of a model's parameters between the aggregator and each other rank, in the order
+    of the parameters' names; every rank must make one.
 
     Args:
-        parameters: what `model.parameters()` returns; values are not needed, but the layout has as
-            many data-parallel groups as the workers'.
-        num_workers: the aggregator's rank.
+        parameters: what `model.parameters()` returns; values are not needed, but the layout must
+            have as many data-parallel groups as the workers' layouts have.
+        num_workers: how many workers there are, which is the aggregator's rank, too.
         socket_type: "mpi" or "fabric".
     """
 
@@ -74,7 +74,7 @@ class Exchange:
         self.peers = range(num_workers) if self.rank == num_workers else [num_workers]
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
-        # The two numbers go through the hosts.
+        # The two numbers have no route, so MPI carries them, not a socket from chip to chip.
         return Message(what if number else "note", number, Place(source, 0), Place(destination, 0))
 
     def send(
@@ -85,8 +85,9 @@ class Exchange:
             self.transport.put(self._message(what, number, self.rank, rank), array)
 
     def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[np.ndarray]]:
-        """Wait for a rank's two numbers; return them and its arrays [groups, 1, rows, columns], as
-        they arrive.
+        """Wait for a rank's two numbers; return them and an iterator over its arrays.
+
+        Each array is [groups, 1, rows, columns]; the iterator waits until it arrives.
         """
         arrays = (
             self.transport.take(self._message(what, number, rank, self.rank))
@@ -102,8 +103,9 @@ class Exchange:
             self.send("weights", peer, weights, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the peers' mean loss, and the mean of each gradient over the peers and, of
-        workers, the groups of their meshes.
+        """Return the peers' mean loss, and the mean of each gradient over the peers.
+
+        The mean is also over the groups of each worker's mesh.
         """
         loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
@@ -128,7 +130,7 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
 
     Args:
         rank, world: of this process.
-        num_workers: of multihost_config.
+        num_workers: as multihost_config has it.
 
     Raises:
         TTKitError: the ranks make neither two tiers nor three.
@@ -209,8 +211,10 @@ class RemoteOptimizer(Optimizer):
 
 
 class Aggregator:
-    """Averages the workers' gradients and sends them to an optimizer, and the optimizer's weights
-    to the workers: the rank between them in 3-tier mode.
+    """The rank between workers and optimizer in 3-tier mode.
+
+    It averages the workers' gradients and sends them to the optimizer, and it sends the optimizer's
+    weights to the workers.
 
     Args:
         parameters: of the model, without values; its layout has as many data-parallel groups as the
