@@ -179,8 +179,7 @@ class Layouts(Choices):
         for each in (*self.fitting, *self.refused):
             if words == set(str(each.layout).split()):
                 return each
-        many = len(self.fitting) + len(self.refused)
-        rule = f"none of the {many} that use all chips has that name"
+        rule = f"none of the {len(self.fitting)} that fit has that name, nor one that was refused"
         fail(f"the layout {text!r}", rule, "a name from the table")
 
     def reports(self) -> list:
