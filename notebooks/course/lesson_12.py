@@ -89,7 +89,7 @@ Challenge(
 
 # ---------------------------------------------------------------- 12.repair
 def _repaired(answer) -> Schedule:
-    if not (isinstance(answer, tuple) and len(answer) == 2):
+    if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
         raise CheckFailed("answer with a pair: the number of the stage, and its list of actions")
     stage, row = answer
     if stage not in range(len(BROKEN)):

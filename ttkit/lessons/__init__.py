@@ -87,9 +87,9 @@ def _named(kind: type) -> list:
 
 
 def _say_which_cell(shell, kind, error, trace, tb_offset=None) -> None:
-    """Show a NameError as usual; add that a cell above, which makes the name, was not run."""
+    """Show a NameError as usual; add that it may be misspelt, or made in a cell that was not run."""
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
-    rule = f"`{error.name}` is made in a cell above this one, which has not been run"
+    rule = f"`{error.name}` is not known: misspelt, or made in a cell that has not been run"
     print(f"{rule}\n  try: Run > Run All Above Selected Cell")
 
 

@@ -17,8 +17,11 @@ NARROW = """
 .ttkit-guess > .widget-label {
     flex: 0 1 auto; height: auto; text-align: left; white-space: normal;
 }
-.ttkit-guess > select { flex: 0 1 auto; }
+.ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
 .ttkit-guess > input { max-width: 240px; }
+.ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
+.ttkit-to-do .widget-label { flex: 0 1 auto; height: auto; white-space: normal; }
+.ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\
 %3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E\

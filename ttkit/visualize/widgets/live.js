@@ -32,11 +32,12 @@ function render({ model, el }) {
   const [space, box] = [0, 1].map(() => {
     const layer = document.createElement("div");
     layer.style.cssText = "grid-area: 1 / 1; min-width: 0; overflow-x: auto";
+    if (model.get("tallest")) layer.style.cssText += "; overflow-y: auto; scrollbar-gutter: stable";
     return layers.appendChild(layer);
   });
   space.style.visibility = "hidden";
   space.inert = true;
-  if (model.get("tallest")) box.style.cssText += "; height: 0; min-height: 100%; overflow-y: auto";
+  if (model.get("tallest")) box.style.cssText += "; height: 0; min-height: 100%";
   space.innerHTML = model.get("tallest").replaceAll(/ (id|data-\w+)="[^"]*"/g, "");
 
   const draw = () => {

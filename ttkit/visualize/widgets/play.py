@@ -119,6 +119,6 @@ def _handle(name: str, given: Values, value):
         return widgets.Checkbox(**how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
     if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
-        how["layout"] |= {"width": "max-content", "min_width": "360px"}
+        how["layout"] |= {"width": "max-content", "min_width": "min(360px, calc(100% - 4px))"}
         return widgets.Dropdown(options=options, **how)
     return widgets.SelectionSlider(options=options, **how)
