@@ -75,9 +75,9 @@ def test_a_file_that_was_there_before_the_course_stays(source, tmp_path):
 def test_the_list_of_copies_is_damaged_or_gone(source, tmp_path):
     place = tmp_path / "mine"
     copy_course(place)
-    (place / folder.KEPT).write_text("{")
+    (place / folder.RECORD).write_text("{")
     assert copy_course(place) == []
-    assert set(json.loads((place / folder.KEPT).read_text())) == set(held(place))
+    assert set(json.loads((place / folder.RECORD).read_text())) == set(held(place))
 
 
 def test_a_clone_is_its_own_folder(source):

@@ -16,7 +16,7 @@ from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import MultihostConfig
-from ttkit.train.run.hierarchy import name_of_role, role_of
+from ttkit.train.run.hierarchy import role_name, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
@@ -90,7 +90,7 @@ def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
 
 
 def check_killed(folder, tiers, rank, seconds):
-    roles = [name_of_role(each, tiers + 1, 2) for each in range(tiers + 1)]
+    roles = [role_name(each, tiers + 1, 2) for each in range(tiers + 1)]
     output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
     epitaph = output.partition("ttkit run: ")[2]
     named = f"rank {rank} of {len(roles)}", "signal 9", roles[rank]

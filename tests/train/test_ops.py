@@ -129,7 +129,7 @@ def test_causal_attention_with_and_without_stored_scores(one, monkeypatch, lengt
     layout = Layout().on(one)
 
     def stored(q, k, v):
-        mask = ops.later_keys(length, heads // groups, layout)
+        mask = ops.causal_mask(length, heads // groups, layout)
         return ops.scaled_dot_product_attention(q, k, v, mask)
 
     def flash(q, k, v):

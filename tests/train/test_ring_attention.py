@@ -34,7 +34,9 @@ def plain(q, k, v, grad, causal):
     """The result and the gradients of q, k and v by plain attention on one device."""
     with opened(Form()) as mesh:
         layout, (length, copies) = Layout().on(mesh), (q.shape[2], q.shape[1] // k.shape[1])
-        mask = np.tile(np.triu(np.full((length, length), ops.NEVER, np.float32), 1), (copies, 1))
+        mask = np.tile(
+            np.triu(np.full((length, length), ops.MASKED_SCORE, np.float32), 1), (copies, 1)
+        )
         inputs = [Tensor(layout.place(array)) for array in (q, k, v)]
         out = ops.scaled_dot_product_attention(
             *inputs, layout.place(mask[None, None]) if causal else None

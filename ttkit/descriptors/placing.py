@@ -95,7 +95,7 @@ def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
 
 
 def _search(
-    mesh: MeshInstance, cables: dict[int, set[int]], rank: Callable[[int], tuple[int, int]]
+    mesh: MeshInstance, cables: dict[int, set[int]], order: Callable[[int], tuple[int, int]]
 ) -> dict[Place, int]:
     """Return the first chips that fit, by their place; depth first, the best-ranked chip first.
 
@@ -109,7 +109,7 @@ def _search(
         joined[b].add(a)
     found: dict[Place, int] = {}
     # `trail` has the chips that are left to try at each place.
-    trail = [iter(sorted(cables, key=rank))]
+    trail = [iter(sorted(cables, key=order))]
     for _ in range(STEPS):
         chip = next(trail[-1], None)
         if chip is not None:
@@ -118,7 +118,7 @@ def _search(
                 return found
             near = [cables[found[place]] for place in joined[places[len(found)]] if place in found]
             free = set.intersection(*near) - set(found.values())
-            trail.append(iter(sorted(free, key=rank)))
+            trail.append(iter(sorted(free, key=order)))
         else:
             trail.pop()
             if not found:

@@ -12,7 +12,7 @@ from ttkit.lessons.progress import page_with_ticks
 
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
-KEPT = Path(".ttkit", "copied.json")
+RECORD = Path(".ttkit", "copied.json")
 IGNORED = ("__pycache__", ".ipynb_checkpoints", "ruff.toml")
 
 
@@ -54,28 +54,31 @@ def copy_course(folder: Path) -> list[str]:
     try:
         for name in files(source):
             content, target = _content(source / name), folder / name
-            fresh = _hash(content)
+            new_hash = _hash(content)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() and _hash(target.read_bytes()) not in (fresh, copied.get(str(name))):
-                if copied.get(str(name)) == fresh:
+            if target.exists() and _hash(target.read_bytes()) not in (
+                new_hash,
+                copied.get(str(name)),
+            ):
+                if copied.get(str(name)) == new_hash:
                     # The learner has changed the file, and the course has no newer version.
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
                     lines.append(f"{name} is yours and stays; the newer one is {target.name}")
-            if not target.exists() or _hash(target.read_bytes()) != fresh:
+            if not target.exists() or _hash(target.read_bytes()) != new_hash:
                 write_whole(target, content, asked)
-            copied[str(name)] = fresh
-        (folder / KEPT).parent.mkdir(parents=True, exist_ok=True)
+            copied[str(name)] = new_hash
+        (folder / RECORD).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         fail(asked, f"{error.strerror}: {error.filename}", "a folder that you may write")
-    write_whole(folder / KEPT, json.dumps(copied, indent=1), asked)
+    write_whole(folder / RECORD, json.dumps(copied, indent=1), asked)
     return lines
 
 
 def _copied(folder: Path) -> dict[str, str]:
     try:
-        return dict(json.loads((folder / KEPT).read_text(encoding="utf-8")))
+        return dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
     except (OSError, ValueError):  # Nothing has been copied here before, or the record is damaged.
         return {}
 

@@ -93,8 +93,8 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
         for chunk in range(chunks)
         for i in range(length)
     ]
-    first = (chunks - 1) * length  # The last stage does this many forwards ahead.
-    ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
+    ahead_on_last = (chunks - 1) * length  # The last stage does this many forwards ahead.
+    ahead = [2 * (stages - 1 - stage) + ahead_on_last for stage in range(stages)]
     return _alternating("interleaved 1F1B", micro_batches, ahead, turns, chunks)
 
 

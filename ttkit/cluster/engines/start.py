@@ -50,22 +50,22 @@ def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, Config]:
         (['--hostfile', 'configs/2loudboxes/hosts.txt'], 2)
     """
     if isinstance(config, int):
-        return equal_cards(config), Config()
+        return ranks_on_equal_cards(config), Config()
     files = find_config(config)
     return files.ranks(), files
 
 
-def equal_cards(number: int) -> Bindings:
+def ranks_on_equal_cards(number: int) -> Bindings:
     """Return `number` ranks that share the cards equally, in PCIe order.
 
     Raises:
         TTKitError: the cards are not a multiple of the number.
 
     Example:
-        >>> ranks = equal_cards(2).rank_bindings
+        >>> ranks = ranks_on_equal_cards(2).rank_bindings
         >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks]
         ['0,1', '2,3']
-        >>> equal_cards(3)  # doctest: +ELLIPSIS
+        >>> ranks_on_equal_cards(3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ttkit.errors.TTKitError: Cluster(3): a t3000 has 4 cards, which 3 ranks cannot share ...
           try: Cluster(1), Cluster(2), Cluster(4), or a folder with rank bindings
@@ -133,7 +133,7 @@ def start_commands(
     }
     controller = python_command("engines.engine", "controller")
     controller += [f"--ip={address}", f"--profile-dir={folder}", *CONTROLLER_OPTIONS]
-    engine = [*_for_ttnn(), *python_command("engines.engine")]
+    engine = [*_words_for_ttnn(), *python_command("engines.engine")]
     if words:  # mpirun's environment does not go to other hosts by itself.
         carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]
         engine = ["env", *carried, *engine]
@@ -143,7 +143,7 @@ def start_commands(
     return {"controller": controller, "mpirun": ranks}, environment
 
 
-def _for_ttnn() -> list[str]:
+def _words_for_ttnn() -> list[str]:
     """Return the `env ...` prefix of an engine's command that the real ttnn needs.
 
     ttnn brings an Open MPI of its own, and a process has room for one, so mpi4py must use it too.

@@ -21,7 +21,7 @@ from ttkit.sim.tensor.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
-NEVER = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
+MASKED_SCORE = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
 # Queries are scored in blocks of this size. In causal attention a smaller block scores fewer pairs
 # of a query and a key that it does not see.
 BLOCK_ROWS, CAUSAL_ROWS = 256, 64
@@ -133,8 +133,8 @@ def scaled_dot_product_attention(
         TTKitError: sizes or head counts that do not fit.
     """
     on = Operands(input_tensor_q, input_tensor_k, input_tensor_v, attn_mask)
-    (users, _, queries, _), (many, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
-    _check_batch(users, many)
+    (users, _, queries, _), (key_users, _, keys, _) = (t.shard_shape for t in on.tensors[:2])
+    _check_batch(users, key_users)
     if is_causal and queries != keys:
         rule = "Causal SDPA requires Q and K to have the same sequence length. Got"
         refuse(f"{rule} Q: {queries}, K: {keys}", "is_causal=False with a mask")
@@ -142,17 +142,17 @@ def scaled_dot_product_attention(
     return on.result(attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0))
 
 
-def _check_batch(users: int, keys: int) -> None:
+def _check_batch(users: int, key_users: int) -> None:
     """Check that each user has its own keys: NumPy would repeat those of one for all."""
-    if users != keys:
-        rule = f"K tensor batch size ({keys}) must equal B ({users})"
+    if users != key_users:
+        rule = f"K tensor batch size ({key_users}) must equal B ({users})"
         refuse(rule, "queries and keys sharded alike over the users")
 
 
 def _grouped(x: Array, n: int) -> Array:
     """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
-    *front, many, length, size = x.shape
-    return x.reshape((*front, many // n, n, length, size))
+    *front, heads, length, size = x.shape
+    return x.reshape((*front, heads // n, n, length, size))
 
 
 def hidden(behind: Array, window: int | None) -> Array:
@@ -197,7 +197,7 @@ def attend(
         for added in masks:
             scores += added[(*head, rows, columns)]
         if unseen is not None:
-            np.copyto(scores[..., seen:], NEVER, where=unseen)
+            np.copyto(scores[..., seen:], MASKED_SCORE, where=unseen)
         scores -= np.maximum.reduce(scores, -1, keepdims=True)
         np.exp(scores, out=scores)
         np.matmul(scores, v[theirs], out=out[ours])
@@ -255,7 +255,7 @@ def _attended(on: Operands, at: Array, window: int | None, scale: float | None) 
     if last > keys:
         refuse(f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache")
     behind = at[..., None, :, None] - np.arange(last)
-    added = np.where(hidden(behind, window), NEVER, F(0))
+    added = np.where(hidden(behind, window), MASKED_SCORE, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 

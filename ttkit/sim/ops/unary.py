@@ -150,8 +150,8 @@ UNARY |= {
     "tanhshrink": lambda x: x - np.tanh(x),
 }
 OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
-TESTS: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
-TESTS |= {
+PREDICATES: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
+PREDICATES |= {
     "eqz": lambda x: x == 0,
     "nez": lambda x: x != 0,
     "gtz": lambda x: x > 0,
@@ -161,7 +161,7 @@ TESTS |= {
 }
 # These take keywords as well.
 WITH_KEYWORDS: dict[str, Function] = {"gelu": _gelu, "round": _round, "softplus": _softplus}
-UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in TESTS.items()}
+UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in PREDICATES.items()}
 # Operations take floats only, except these.
 WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
 WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}

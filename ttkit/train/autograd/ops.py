@@ -14,7 +14,7 @@ from ttkit.backend import constant
 from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
 # A mask adds this to the scores it hides: it is far below any real score, and finite in bfloat16.
-NEVER = -1e9
+MASKED_SCORE = -1e9
 
 
 # `causal_attention` has the scores of this many queries in memory at once.
@@ -22,7 +22,7 @@ ATTENTION_BLOCK = 512
 
 
 @functools.lru_cache(16)
-def later_keys(length: int, copies: int, layout) -> Value:
+def causal_mask(length: int, copies: int, layout) -> Value:
     """Return the mask that hides later keys, [1, 1, copies * length, length], to add to scores.
 
     Args:
@@ -31,7 +31,7 @@ def later_keys(length: int, copies: int, layout) -> Value:
     """
 
     def hidden() -> np.ndarray:
-        once = np.triu(np.full((length, length), NEVER, np.float32), 1)
+        once = np.triu(np.full((length, length), MASKED_SCORE, np.float32), 1)
         return np.tile(once, (copies, 1))[None, None]
 
     return layout.place(constant((1, 1, copies * length, length), hidden, layout.device))
@@ -253,7 +253,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, layout) -> Tenso
         return stacked(positions(values, start, end), groups)
 
     def probabilities(start: int, end: int) -> Value:
-        queries, mask = rows(q, start, end), later_keys(end - start, copies, layout)
+        queries, mask = rows(q, start, end), causal_mask(end - start, copies, layout)
         scores = ttnn.matmul(queries, positions(k, start, end), transpose_b=True)
         scores = scores + mask
         if start:
@@ -388,14 +388,14 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
         here = ttnn.typecast(ttnn.reshape(here, (batch, 1, length, 1)), table.dtype)
     count = batch * length
     flat = ttnn.to_layout(ttnn.reshape(row, (1, count)), ttnn.ROW_MAJOR_LAYOUT)
-    is_small = table.dtype == ttnn.bfloat16
+    is_bfloat16 = table.dtype == ttnn.bfloat16
 
     def index() -> Value:
         """Return the row of each element of the result, as gather and scatter_add take it."""
         column = ttnn.reshape(_tiled(flat), (1, 1, count, 1))
         return ttnn.expand(column, [1, 1, count, width])
 
-    if is_small:
+    if is_bfloat16:
         found = ttnn.embedding(flat, table, layout=ttnn.TILE_LAYOUT)
     else:
         found = ttnn.gather(table, 2, index())
@@ -403,7 +403,7 @@ def embedding(ids: Value, weight: Tensor, numbers: Value | None = None) -> Tenso
 
     def backward(grad: Value) -> list[Value]:
         given = _rows(grad if here is None else grad * here)
-        if is_small and count % ttnn.TILE_SIZE == 0:
+        if is_bfloat16 and count % ttnn.TILE_SIZE == 0:
             return [ttnn.embedding_bw(flat, table, given)]
         # ttnn adds up float32 in row-major layout only.
         plain = ttnn.ROW_MAJOR_LAYOUT

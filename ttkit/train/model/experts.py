@@ -119,7 +119,7 @@ class Experts(Module):
         if self.is_balancing:
             logits = self._balanced(logits, probs, chosen)
         if k > 1:  # The gates are a softmax over the chosen experts alone.
-            never = (chosen - 1.0) * -ops.NEVER
+            never = (chosen - 1.0) * -ops.MASKED_SCORE
             logits = logits + Tensor(never, False)
         gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))
 

@@ -145,7 +145,7 @@ class Attention(Module):
         elif layout.cp > 1:
             y = ring_attention_sdpa(q, k, v, layout)
         elif self.keeps_scores:
-            mask = ops.later_keys(q.shape()[2], self.heads // self.groups, layout)
+            mask = ops.causal_mask(q.shape()[2], self.heads // self.groups, layout)
             y = ops.scaled_dot_product_attention(q, k, v, mask)
         else:
             y = ops.causal_attention(q, k, v, layout)

@@ -38,7 +38,7 @@ from ttkit import ttnn
 from ttkit.backend import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
-from ttkit.train.autograd.ops import NEVER, one_hot
+from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, socket_config
 
@@ -235,7 +235,7 @@ def cross_entropy_loss(
 
 def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
     """Lower the logits [B, 1, S, V] of the numbers that only fill the vocabulary's last tile."""
-    lowered = (numbers >= float(vocab_size)) * NEVER
+    lowered = (numbers >= float(vocab_size)) * MASKED_SCORE
     return recorded("without_padding", logits.get_value() + lowered, [logits], lambda grad: [grad])
 
 

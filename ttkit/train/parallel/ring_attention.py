@@ -28,7 +28,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.backend import from_numpy
 from ttkit.train.autograd import Tensor, Value, recorded
-from ttkit.train.autograd.ops import joined, later_keys, positions, stacked, unstacked
+from ttkit.train.autograd.ops import causal_mask, joined, positions, stacked, unstacked
 from ttkit.train.config.layout import TILE, Layout, check_divisible
 from ttkit.train.context import current_layout
 from ttkit.train.parallel.distributed import shifted
@@ -42,7 +42,7 @@ def _constants(layout: Layout, length: int, copies: int) -> Values:
     chip's index in the ring, [1, 1, 1, 1].
     """
     place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
-    hidden = later_keys(length, copies, layout)
+    hidden = causal_mask(length, copies, layout)
     index = from_numpy(
         place,
         dtype=layout.dtype,

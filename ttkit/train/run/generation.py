@@ -8,7 +8,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
-from ttkit.train.autograd.ops import NEVER
+from ttkit.train.autograd.ops import MASKED_SCORE
 from ttkit.train.model.models import Attention, Transformer
 from ttkit.train.parallel.distributed import all_gather, one_copy
 
@@ -59,7 +59,7 @@ class Sampler:
         with rotary positions `tables` are cos and sin, [1, 1, 1, d]."""
         positions, self.position = np.arange(self.capacity), position
         here = (positions == position).astype(np.float32).reshape(1, 1, 1, -1)
-        unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
+        unseen = np.where(positions > position, np.float32(MASKED_SCORE), np.float32(0))
         self.here = self.layout.place(here)
         self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
         self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None

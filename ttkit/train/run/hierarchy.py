@@ -29,7 +29,7 @@ from ttkit.train.run.trainer import Trainer
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
 
 
-def name_of_role(rank: int, world: int, num_workers: int) -> str:
+def role_name(rank: int, world: int, num_workers: int) -> str:
     """Return the role of a rank, as in the table at the start of this module."""
     if rank < num_workers:
         return "worker"
@@ -58,7 +58,7 @@ class Exchange:
         self.rank = comm.rank
 
         def name(rank: int) -> str:
-            return f"rank {rank}, {name_of_role(rank, comm.size, num_workers)}"
+            return f"rank {rank}, {role_name(rank, comm.size, num_workers)}"
 
         routes = [
             (what, rank, num_workers)
@@ -150,7 +150,7 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
             f"(3-tier), and there are {world}",
             f"ttkit run -n {num_workers + 2}, or num_workers: {max(world - 2, 1)}",
         )
-    role = name_of_role(rank, world, num_workers)
+    role = role_name(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
     return role
 
