@@ -179,8 +179,11 @@ class Layouts(Choices):
         for each in (*self.fitting, *self.refused):
             if words == set(str(each.layout).split()):
                 return each
-        rule = f"none of the {len(self.fitting)} that fit has that name, nor one that was refused"
-        fail(f"the layout {text!r}", rule, "a name from the table")
+        fail(
+            f"the layout {text!r}",
+            f"none of the {len(self.fitting)} that fit has that name, nor one that was refused",
+            "a name from the table",
+        )
 
     def reports(self) -> list:
         """Return the tables: what fits, and why the others were refused."""

@@ -49,7 +49,7 @@ _RULES = (
     ".NAME text{pointer-events:none}"
     ".NAME svg [data-act]:focus{stroke:var(--edge);stroke-opacity:.5}"
     ".NAME .ttkit-chart{max-width:100%;height:auto;display:block;filter:var(--chart)}"
-    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
+    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600;line-height:1.3}"
     ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-pause{margin:0 4px 0 14px;vertical-align:middle}"
@@ -63,7 +63,8 @@ _RULES = (
     ".NAME table{border:0;color:var(--ink);font-size:12px}"
     ".NAME td,.NAME th{padding:2px 14px 2px 0}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
-    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
+    "line-height:15px;margin:4px 0;max-width:800px;min-height:30px;padding:5px 9px;"
+    "white-space:pre-line}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
 # theirs.
