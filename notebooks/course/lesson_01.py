@@ -197,7 +197,7 @@ Exercise(
     cases=[(system, device) for system in MACHINES for device in system.coordinate_of],
     reads=lambda found, system, device: set(found),
     mistakes={
-        "device {device} is no neighbour of itself": lambda system, device: (
+        "device {device} is not a neighbour of itself": lambda system, device: (
             _cabled(system, device, system.wraps) | {device}
         ),
         "system.wraps is {system.wraps}: where it is True, the last chip of the axis is linked to "

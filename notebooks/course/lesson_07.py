@@ -210,7 +210,7 @@ def run_torch_cell(shell, line: str, cell: str) -> None:
     elif key(cell) in record()["cells"]:
         print(record()["cells"][key(cell)], end="")
     else:
-        rule = "torch is not installed, and the cell was changed since its output was recorded"
+        rule = "torch is not installed, and the cell has changed since its output was recorded"
         fail("%%torch", rule, "run `make .venv/with-torch`, or restore the cell")
 
 

@@ -53,8 +53,8 @@ Exercise(
         "{n} times too large: you summed over {n} devices, but the loss is a mean": _times(
             lambda n: n
         ),
-        "{n} times too small: error.logical_volume() counts one device's elements, so that "
-        "the sum needs 1/{n} once": _times(lambda n: 1 / n),
+        "{n} times too small: error.logical_volume() counts one device's elements, so "
+        "divide by {n} only once": _times(lambda n: 1 / n),
         "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda n: -1),
         "the mean is over axis 1 of the mesh only: each axis has its own all_reduce": _along(1),
         "the mean is over axis 0 of the mesh only: each axis has its own all_reduce": _along(0),
@@ -68,7 +68,7 @@ Exercise(
     hints=[
         "Which samples does a chip need, and which weights? So which of x, w and y do you cut?",
         "The function gradient(x, w, y) of the lesson gives each chip the gradient of its own "
-        "samples. What makes one of four?",
+        "samples. How do you make one out of four?",
         "A mesh of 2 x 4 has two axes, and all_reduce adds along one. How does a sum become a "
         "mean?",
         "for axis in (0, 1): if mesh.shape[axis] > 1: found = ttnn.all_reduce(found, "

@@ -40,7 +40,7 @@ Exercise(
     rtol=1e-4,
     praise="all gradients are averaged in one message",
     hints=[
-        "One Allreduce takes one array. How do you make one array of several?",
+        "One Allreduce takes one array. How do you make one array out of several?",
         "np.concatenate joins arrays of one dimension; g.ravel() makes such an array. Allreduce "
         "adds: what turns a sum into a mean?",
         "After the Allreduce, cut the flat array where each gradient ends, and give each part the "
@@ -65,7 +65,7 @@ Exercise(
         "sending may take 1 - share of the whole step, not of its computing": (
             lambda computing, sending, share: sending / ((1 - share) * computing)
         ),
-        "the sending belongs to the step: it is computing b times, plus sending": (
+        "sending is a part of the step: a step takes b times computing, plus sending": (
             lambda computing, sending, share: share * sending / computing
         ),
     },

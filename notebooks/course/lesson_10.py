@@ -116,7 +116,7 @@ Exercise(
             lambda a, b: _silu(a * b)
         ),
         "x @ up is missing: silu(x @ gate) * (x @ up)": _mlp(lambda a, b: _silu(a)),
-        "both are added; silu(x @ gate) and x @ up are multiplied": _mlp(lambda a, b: _silu(a) + b),
+        "you added the two; multiply silu(x @ gate) by x @ up": _mlp(lambda a, b: _silu(a) + b),
         PARTIAL: _parts,
         TOO_LARGE: lambda mesh, *arrays: [a * mesh.shape[1] for a in _swiglu(mesh, *arrays)],
         TOO_SMALL: lambda mesh, *arrays: [a / mesh.shape[1] for a in _swiglu(mesh, *arrays)],

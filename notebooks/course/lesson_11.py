@@ -155,7 +155,7 @@ def _unfit(answer, settings: Settings, shapes: Sequence[Shape], system: str) -> 
         return f"{name}, but {best} fits" if best else ""
     mine = tuple(answer)
     if mine not in plans:
-        return f"{name} is refused: {model.num_heads} heads do not divide by {mine[1]}"
+        return f"{name} is refused: {model.num_heads} heads cannot be divided by {mine[1]}"
     if mine not in speeds:
         none = "" if best else "; no shape fits, so the answer is None"
         return f"{name} takes {_taken(plans[mine]):.0%} of a chip's memory{none}"

@@ -44,8 +44,8 @@ Exercise(
     hints=[
         "A stage works for micro_batches slots. For how many slots does it wait while the "
         "pipeline fills, and while it drains?",
-        "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
-        "long, in short slots, does it wait now?",
+        "Chunks cut each slot into pieces: a stage works for chunks x micro_batches short slots. "
+        "How long, in short slots, does it wait now?",
         "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
     ],
 )

@@ -65,7 +65,7 @@ def _over(found: Settings, given: Settings) -> str:
     same = replace(found, device_config=given.device_config)
     parts = given.training_config.gradient_accumulation_steps
     if changed(same, gradient_accumulation_steps=parts) != given:
-        return "only the mesh and the accumulation may change; another key is not what it was"
+        return "only the mesh and the accumulation may change, but another key has changed"
     largest, longest = _takes(given)
     try:
         nbytes, step_us = _takes(found)
@@ -93,8 +93,8 @@ Exercise(
     praise=_figures,
     hints=[
         "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
-        "Accumulating makes the activations smaller. Weights, gradients and the optimizer's state "
-        "are then the rest: which kind of parallelism (lesson 10) cuts them?",
+        "Accumulating makes the activations smaller. What remains is weights, gradients and the "
+        "optimizer's state: which kind of parallelism (lesson 10) cuts them?",
         "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
         "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
     ],
@@ -185,7 +185,7 @@ Exercise(
         "backward() and it?": _on_one(moves=False),
         "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
         "late": _on_one(clears=False),
-        "the gradients of earlier steps were added, and those of the replicas not averaged": (
+        "the gradients of earlier steps were added, and those of the replicas were not averaged": (
             lambda optimizer: _trained(_step(clears=False), optimizer)
         ),
         "the replicas are different models: their gradients were not averaged": (

@@ -83,7 +83,7 @@ Exercise(
     mistakes={
         "that is the old weight; return the one that update gives": _taken(lambda mesh: 0),
         "that is the sum of the gradients, not their mean": _taken(_along),
-        "the gradient is too small: divided twice": _taken(lambda mesh: 1 / _along(mesh)),
+        "the gradient is too small: it was divided twice": _taken(lambda mesh: 1 / _along(mesh)),
         "the sum is divided by all {n} chips; only those along the axis were added": _taken(
             lambda mesh: _along(mesh) / mesh.get_num_devices()
         ),

@@ -139,7 +139,7 @@ class CausalWork(Chart):
             ],
         )
         entitle(
-            ax, f"{self.title}\nrow: a chunk of queries; column: one of keys; pale: masked half"
+            ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: masked half"
         )
 
 
@@ -178,7 +178,7 @@ Exercise(
 
 # ---------------------------------------------------------------- 16.merge
 Part = tuple[np.ndarray, ...]  # A part is its output, maximum and sum.
-UNLIKE = "you added exponentials from which different maxima were subtracted"
+UNLIKE = "you added exponentials of scores from which different maxima were subtracted"
 
 
 def _part(scores: np.ndarray, values: np.ndarray) -> Part:
@@ -219,7 +219,7 @@ Exercise(
     reads=lambda found, *_: tuple(map(np.asarray, found)),
     mistakes={
         UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
-        "out is not divided by sum yet": lambda *parts: (
+        "do not divide out by sum yet": lambda *parts: (
             _merged(*parts)[0] / _merged(*parts)[2],
             *_merged(*parts)[1:],
         ),

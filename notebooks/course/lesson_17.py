@@ -58,7 +58,7 @@ Exercise(
             _positions(tokens, len(tokens))
         ),
     },
-    praise="each token has the place of its turn, and late tokens get none",
+    praise="each token has its place in the queue, and late tokens get none",
     hints=[
         "What must you know of the tokens before this one?",
         "Count how many tokens each expert has had so far, full or not.",

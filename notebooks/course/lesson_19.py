@@ -80,9 +80,9 @@ Exercise(
     hints=[
         "Which call makes the table? `CASE` has its options.",
         'ttkit.plan_layouts(LLAMA70B, "galaxy_bh", **CASE).best has .layout and .times.',
-        "times.total / (times.total - times.bubble) is what a step without bubble would gain; "
-        "compare it with times.communication, with times.compute - times.hidden, and with "
-        "tokens_per_s of a plan with headroom=-1.",
+        "times.total / (times.total - times.bubble) says how many times as fast a step without its "
+        "bubble would be. Do the same with times.communication and times.compute - times.hidden, "
+        "and compare with tokens_per_s of a plan with headroom=-1.",
     ],
 )
 

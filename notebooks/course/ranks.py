@@ -282,7 +282,7 @@ class RankRun(Run):
             if sent > most:
                 return f" it is right, but rank {rank} sent {sent} bytes; the budget is {most}"
             if not sent:
-                return f", rank {rank} sent nothing by the `comm` that it was given"
+                return f", rank {rank} sent nothing through the `comm` that it was given"
         return ""
 
     def used(self, budget: RankBudget) -> str:

@@ -48,7 +48,7 @@ def test_without_torch_a_cell_shows_its_record(monkeypatch, capsys):
 
 def test_a_changed_cell_is_not_shown_with_the_output_of_another(monkeypatch):
     monkeypatch.setattr(lesson_07, "installed", lambda: False)
-    with pytest.raises(TTKitError, match="the cell was changed"):
+    with pytest.raises(TTKitError, match="the cell has changed"):
         lesson_07.run_torch_cell(None, "", "print(1)")
 
 

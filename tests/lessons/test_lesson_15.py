@@ -103,7 +103,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "that is the sum of the gradients, not their mean": lambda *a: parted(
                     *a, mean=False
                 ),
-                "the gradient is too small: divided twice": divided_twice,
+                "the gradient is too small: it was divided twice": divided_twice,
                 "an all_gather is missing": lambda *a: parted(*a, gather=False),
                 "that is the old weight": returns_the_old,
                 "divided by all 8 chips; only those along the axis": divided_by(8),
