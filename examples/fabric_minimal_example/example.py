@@ -57,6 +57,8 @@ def main():
             f"expected {expected:g}",
             flush=True,
         )
+        if not right:
+            print(f"{(found != expected).sum()} of {found.size} elements are not", flush=True)
     ttnn.distributed_context_barrier()
     ttnn.close_mesh_device(mesh)
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
