@@ -15,7 +15,7 @@ Exercise(
         kind=OnlyForDevices,
     ),
     mistakes={
-        "the columns are there, but nothing doubled them": lambda mesh, x: split(mesh, x, 1),
+        "the columns are there, but they were not doubled": lambda mesh, x: split(mesh, x, 1),
         "the columns were doubled twice": lambda mesh, x: split(mesh, 4 * x, 1),
         "you cut rows (dimension 0); cut columns": lambda mesh, x: split(mesh, 2 * x, 0),
         "every device holds all columns": lambda mesh, x: replicas(mesh, 2 * x),
@@ -23,9 +23,9 @@ Exercise(
     budget=Budget(sends=0),
     praise="every device doubled its own columns",
     hints=[
-        "The lesson cuts rows, which are dimension 0. Which dimension are columns?",
-        "Three steps: a mapper that cuts that dimension over the mesh, a tensor on the mesh, an "
-        "operation on the tensor. x itself stays as it is.",
+        "The lesson cuts rows, which are dimension 0. Which dimension are the columns?",
+        "Three steps: a mapper that cuts that dimension over the mesh, a tensor on the mesh, "
+        "and an operation on the tensor. x itself stays as it is.",
         "mapper = ttnn.ShardTensorToMesh(mesh, dim=1); tensor = ttkit.from_numpy(x, device=mesh, "
         "layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper). Then double the tensor, and return it.",
     ],

@@ -40,7 +40,7 @@ Exercise(
         "you cut the columns of x (dimension 1); cut its rows": lambda mesh, x: (
             np.split(x, mesh.shape[1], 1) * mesh.shape[0]
         ),
-        "they are cut over axis 0, down the rows; cut over the columns, axis 1": lambda mesh, x: (
+        "the rows of x are cut over axis 0 of the mesh; cut them over axis 1": lambda mesh, x: (
             [part for part in np.split(x, mesh.shape[0], 0) for _ in range(mesh.shape[1])]
         ),
         "nothing is cut: every device holds all of x": replicas,

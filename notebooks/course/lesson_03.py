@@ -48,7 +48,7 @@ Exercise(
     budget=Budget(sends=0),
     praise="each device computed its block, all blocks are there, and nothing was sent",
     hints=[
-        "Along the first axis lie the devices of one column. What do the devices of one row "
+        "The devices of one column lie along the first axis. What do the devices of one row "
         "of the mesh have in common: rows of x, or columns of w?",
         "x needs two placements: sharded along dimension 0 over the first axis, replicated over "
         "the second. Which two does w need?",
@@ -122,7 +122,7 @@ Exercise(
     reference=_with(lambda n: 1),
     cases=OnMeshes([(1, 4), (1, 3)], _inner, fabric=True),
     mistakes={
-        "the bias is in it {n} times: each device added it to its partial sum": _with(lambda n: n),
+        "the bias was added {n} times: each device added it to its partial sum": _with(lambda n: n),
         "the bias b was not added": _with(lambda n: 0),
         PARTIAL: lambda mesh, x, w, b: [part + b for part in partial_sums(mesh, x, w)],
         "it is {n} times the result: the partial sums were added twice": lambda mesh, x, w, b: (
@@ -133,7 +133,7 @@ Exercise(
         ),
     },
     budget=Budget(sends=1),
-    praise="the partial sums are added, the bias once, and every device has the result",
+    praise="the partial sums and one bias are added, and every device has the result",
     hints=[
         "Which dimension of x is summed over, and which of w? And if each of n devices adds b to "
         "its partial sum, how many times is b in the sum?",

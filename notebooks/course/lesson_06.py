@@ -26,17 +26,17 @@ Exercise(
     reference=lambda values: _from(values, 1),
     cases=OnRanks(_rows),
     mistakes={
-        "that is the right neighbour's: send it the other way, to rank + 1": (
+        "that is the right neighbour's x: send x the other way, to rank + 1": (
             lambda values: _from(values, -1)
         ),
         "each rank still has its own values": lambda values: values,
-        "it went one rank too far": lambda values: _from(values, 2),
+        "x went one rank too far": lambda values: _from(values, 2),
     },
     budget=RankBudget(sends=lambda x, n: x.nbytes),
     praise="each rank has what its left neighbour had",
     hints=[
         "Which rank does rank 3 of 4 send to, and which rank does rank 0 receive from?",
-        "The remainder by comm.size (the operator %) closes the ring: (comm.rank + 1) % comm.size.",
+        "The operator % closes the ring: (comm.rank + 1) % comm.size.",
         "Make an empty array like x, then one call: "
         "comm.Sendrecv(x, dest=..., recvbuf=..., source=...).",
     ],

@@ -43,7 +43,7 @@ def _why(a: str, b: str) -> str:
     """Explain the placement of the product of two placed matrices, or why there is none."""
     if "Partial" in (a, b):
         if "Replicate" in (a, b):
-            return "each device multiplies its partial sum by the replica: a partial sum of a @ b"
+            return "each device multiplies its partial sum by the replica, and gets a partial sum"
         return "a partial sum must be summed first"
     if (a, b) == ("Shard(0)", "Shard(1)"):
         return "each device would multiply its rows by its columns only, not by all columns"
@@ -52,8 +52,8 @@ def _why(a: str, b: str) -> str:
     if PRODUCTS[a, b] != "Partial":
         return "no device sums over what another one holds"
     if "Replicate" in (a, b):
-        return "a replica can be cut where it lies"
-    return "each device has some of the terms that an element sums"
+        return "a replica can be cut without sending"
+    return "each device has some of the terms of each element"
 
 
 def _wrong(placement, a: str, b: str) -> str:
@@ -146,7 +146,7 @@ Exercise(
         "From a partial sum to Shard(1): does each device need the whole sum?",
         "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which of them fits "
         "which pair?",
-        "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
+        "All of them take cluster_axis=1; dim is int(target[6]), or int(source[6]) for all_gather.",
     ],
 )
 

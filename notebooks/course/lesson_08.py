@@ -93,13 +93,13 @@ Exercise(
         ([*numbers(2, 3)], [1, 15]),
     ],
     mistakes={
-        "that is the plain mean, where chips have different numbers of samples": (
+        "that is the plain mean, but the chips have different numbers of samples": (
             lambda gradients, samples: np.mean(gradients, axis=0)
         ),
         "that is the sum of the gradients; expected the mean": (
             lambda gradients, samples: np.sum(gradients, axis=0)
         ),
-        "divide by the number of all samples": _added,
+        "divide by the total number of samples": _added,
         "divide by the number of samples, not of chips": lambda gradients, samples: (
             _added(gradients, samples) / len(samples)
         ),

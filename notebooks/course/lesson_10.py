@@ -19,7 +19,7 @@ class Passes(Chart):
     """What each chip has in a pair of matrices, columns then rows, from left to right.
 
     Args:
-        way: "forwards" or "backwards".
+        direction: "forwards" or "backwards".
         all_reduce: the all-reduce of this pass is there: g forwards, f backwards.
 
     Example:
@@ -28,9 +28,9 @@ class Passes(Chart):
           on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
     """
 
-    def __init__(self, way: str = "forwards", chips: int = 4, all_reduce: bool = True):
+    def __init__(self, direction: str = "forwards", chips: int = 4, all_reduce: bool = True):
         self.chips, self.sums = chips, all_reduce
-        if way == "forwards":
+        if direction == "forwards":
             self.sign = "g"
             words = ["x", "x @ up", "gelu", "... @ down", "y"]
         else:
@@ -42,7 +42,7 @@ class Passes(Chart):
         if self.sums:
             found = f"{words[-1]} is the sum on every chip"
         sign = f"{self.sign} is an all-reduce" if self.sums else f"without {self.sign}"
-        self.title = f"{way}, {counted(chips, 'chip')}, {sign}: {found}"
+        self.title = f"{direction}, {counted(chips, 'chip')}, {sign}: {found}"
 
     def __repr__(self) -> str:
         has = ", ".join(f"{words} ({kind})" for words, kind in self.columns)

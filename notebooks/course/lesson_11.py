@@ -81,7 +81,7 @@ Exercise(
     rtol=1e-4,
     praise="{mesh.shape[1]} shards of one gradient, each on {mesh.shape[0]} devices",
     hints=[
-        "Along which axis of the mesh is x cut, and w? And y, with the rows of x and columns of w?",
+        "Which mesh axis cuts x, and which cuts w? Which axes cut the rows and the columns of y?",
         "ttnn.MeshMapperConfig([for axis 0, for axis 1]) takes a placement for each axis: x has "
         "PlacementShard(0) and PlacementReplicate().",
         "The gradient of w is 2/N xᵀ(xw - y). N counts all elements of y, not those of a device. "
@@ -175,7 +175,7 @@ Exercise(
         "Which shapes does training_plan refuse? Which of the others fit, with headroom?",
         "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "
         "If it raises ttkit.TTKitError, go on to the next one.",
-        "Keep plan.tokens_per_s of each shape for which fits(plan); return the shape with the "
-        "most, or None where there is none.",
+        "Keep plan.tokens_per_s of each shape for which fits(plan) is true; return the shape "
+        "with the most, or None if there is none.",
     ],
 )

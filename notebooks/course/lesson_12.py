@@ -109,7 +109,7 @@ def _worse(schedule: Schedule) -> str:
     most = good.timeline().bubble_fraction
     if bubble <= most + 1e-9:
         return ""
-    return f"it is right, but {bubble:.1%} of the time is bubble; at most {most:.1%} may be"
+    return f"it is right, but the bubble is {bubble:.1%} of the time; the limit is {most:.1%}"
 
 
 Exercise(
@@ -119,8 +119,8 @@ Exercise(
     rules=_worse,
     praise="that was the faulty stage",
     hints=[
-        "Follow the picture's red boxes: which stage waits for what, and who should send it?",
-        "How many forwards does the last stage do before its first backward? Who is behind it?",
+        "Look at the boxes with a red rim: what does each stage wait for, and which one sends it?",
+        "How many forwards does the last stage do before B0? Does a stage follow it?",
         "The last stage can do B0 right after F0. Write its whole list in this way.",
     ],
 )

@@ -71,7 +71,7 @@ Exercise(
             _flat(h * c, nbytes),
         ],
     },
-    praise="{chips} times fewer bytes leave a host with two levels",
+    praise="with two levels a host sends 1/{chips} of the bytes",
     hints=[
         "How many chips of a host send in the all-reduce between the hosts? How large is the array "
         "of each of them?",

@@ -96,7 +96,7 @@ Exercise(
         "Accumulating makes the activations smaller. What remains is weights, gradients and the "
         "optimizer's state: which kind of parallelism (lesson 10) cuts them?",
         "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
-        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
+        "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate over 4.",
     ],
 )
 
@@ -118,7 +118,7 @@ def _mesh(settings: Settings) -> Iterator:
     """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
     context = AutoContext.get_instance()
     if context.is_device_open():
-        raise CheckFailed("the check opens a mesh of its own: trainer.close() first")
+        raise CheckFailed("the check opens a mesh of its own: call trainer.close() first")
     try:
         yield open_layout(settings)
     finally:
@@ -151,7 +151,7 @@ class _Loops:
     def runs(self, answer, asks: str, mesh) -> Iterator[Run]:
         """Yield each run."""
         for name in OPTIMIZERS:
-            where = f"with {name}, the weights by [step, replica, number]:"
+            where = f"with {name}, the weights, as [step, replica, number]:"
             yield Run((name,), _trained(answer, name), where)
 
 
@@ -181,8 +181,8 @@ Exercise(
     reference=_on_one(),
     cases=_Loops(),
     mistakes={
-        "no weight has changed: is optimizer.step() missing, or does zero_grad() come between "
-        "backward() and it?": _on_one(moves=False),
+        "no weight has changed: is optimizer.step() missing, or is zero_grad() between "
+        "backward() and optimizer.step()?": _on_one(moves=False),
         "the gradients of earlier steps were added: optimizer.zero_grad() is missing, or comes too "
         "late": _on_one(clears=False),
         "the gradients of earlier steps were added, and those of the replicas were not averaged": (
@@ -194,7 +194,7 @@ Exercise(
         "the gradient is 4 times too large: the sum over four replicas is not their mean": (
             _on_one(4)
         ),
-        "the gradient is 4 times too small: synchronize_gradients divides by four already": (
+        "the gradient is 4 times too small: synchronize_gradients already divides by four": (
             _on_one(1 / 4)
         ),
         "each step goes twice as far: does backward() or optimizer.step() run twice?": _on_one(2),

@@ -87,7 +87,7 @@ Exercise(
         "the sum is divided by all {n} chips; only those along the axis were added": _taken(
             lambda mesh: _along(mesh) / mesh.get_num_devices()
         ),
-        "no chip has it whole; an all_gather is missing": lambda mesh, w, grads: [
+        "no chip has the whole weight: all_gather is missing": lambda mesh, w, grads: [
             np.split(new, _along(mesh), 2)[at[_axis(mesh)]]
             for new, at in zip(_taken(lambda mesh: 1)(mesh, w, grads), np.ndindex(*mesh.shape))
         ],
@@ -144,7 +144,7 @@ Exercise(
         "that one fits, but a smaller stage fits, too": lambda *case: max(
             _stages(*case), default=None
         ),
-        "tensor parallelism cuts the model, too, in {parts} parts": lambda p, g, t, *more: (
+        "tensor parallelism also cuts the model into {parts} parts": lambda p, g, t, *more: (
             _smallest(p, g, 1, *more)
         ),
         "ZeRO divides over the {groups} replicas only": lambda p, g, t, *more: _smallest(

@@ -79,7 +79,7 @@ def differing(wanted: dict, found: dict) -> list[str]:
 def compare(name: str, one: Step, layout: Layout) -> None:
     """Compare a step with that of one chip; print its collectives and what a block keeps."""
     found = step(512, layout)
-    lessons.same(one.loss, found.loss, f"{name} parallel: the loss of one chip", 1e-4)
+    lessons.same(one.loss, found.loss, f"{name} parallel: same loss as one chip", 1e-4)
     wrong = len(differing(one.gradients, found.gradients))
     print(f"  {wrong} of {len(one.gradients)} gradients are wrong")
     for call, sizes in found.calls.items():
@@ -168,7 +168,7 @@ Exercise(
     rules=_uneven,
     praise="in five cases no chip computes more scores than another",
     hints=[
-        "How many keys does position p see? Which positions see most, and which least?",
+        "How many keys does position p see? Which positions see the most, and which the least?",
         "Give each chip as many early positions as late ones.",
         "np.arange(length).reshape(2 * chips, -1) makes chunks; chip i takes the chunks i and "
         "2 * chips - 1 - i.",
@@ -219,7 +219,7 @@ Exercise(
     reads=lambda found, *_: tuple(map(np.asarray, found)),
     mistakes={
         UNLIKE: lambda *parts: _merged(*parts, shrinks=False),
-        "do not divide out by sum yet": lambda *parts: (
+        "do not divide `out` by `sum` yet": lambda *parts: (
             _merged(*parts)[0] / _merged(*parts)[2],
             *_merged(*parts)[1:],
         ),
@@ -228,6 +228,6 @@ Exercise(
     hints=[
         "What would each part be, if the other part's max had been subtracted from its scores?",
         "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
-        "Both out and sum of a part are multiplied by its factor; then they are added.",
+        "Multiply both out and sum of each part by its factor; then add the two parts.",
     ],
 )

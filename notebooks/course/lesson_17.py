@@ -60,7 +60,7 @@ Exercise(
     },
     praise="each token has its place in the queue, and late tokens get none",
     hints=[
-        "What must you know of the tokens before this one?",
+        "What must you know about the tokens before this one?",
         "Count how many tokens each expert has had so far, full or not.",
         "The place is that count, from 0, or -1 where the count has reached the capacity.",
     ],
@@ -134,7 +134,7 @@ def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
     part = (
         _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
     )
-    return f"the busiest pair carries {part:.0%} of what numerical order sends"
+    return f"the busiest pair carries {part:.0%} of what it carries in numerical order"
 
 
 _ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]

@@ -44,8 +44,8 @@ def _rests(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int
     """Return the remainder that each rule leaves for n chips that share a layer; all must be 0."""
     return {
         "{chips} is not a multiple of that": chips % n,
-        "they do not divide {heads} query heads": heads % n,
-        "they do not divide {kv_heads} heads of keys and values": kv_heads % n,
+        "it does not divide {heads} query heads": heads % n,
+        "it does not divide {kv_heads} heads of keys and values": kv_heads % n,
         "slices of {width} columns are not whole tiles": width % (32 * n),
         "slices of {inner} inner features are not whole tiles": inner % (32 * n),
     }

@@ -59,8 +59,8 @@ def _broken(found: tuple[Any, str]) -> str:
     if gains[binding] == max(gains.values()):
         return ""
     return (
-        f"{binding} is not the limit: without this limit a step would be "
-        f"{gains[binding]:.2f} times as fast; another limit gains more"
+        f"the limit is not {binding}: without it a step would be "
+        f"{gains[binding]:.2f} times as fast; without another one, faster still"
     )
 
 
@@ -68,7 +68,7 @@ def _praised(found: tuple[Any, str]) -> str:
     mine, binding = found
     gains = ", ".join(f"{limit} {gain:.2f}" for limit, gain in _gains().items())
     said = f"{mine.layout}, {mine.tokens_per_s:,.0f} tokens/s modelled"
-    return f"{said}; times as fast without one limit: {gains}: {binding} binds"
+    return f"{said}; speed-up without one limit: {gains}; {binding} binds"
 
 
 Exercise(

@@ -245,7 +245,7 @@ class OnRanks:
     def runs(self, answer, asks: str, cluster) -> Iterator[RankRun]:
         """Yield both calls. The reference and the mistakes get the list of all values."""
         if cluster is None or cluster.n < 3:
-            rule = "of two ranks each is left and right of the other"
+            rule = "with two, the left and the right rank are the same"
             raise CheckFailed(f"give a cluster of three ranks or more: {rule}: ttkit.Cluster(4)")
         cluster.client[:].execute("import numpy as np\nfrom ttkit import lessons", block=True)
         for n in (cluster.n, cluster.n - 1):

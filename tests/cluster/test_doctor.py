@@ -52,7 +52,7 @@ def test_two_hosts_that_are_the_same():
         ({"Python": "Python 3.10"}, "Python", "red", "Python 3.10, here Python 3.12", "--install"),
         ({"wrong": {"folder": "/project is missing"}}, "folder", "red", "is missing", "--apply"),
         ({"ttkit": "ttkit 0.9"}, "ttkit", "red", "ttkit 0.9, here ttkit 1.0", "--install"),
-        ({"code": OTHER}, "code", "red", "other code than here: b.py", "ttkit sync --apply"),
+        ({"code": OTHER}, "code", "red", "differs from the code here: b.py", "ttkit sync --apply"),
         ({"wrong": {"MPI": "there is no mpirun"}}, "MPI", "red", "no mpirun", "--install"),
         ({"MPI": "mpirun 4, /usr/bin/mpirun"}, "MPI", "red", "mpirun 4, /usr/bin/mpirun, here", ""),
         ({"devices": 0}, "devices", "red", "no /dev/tenstorrent device, a has 4", RESET),

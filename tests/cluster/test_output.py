@@ -29,7 +29,7 @@ def test_a_host_that_falls_silent_is_named_with_its_ranks():
     output.framed.append(SILENT)
     said = output.why(0)
     assert said.startswith(
-        "host b (ranks 1 and 2) does not answer any more; "
+        "host b (ranks 1 and 2) no longer answers; "
         "the ranks on the other hosts were stopped\n  try: ttkit doctor"
     )
 

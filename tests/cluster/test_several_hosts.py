@@ -118,7 +118,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(synced):
     assert done.returncode == 1
     assert red(done) == {("ssh", "node-3"), ("ttkit", "node-2"), ("code", "node-2")}
     assert "Permission denied" in done.stdout and "try: ssh-copy-id node-3" in done.stdout
-    assert "other code than here: ttkit/errors.py" in done.stdout
+    assert "differs from the code here: ttkit/errors.py" in done.stdout
     assert "try: ttkit sync --apply" in done.stdout
 
 
@@ -246,7 +246,7 @@ def running_ranks(hosts, text, **environment):
         running.communicate()
 
 
-SILENT = "host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped"
+SILENT = "host node-3 (rank 2) no longer answers; the ranks on the other hosts were stopped"
 
 
 def left(hosts, within_s, pattern=r"ttkit\.cluster\.|prted|prterun", names=NAMES):

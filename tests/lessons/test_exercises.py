@@ -39,7 +39,7 @@ def test_an_exercise_that_is_not_begun_tells_how_to_get_a_hint(capsys):
 def test_an_exercise_that_there_is_not():
     for call in (lessons.hint, lambda name: lessons.check(name, 1)):
         for name in ("00.none", "99.none"):
-            with pytest.raises(ttkit.TTKitError, match="there is none of this name"):
+            with pytest.raises(ttkit.TTKitError, match="there is none with this name"):
                 call(name)
 
 
@@ -86,12 +86,12 @@ def test_a_function_is_told_the_call_the_difference_and_the_mistake(declared, ca
     )
     check(lambda a, b: a * b)
     assert capsys.readouterr().out == "exercise 00.mine: 3 rows\n"
-    said = r"^area\(2, 3\) should be 6, is 5: 2 and 3 are added$"
+    said = r"^area\(2, 3\) should be 6, but is 5: 2 and 3 are added$"
     with pytest.raises(lessons.CheckFailed, match=said):
         check(lambda a, b: a + b)
     with pytest.raises(lessons.CheckFailed, match=r"^area\(2, 2\): a whole number$"):
         check(lambda a, b: 1.0 * a * b)
-    with pytest.raises(lessons.CheckFailed, match="does it end in `return`"):
+    with pytest.raises(lessons.CheckFailed, match="does it end with `return`"):
         check(lambda a, b: None)
     with pytest.raises(lessons.CheckFailed, match="without brackets after its name"):
         check(4)
@@ -116,14 +116,14 @@ def test_an_answer_may_write_into_its_arguments(declared):
 @pytest.mark.parametrize(
     ("want", "have", "said"),
     [
-        (np.ones(2), "a", "should be an array, is a str"),
-        (np.ones(2), [1, 2], "element [1] should be 1, is 2"),
-        (3, True, "should be a number, is True"),
-        (0.5, 0.25, "should be 0.5, is 0.25"),
-        ([1, 2], [1], "should have 2 items, has 1"),
-        ([1, 2], 3, "should be a list of 2, is 3"),
+        (np.ones(2), "a", "should be an array, but is a str"),
+        (np.ones(2), [1, 2], "element [1] should be 1, but is 2"),
+        (3, True, "should be a number, but is True"),
+        (0.5, 0.25, "should be 0.5, but is 0.25"),
+        ([1, 2], [1], "should have 2 items, but has 1"),
+        ([1, 2], 3, "should be a list of 2, but is 3"),
         ([np.ones(2), np.ones(2)], [np.ones(2), np.ones(3)], "item 1 the shape should be [2]"),
-        ({1}, {2}, "should be {1}, is {2}"),
+        ({1}, {2}, "should be {1}, but is {2}"),
         (0.5, 0.5 + 1e-9, ""),
         ("a", "a", ""),
     ],
@@ -138,7 +138,7 @@ def test_what_differs_is_said(want, have, said):
 READ = {"01.second_row", "04.broadcast", "04.reduce_scatter", "15.step"}
 READ |= {"06.shift", "06.all_reduce", "07.redistribute", "09.bucket", "14.loop"}
 # On one of its meshes each of these gives the right result, and then breaks another rule.
-ELSEWHERE = ("the mean is over axis", "the sum is along", "tensor parallelism cuts the model, too")
+ELSEWHERE = ("the mean is over axis", "the sum is along", "tensor parallelism also cuts the model")
 USUAL = [
     (name, sentence)
     for name, declared in all_exercises().items()
@@ -188,7 +188,7 @@ def row_parallel(mesh, x, w, b):
 
 def test_an_answer_on_the_notebooks_mesh_is_told_so():
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    with pytest.raises(lessons.CheckFailed, match="take the parameter mesh"):
+    with pytest.raises(lessons.CheckFailed, match="use the parameter mesh"):
         lessons.check("00.double", lambda m, x: columns(mesh, x) * 2, mesh)
 
 

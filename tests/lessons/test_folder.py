@@ -88,7 +88,7 @@ def test_a_clone_is_its_own_folder(source):
 
 def test_a_folder_that_cannot_be_one(source, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ttkit.TTKitError, match="a folder that you may write"):
+    with pytest.raises(ttkit.TTKitError, match="a folder that you can write to"):
         copy_course(tmp_path / "file")
 
 

@@ -132,7 +132,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "is {'shape': (1, 2), 'devices': [6, 7]}": lambda mesh: row_of(mesh, -1),
                 "cut it out of the mesh": opened_row,
                 "expected a mesh, got a list": lambda mesh: mesh.get_device_ids()[4:],
-                "does it end in `return`": lambda mesh: None,
+                "does it end with `return`": lambda mesh: None,
             },
         ),
         "01.neighbours": ([neighbours, by_comparing], {}),

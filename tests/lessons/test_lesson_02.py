@@ -38,7 +38,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 ),
             ],
             {
-                "they are cut over axis 0, down the rows": lambda mesh, x: by_axes(
+                "the rows of x are cut over axis 0 of the mesh": lambda mesh, x: by_axes(
                     mesh, x, S(0), R
                 ),
                 "the rows are cut over all 8 devices": rows,
@@ -48,12 +48,14 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "expected TILE layout, got": lambda mesh, x: ttnn.to_layout(
                     by_axes(mesh, x, R, S(0)), ttnn.ROW_MAJOR_LAYOUT
                 ),
-                "should give a ttnn tensor": lambda mesh, x: np.split(x, mesh.shape[1], 0),
+                "should give a ttnn tensor, but gave": lambda mesh, x: np.split(
+                    x, mesh.shape[1], 0
+                ),
             },
         ),
         "02.bytes": (
             [bytes_of, opened, lambda *case: float(bytes_of(*case))],
-            {"bytes_per_chip((256, 512), 8, 1) should be 32,768, is 1": lambda *case: 1},
+            {"bytes_per_chip((256, 512), 8, 1) should be 32,768, but is 1": lambda *case: 1},
         ),
     }
 )
@@ -62,8 +64,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
 # ---------------------------------------------------------------- numbers of the lesson
 def test_the_rows_of_96_x_64_leave_more_whole_tiles_than_its_columns():
     rows, columns = (placement(shape=(96, 64), axis_1=dim) for dim in (0, 1))
-    assert "2 tiles" in repr(rows) and "25% is padding" in repr(rows)
-    assert "3 tiles" in repr(columns) and "50% is padding" in repr(columns)
+    assert "2 tiles" in repr(rows) and "25% padding" in repr(rows)
+    assert "3 tiles" in repr(columns) and "50% padding" in repr(columns)
 
 
 def test_replicated_over_both_axes_stores_the_most():

@@ -97,13 +97,13 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             ],
             {
                 "the sum over the devices is missing": with_bias(product),
-                "the bias is in it 4 times": lambda mesh, x, w, b: ttnn.all_reduce(
+                "the bias was added 4 times": lambda mesh, x, w, b: ttnn.all_reduce(
                     product(mesh, x, w) + whole(mesh, b)
                 ),
                 "you called all_reduce, all_reduce: 1 collective would do": with_bias(
                     mean_of_two_sums
                 ),
-                "or the host added up": with_bias(added_by_numpy),
+                "or the host added it up": with_bias(added_by_numpy),
                 "nothing was sent": with_bias(lambda mesh, x, w: whole(mesh, x) @ whole(mesh, w)),
             },
         ),

@@ -117,11 +117,11 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             [shift, odd_ranks_receive_first, row_by_row],
             {
                 "rank 0: element [0, 0] should be": shift_by(2),
-                "send it the other way": shift_by(-1),
+                "send x the other way": shift_by(-1),
                 "each rank still has its own values": lambda comm, x: x,
                 "a deadlock: rank 0 waits for 1, 1 for 2, 2 for 3, 3 for 0": send_first,
                 "of send_first: comm.Send(x, dest=(comm.rank + 1) % comm.size)\n": send_first,
-                "rank 0: gave nothing back": lambda comm, x: None,
+                "rank 0: returned nothing": lambda comm, x: None,
                 "rank 0 sent 160 bytes; the budget is 80": twice,
             },
         ),

@@ -124,7 +124,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             {
                 "product('Shard(1)', 'Shard(0)'): it is Partial, not 'Replicate'": forgets_partial,
                 "it is None, not 'Replicate': each device would multiply numbers": always,
-                "not 'Shard(0)': a replica can be cut where it lies": lambda a, b: (
+                "not 'Shard(0)': a replica can be cut without sending": lambda a, b: (
                     b if a == "Replicate" else product(a, b)
                 ),
                 "it is Replicate, not None": lambda a, b: None,
@@ -146,7 +146,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "Partial, Replicate, device 4 at (0, 0): element": mean,
                 "that is the mean": mean,
                 "each device still has its partial sum": believes_the_sum,
-                "the shape should be [128, 256], is [512, 256]": gathers_a_sum,
+                "the shape should be [128, 256], but is [512, 256]": gathers_a_sum,
                 "the devices computed nothing: NumPy did it on the host": through_the_host,
                 "Replicate, Shard(0)": lambda x, source, target: x,
             },

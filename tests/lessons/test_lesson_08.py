@@ -121,7 +121,9 @@ test_a_right_bucket_passes, test_a_wrong_bucket_is_told_where = both(
                 "it is 4 times too large: the sum": then(lambda mean, n: mean * n),
                 "it is 4 times too small": then(lambda mean, n: mean / n),
                 "on 3 ranks, rank 0: item 0 element": then(lambda mean, n: mean * n / 4),
-                "item 0 the shape should be [3, 5], is [15]": then(lambda mean, n: mean.ravel()),
+                "item 0 the shape should be [3, 5], but is [15]": then(
+                    lambda mean, n: mean.ravel()
+                ),
                 "each rank still has its own": lambda comm, gradients: gradients,
                 "made 3 calls; 1 would do": one_by_one,
                 "the budget is": in_float64,

@@ -92,8 +92,11 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     [
         ({}, "g is an all-reduce: y is the sum on every chip"),
         ({"all_reduce": False}, "without g: y is a partial sum on each chip, and none is right"),
-        ({"way": "backwards"}, "f is an all-reduce: dx is the sum on every chip"),
-        ({"way": "backwards", "all_reduce": False}, "without f: dx is a partial sum on each chip"),
+        ({"direction": "backwards"}, "f is an all-reduce: dx is the sum on every chip"),
+        (
+            {"direction": "backwards", "all_reduce": False},
+            "without f: dx is a partial sum on each chip",
+        ),
     ],
 )
 def test_a_pass_says_where_the_sum_is_made(how, says):

@@ -62,7 +62,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 lambda h, c, n: [c * each(h, n), c * each(h, n / c)],
             ],
             {
-                "element [0] should be 16384, is 4096": lambda h, c, n: (
+                "element [0] should be 16384, but is 4096": lambda h, c, n: (
                     each(h, n),
                     c * each(h, n),
                 ),
@@ -74,7 +74,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     each(h * c, n),
                     each(h, n),
                 ),
-                "element [1] should be 4096, is 1024": lambda h, c, n: (
+                "element [1] should be 4096, but is 1024": lambda h, c, n: (
                     c * each(h, n),
                     each(h, n / c),
                 ),

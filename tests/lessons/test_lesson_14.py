@@ -166,11 +166,11 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     without_zero_grad
                 ),
                 "the replicas are different models": without_the_mean,
-                "does zero_grad() come between backward() and it?": cleared_before_the_step,
+                "is zero_grad() between backward() and optimizer.step()?": cleared_before_the_step,
                 "4 times too large": with_the_sum,
-                "4 times too small: synchronize_gradients divides by four": divided_again,
+                "4 times too small: synchronize_gradients already divides by four": divided_again,
                 "does backward() or optimizer.step() run twice": two_steps,
-                "with AdamW, the weights by [step, replica, number]: element [0, 0": weights_averaged,
+                "with AdamW, the weights, as [step, replica, number]: element [0, 0": weights_averaged,
             },
         ),
     }

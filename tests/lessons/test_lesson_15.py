@@ -104,10 +104,10 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                     *a, mean=False
                 ),
                 "the gradient is too small: it was divided twice": divided_twice,
-                "an all_gather is missing": lambda *a: parted(*a, gather=False),
+                "all_gather is missing": lambda *a: parted(*a, gather=False),
                 "that is the old weight": returns_the_old,
                 "divided by all 8 chips; only those along the axis": divided_by(8),
-                "gave nothing back": lambda *a: None,
+                "returned nothing": lambda *a: None,
                 "device 4 at (0, 0): element [0, 0, 0, 0] should be": lambda *a: ttnn.add(
                     zero1(*a), 0.01
                 ),
@@ -120,7 +120,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "ZeRO divides over the 4 replicas only": lambda p, g, t, *more: smallest(
                     p / t, g * t, 1, *more
                 ),
-                "gave nothing back": lambda *a: None,
+                "returned nothing": lambda *a: None,
             },
         ),
     }

@@ -142,9 +142,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             {
                 UNLIKE: without_factors,
                 "is nan (30 of 30 elements": quietly(without_a_max),
-                "do not divide out by sum yet": divided,
+                "do not divide `out` by `sum` yet": divided,
                 "item 0 element [0, 0] should be": the_second_shrinks,
-                "should be 3.867, is -3.6": any_hidden,
+                "should be 3.867, but is -3.6": any_hidden,
                 "is nan (10 of 30 elements": quietly(chosen_by_factors),
             },
         ),

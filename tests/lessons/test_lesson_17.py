@@ -85,9 +85,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 lambda t, c: [k if (k := t[:i].count(e)) < c else -1 for i, e in enumerate(t)],
             ],
             {
-                "item 1 should be 0, is 1: each expert has a queue of its own": one_queue,
-                "should have 7 items, has 6": lambda t, c: positions(t, c)[:-1],
-                "gave nothing back": lambda t, c: None,
+                "item 1 should be 0, but is 1: each expert has a queue of its own": one_queue,
+                "should have 7 items, but has 6": lambda t, c: positions(t, c)[:-1],
+                "returned nothing": lambda t, c: None,
             },
         ),
         "17.place": (

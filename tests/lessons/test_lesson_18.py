@@ -40,20 +40,20 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
     {
         "18.reads": (
             [reads, by_ends],
-            {"should have 8 items, has 4": lambda h, k, c: reads(h, k, c)[: c // 2]},
+            {"should have 8 items, but has 4": lambda h, k, c: reads(h, k, c)[: c // 2]},
         ),
         "18.largest": (
             [largest, by_gcd],
             {
-                "largest(768, 12, 6, 3072, 18) should be 6, is 2": by_halves,
-                "do not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
+                "largest(768, 12, 6, 3072, 18) should be 6, but is 2": by_halves,
+                "it does not divide 8 heads of keys and values": lambda w, h, k, i, c: largest(
                     w, h, h, i, c
                 ),
-                "do not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
+                "it does not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
                 "not whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
                 "8 is not a multiple of that": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
                 "more would fit": lambda *model: 1,
-                "gave nothing back": lambda *model: None,
+                "returned nothing": lambda *model: None,
             },
         ),
     }

@@ -31,12 +31,12 @@ def test_jupyter_shows_the_message_and_the_learners_lines(source, kind, last):
 @pytest.mark.parametrize(
     ("want", "have", "said"),
     [
-        (np.float32(0.04053971), np.float32(0.0810794), "should be 0.04054, is 0.08108 "),
-        (np.float32(0.04053970), np.float32(0.0810793), "should be 0.04054, is 0.08108 "),
-        (1.23451, 1.23457, "should be 1.23451, is 1.23457 "),
-        (123456.0, 123457.0, "should be 123456, is 123457 "),
-        (np.int32(123456), np.int32(123457), "should be 123456, is 123457 "),
-        (1.5, float("nan"), "should be 1.5, is nan "),
+        (np.float32(0.04053971), np.float32(0.0810794), "should be 0.04054, but is 0.08108 "),
+        (np.float32(0.04053970), np.float32(0.0810793), "should be 0.04054, but is 0.08108 "),
+        (1.23451, 1.23457, "should be 1.23451, but is 1.23457 "),
+        (123456.0, 123457.0, "should be 123456, but is 123457 "),
+        (np.int32(123456), np.int32(123457), "should be 123456, but is 123457 "),
+        (1.5, float("nan"), "should be 1.5, but is nan "),
     ],
 )
 def test_a_difference_has_as_many_digits_as_show_it(want, have, said):
@@ -45,7 +45,7 @@ def test_a_difference_has_as_many_digits_as_show_it(want, have, said):
 
 
 def test_same_names_the_first_difference():
-    with pytest.raises(lessons.CheckFailed, match=r"element \[1\] should be 2, is 3"):
+    with pytest.raises(lessons.CheckFailed, match=r"element \[1\] should be 2, but is 3"):
         lessons.same(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
     with pytest.raises(lessons.CheckFailed, match="shape should be"):
         lessons.same(np.ones(2), np.ones(3))

@@ -52,7 +52,7 @@ def test_in_a_notebook_the_picture_that_stays_is_hidden_while_the_widget_lives(m
     monkeypatch.setattr(display, "display", lambda thing, **_: outputs.append(thing))
     play(picture, tokens=[1, 2, 3], start={"tokens": 2})
     widget, still = outputs
-    assert widget["text/plain"] == "Run this cell to move: tokens."
+    assert widget["text/plain"] == "Run this cell to change tokens."
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert picture(2)._repr_html_() in still["text/html"]
     assert still["text/plain"] == repr(picture(2))

@@ -340,7 +340,7 @@ def test_an_empty_profile():
     assert "0" in repr(prof)
     assert prof.summary().rows == []
     assert repr(prof.summary())
-    assert "Nothing that takes modelled time" in prof.timeline()._repr_html_()
+    assert "Nothing here takes modelled time" in prof.timeline()._repr_html_()
 
 
 def test_the_timeline(busy):

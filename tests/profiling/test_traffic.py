@@ -88,14 +88,14 @@ def test_the_right_program():
 @pytest.mark.parametrize(
     "bug, line, words",
     [
-        ("forgotten", "y = ttnn.rms_norm(y)", "rms_norm takes the parts of a sum for the sum"),
+        ("forgotten", "y = ttnn.rms_norm(y)", "rms_norm uses a partial sum as if it were the sum"),
         ("doubled", "y = ttnn.all_reduce(y, cluster_axis=1)", "adds up equal values"),
         ("axis", "y = ttnn.all_reduce(ttnn.multiply", "adds along axis 0 of 2 chips, and the matmul"),
-        ("bias", "y = ttnn.linear(hidden, down, bias", "adds the same term on each chip of axis 1"),
-        ("residual", "y = ttnn.add(y, x)", "adds the same term on each chip of axis 1"),
-        ("activation", "y = ttnn.linear(hidden, down, act", "linear takes the parts of a sum"),
-        ("refused", "ttnn.add(y, up)", "add takes the parts of a sum"),
-        ("product", "y = ttnn.multiply(y, y)", "multiply takes the parts of a sum"),
+        ("bias", "y = ttnn.linear(hidden, down, bias", "adds the same term to a partial sum on each chip of axis 1"),
+        ("residual", "y = ttnn.add(y, x)", "adds the same term to a partial sum on each chip of axis 1"),
+        ("activation", "y = ttnn.linear(hidden, down, act", "linear uses a partial sum"),
+        ("refused", "ttnn.add(y, up)", "add uses a partial sum"),
+        ("product", "y = ttnn.multiply(y, y)", "multiply uses a partial sum"),
         ("gathered", "y = ttnn.all_gather(y, 3", "gathers equal values"),
     ],
 )  # fmt: skip

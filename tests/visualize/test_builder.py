@@ -129,7 +129,7 @@ def test_the_page_does_what_its_buttons_say():
     a, b, *_ = SQUARE.chips
     assert "a sends chunk 0 to b" in builder.act(f"send {a} {b}")
     assert "Step 2" in builder.act("next")
-    assert "Taken back" in builder.act("undo")
+    assert "Undone" in builder.act("undo")
 
 
 def test_on_a_terminal_there_are_words(capsys):

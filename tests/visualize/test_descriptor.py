@@ -63,7 +63,7 @@ def test_several_meshes_and_their_links():
     shown = words(graph)
     assert [w for w in shown if w.startswith("mesh ")] == [f"mesh {i}" for i in range(4)]
     assert sorted(w for w in shown if w.isdigit()) == ["1", "2", "3", "4"]
-    assert "Like it: mesh 1, 2, 3." in one.notes
+    assert "Identical: mesh 1, 2, 3." in one.notes
     svg = ET.fromstring(graph.drawings[0].svg())
     lines = [line for line in svg if line.tag.endswith("line")]
     downwards = {float(line.get("x1")) for line in lines if line.get("x1") == line.get("x2")}

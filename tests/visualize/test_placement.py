@@ -58,7 +58,7 @@ def test_the_picture_is_what_the_simulator_opens(system, mesh_shape, shape):
             assert (picture.nbytes, picture.drawings) == (0, [])
             continue
         assert not picture.alarm and picture.nbytes == nbytes, asked
-        words = "no padding" if layout == "ROW_MAJOR" else f"{padding:.0%} is padding"
+        words = "no padding" if layout == "ROW_MAJOR" else f"{padding:.0%} padding"
         assert words in repr(picture)
         assert f": {nbytes:,} bytes on each chip" in picture.title
         held = {}
@@ -111,7 +111,7 @@ def test_padding_is_hatched():
     assert shard.title == "the shard of one chip: 50 x 50 in 2 x 2 tiles"
     assert shard.svg().count('stroke-width="0.9"') == 1  # right of the values, and below them
     full = placement("t3000", (2, 4), (256, 512), "bfloat16", "TILE", 0, 1)
-    assert 'stroke-width="0.9"' not in full.drawings[1].svg() and "0% is padding" in repr(full)
+    assert 'stroke-width="0.9"' not in full.drawings[1].svg() and "0% padding" in repr(full)
 
 
 @pytest.mark.parametrize(

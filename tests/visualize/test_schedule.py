@@ -90,7 +90,7 @@ def test_figures_beside_the_lanes():
     page = picture._repr_html_()
     for words in (*beside(picture), "stage 0", "stage 3", "forward", "backward", "bubble: waits"):
         assert f">{words}<" in page
-    assert "a forward of a stage takes 1" in page and "input gradient<" not in page
+    assert "time, in forwards of one stage" in page and "input gradient<" not in page
     split = schedule_picture(zb_h1(2, 2))._repr_html_()
     assert ">input gradient<" in split and ">weight gradient<" in split
 

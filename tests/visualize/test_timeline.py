@@ -87,7 +87,7 @@ def test_thousands_of_short_bars_stay_a_small_picture():
 
 
 def test_nothing_that_takes_time():
-    assert "Nothing that takes modelled time." in Timeline("timeline", ())._repr_html_()
+    assert "Nothing here takes modelled time." in Timeline("timeline", ())._repr_html_()
 
 
 @pytest.mark.parametrize(

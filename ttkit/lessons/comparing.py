@@ -35,11 +35,11 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
 
     Example:
         >>> difference(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-        'element [1] should be 2, is 3 (1 of 2 elements differ)'
+        'element [1] should be 2, but is 3 (1 of 2 elements differ)'
     """
     want, have = plain_values(expected), plain_values(actual)
     if want.shape != have.shape:
-        return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
+        return f"the shape should be {list(want.shape)}, but is {list(have.shape)}"
     if not values_mean_something():
         return ""
     wrong = ~np.isclose(have.astype(float), want.astype(float), rtol, atol, equal_nan=True)
@@ -53,7 +53,7 @@ def difference(expected, actual, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     pairs = [(f"{want[index]:.{n}g}", f"{have[index]:.{n}g}") for n in digits]
     one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
     count = f"{int(wrong.sum())} of {wrong.size} elements differ"
-    return f"element {list(index)} should be {one}, is {other} ({count})"
+    return f"element {list(index)} should be {one}, but is {other} ({count})"
 
 
 def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) -> str:
@@ -66,7 +66,7 @@ def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) 
     shards = backend.load().get_device_tensors(tensor)
     wanted = expected if isinstance(expected, list) else [expected] * len(shards)
     if len(wanted) != len(shards):
-        return f"{len(wanted)} devices should hold a shard, {len(shards)} do"
+        return f"{len(wanted)} devices should hold a shard, but {len(shards)} do"
     ids = tensor.device().get_device_ids()
     columns = list(tensor.device().shape)[-1]
     for place, (want, shard) in enumerate(zip(wanted, shards)):
@@ -82,32 +82,32 @@ def answer_difference(expected, actual, rtol: float = 1e-5) -> str:
 
     Example:
         >>> answer_difference(2048, 1024), answer_difference([1, 2], (1, 2))
-        ('should be 2,048, is 1,024', '')
+        ('should be 2,048, but is 1,024', '')
         >>> answer_difference({"a": 0.5}, {"a": 0.25})
-        "should be {'a': 0.5}, is {'a': 0.25}"
+        "should be {'a': 0.5}, but is {'a': 0.25}"
     """
     if actual is None and expected is not None:
-        return "gave nothing back: does it end in `return`?"
+        return "returned nothing: does it end with `return`?"
     if isinstance(expected, np.ndarray):
         if not (hasattr(actual, "__array__") or isinstance(actual, (list, tuple, float, int))):
-            return f"should be an array, is a {type(actual).__name__}"
+            return f"should be an array, but is a {type(actual).__name__}"
         return difference(expected, actual, rtol, rtol * float(np.abs(expected).max(initial=0)))
     if (number := as_number(expected)) is not None:
         have = as_number(actual)
         if have is None:
-            return f"should be a number, is {brief(actual)}"
+            return f"should be a number, but is {brief(actual)}"
         exact = isinstance(number, int)
         near = have == number if exact else bool(np.isclose(have, number, rtol, 0))
-        return "" if near else f"should be {shown(number)}, is {shown(have)}"
+        return "" if near else f"should be {shown(number)}, but is {shown(have)}"
     if isinstance(expected, (list, tuple)):
         if not isinstance(actual, (list, tuple)):
-            return f"should be a list of {len(expected)}, is {brief(actual)}"
+            return f"should be a list of {len(expected)}, but is {brief(actual)}"
         if len(actual) != len(expected):
-            return f"should have {len(expected)} items, has {len(actual)}"
+            return f"should have {len(expected)} items, but has {len(actual)}"
         pairs = enumerate(zip(expected, actual))
         found = ((i, answer_difference(want, have, rtol)) for i, (want, have) in pairs)
         return next((f"item {i} {words}" for i, words in found if words), "")
-    return "" if expected == actual else f"should be {brief(expected)}, is {brief(actual)}"
+    return "" if expected == actual else f"should be {brief(expected)}, but is {brief(actual)}"
 
 
 def same(

@@ -214,7 +214,7 @@ def declaration(name: str, kind: type = Exercise) -> Any:
             raise
     names = sorted(each for each, one in DECLARED.items() if isinstance(one, kind))
     if name not in names:
-        fail(asked, "there is none of this name", f"there are {', '.join(names)}")
+        fail(asked, "there is none with this name", f"there are {', '.join(names)}")
     return DECLARED[name]
 
 
@@ -296,7 +296,7 @@ def todo():
     Raises:
         NotDone: always; `check` then shows that the exercise is to do.
     """
-    raise NotDone("replace lessons.todo() by your code")
+    raise NotDone("replace lessons.todo() with your code")
 
 
 # ---------------------------------------------------------------- open challenges

@@ -71,7 +71,7 @@ def copy_course(folder: Path) -> list[str]:
             copied[str(name)] = new_hash
         (folder / RECORD).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(asked, f"{error.strerror}: {error.filename}", "a folder that you may write")
+        fail(asked, f"{error.strerror}: {error.filename}", "a folder that you can write to")
     write_whole(folder / RECORD, json.dumps(copied, indent=1), asked)
     return lines
 

@@ -139,13 +139,13 @@ class MeshRun(Run):
             return f", {self.asks}{found}" if found else ""
         tensor, mesh = self.result, self.arguments[0]
         if not hasattr(tensor, "tensor_topology"):
-            return f", {self.asks} should give a ttnn tensor, gave a {type(tensor).__name__}"
+            return f", {self.asks} should give a ttnn tensor, but gave a {type(tensor).__name__}"
         if tensor.device() is None:
             return ", the tensor is still in host memory: device=mesh is missing"
         if backend.is_simulated() and tensor.device() is not mesh:
             return (
-                f", the tensor is on another mesh, {tensor.device()!r}: take the parameter "
-                "mesh, not the notebook's variable (helpers such as `place` use that one)"
+                f", the tensor is on another mesh, {tensor.device()!r}: use the parameter "
+                "mesh, not the notebook's variable, which helpers such as `place` use"
             )
         largest = max(float(np.abs(array).max()) for array in expected)
         # A matrix may be written in four dimensions.
@@ -194,7 +194,7 @@ class MeshRun(Run):
         if most is not None and used > most:
             return f"{right}: {used:,} bytes on links; the budget is {most:,}"
         if (sends or most) and not sent:
-            return ", nothing was sent: each device computed it all, or the host added up"
+            return ", nothing was sent: each device computed it all, or the host added it up"
         return ""
 
     def over_budget(self, budget: Budget | None) -> str:
@@ -216,7 +216,7 @@ class MeshRun(Run):
     def budget_used(self, budget: Budget | None) -> str:
         """Return how many bytes came to each chip, and how many may."""
         if not backend.is_simulated():
-            mean = "values only: which calls made them is seen on the simulator"
+            mean = "values only: the simulator also shows which calls made them"
             return f"({mean if values_mean_something() else 'shapes only'})"
         used, most = self._bytes()
         if budget is None or not most:

@@ -246,7 +246,7 @@ class Sums:
         for axis, where in made.items():
             self._warn(
                 event,
-                f"takes the parts of a sum for the sum: the matmul at {where} leaves a part on "
+                f"uses a partial sum as if it were the sum: the matmul at {where} leaves one on "
                 f"each chip of axis {axis}, and no all_reduce or reduce_scatter has added them",
             )
         return {}
@@ -268,8 +268,8 @@ class Sums:
             if any(held.lead[axis : axis + 1] == (1,) for held in terms):
                 self._warn(
                     event,
-                    f"adds the same term on each chip of axis {axis} to the parts of a sum, from "
-                    f"the matmul at {where}: their sum has it once for each chip",
+                    f"adds the same term to a partial sum on each chip of axis {axis}, from the "
+                    f"matmul at {where}: the sum will have this term once for each chip",
                 )
 
     def _reduced(self, event: Event, parts: Parts) -> Parts:
@@ -286,8 +286,8 @@ class Sums:
             elif others and "reduce" in sent.collective and len(others) == len(left):
                 self._warn(
                     event,
-                    f"adds along {along}, and the matmul at {left[others[0]]} has left the parts "
-                    f"of a sum along axis {others[0]}",
+                    f"adds along {along}, and the matmul at {left[others[0]]} has left "
+                    f"partial sums along axis {others[0]}",
                 )
             left = {axis: left[axis] for axis in others}
         return left

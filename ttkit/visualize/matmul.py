@@ -165,7 +165,7 @@ def draw_matmul(
             (a, b), (c, d) = part.x_columns, part.w_rows
             wrong = [
                 f"{part.name} multiplies columns {a}:{b} of x by rows {c}:{d} of w. They do not "
-                "belong together: the numbers are wrong, also after an all_reduce."
+                "belong together: the numbers are wrong, even after an all_reduce."
             ]
     text = "\n  ".join([*lines, *notes, *wrong])
     # Put w above the result and x to its left, so that an element is where its row of x meets

@@ -95,7 +95,7 @@ def draw_chips(
 def link_notes(grid: Grid, outline: str) -> list[str]:
     """Return the legend of the lines of a picture, in sentences."""
     if grid.links is None:
-        return ["Which chips are linked is not known here, so no links are drawn."]
+        return ["The links between chips are not known here, so none are drawn."]
     notes = []
     if grid.pairs:
         notes.append(f"Each line is an ethernet link, {grid.links} for each pair of linked chips.")
@@ -104,7 +104,7 @@ def link_notes(grid: Grid, outline: str) -> list[str]:
     elif len(grid.devices) > 1:
         notes.append("No two of these chips are linked.")
     if grid.fold:
-        notes.append(f"The line is folded: {grid.fold} chips there, {grid.fold} back.")
+        notes.append(f"The line is folded: {grid.fold} chips out, {grid.fold} back.")
     if grid.cards:
         notes.append(f"Dotted: one {outline}.")
     return notes
@@ -170,7 +170,7 @@ def draw_descriptor(descriptor) -> Iterator[Figure]:
         figure = draw_chips(instance_grid(first), hosts=hosts, frame=f"mesh {first.mesh_id}")
         if others:
             alike = ", ".join(str(mesh.mesh_id) for mesh in others)
-            figure = replace(figure, notes=[*figure.notes, f"Like it: mesh {alike}."])
+            figure = replace(figure, notes=[*figure.notes, f"Identical: mesh {alike}."])
         yield figure
 
 

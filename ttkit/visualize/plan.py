@@ -314,17 +314,17 @@ class StepCells(Cells):
 def _notes(picture: StepPicture, small: bool) -> list[str]:
     """Return the legend of the boxes and arrows."""
     plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
-    box = "Each box is a chunk; without colour, one that has not arrived"
+    box = "Each box is a chunk, without colour until it has arrived"
     if plan.adds:
         box += f"; it fills up with the parts of all {plan.group_size} chips"
         box += "" if most <= 8 else " (a slanted line: not finished)"
     if plan.collective == "all_to_all":
-        box += ", as parts for this chip and those after it"
+        box += "; it has parts for this chip and those after it"
     if most > 8:
         box += "; chunks stand in the order of their numbers"
     links = f", over {plan.links} links at once" if plan.links > 1 else ""
     numbers = "" if small else ", with the numbers of its chunks"
-    added = "; orange where the chip adds it to its own" if plan.adds else ""
+    added = "; orange where the chip adds it to its own chunk" if plan.adds else ""
     return [
         f"{box}. A rim: new in this step.",
         f"Each arrow is a transfer from chip to chip{links}{numbers}{added}.",

@@ -212,7 +212,7 @@ def _notes(tensor, picture: Placed) -> list[str]:
         axes = enumerate(zip(over, kinds))
         how = ", ".join(f"mesh axis {axis} ({n}): {kind}" for axis, (n, kind) in axes)
     else:
-        how = f"{'x'.join(map(str, over))} in row order: {', '.join(kinds)}"
+        how = f"{'x'.join(map(str, over))} chips in row order: {', '.join(kinds)}"
     notes = [f"Placement, as ttnn records it: {how}. One colour: the same slice."]
     shown, last = mapped(picture), len(picture.whole) - 2
     if any(d < last for d in shown):
@@ -284,7 +284,7 @@ def placement(
           [:, 16:32] on device 0
           [:, 32:48] on device 2
           [:, 48:64] on device 6
-          a shard of 40 x 16 is stored as 64 x 32: 2 tiles of 2,048 bytes, 69% is padding
+          a shard of 40 x 16 is stored as 64 x 32: 2 tiles of 2,048 bytes, 69% padding
         >>> picture.nbytes
         4096
     """
@@ -340,7 +340,7 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
         tiles = stored // TILE**2
         how = f"a shard of {one} is stored as {in_memory}: "
         how += f"{counted(tiles, 'tile')} of {nbytes // tiles:,} bytes, "
-        how += f"{1 - values / stored:.0%} is padding"
+        how += f"{1 - values / stored:.0%} padding"
     else:
         how = f"a shard of {one} is stored row by row: {values:,} elements, no padding"
     times = chips * stored / math.prod(whole)

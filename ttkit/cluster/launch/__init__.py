@@ -233,7 +233,7 @@ class Output:
             named = enumerate(map(remote.host_name, self.hosts))
             here = [rank for rank, name in named if name == self.lost]
             ranks = f" ({numbered('rank', here)})" if here else ""
-            rule = "does not answer any more; the ranks on the other hosts were stopped"
+            rule = "no longer answers; the ranks on the other hosts were stopped"
             return f"host {self.lost}{ranks} {rule}{DOCTOR}"
         found, how = self.failure(code)
         if not found and (reason := remote.complaint("\n".join(self.others))):

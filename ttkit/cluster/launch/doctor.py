@@ -167,7 +167,7 @@ def _verdicts(host: str, answers: Mapping[str, Answer], own: Answer) -> Iterator
     code = own["code"]
     if differ := [file for file in code if answer["code"].get(file) != code[file]]:
         more = f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else ""
-        yield "code", "red", f"other code than here: {', '.join(differ[:SHOWN])}{more}", SYNC
+        yield "code", "red", f"differs from the code here: {', '.join(differ[:SHOWN])}{more}", SYNC
     else:
         yield "code", "ok", f"{len(code)} files, the same as here", ""
     number, system = answer["devices"], current_system()

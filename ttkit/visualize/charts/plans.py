@@ -22,7 +22,7 @@ def _communication(traffic: Sequence) -> Report:
         )
     *rows, last = rows
     last[1:3] = "", ""
-    sizes = "bytes brought by a chip", "bytes sent by a chip"
+    sizes = "input bytes of a chip", "bytes sent by a chip"
     columns = ["<what", "<collective", "<over", "times", *sizes, "modelled"]
     return Report("Communication of a step", columns, rows, last)
 
@@ -114,7 +114,7 @@ def explanation(candidate, dram: float) -> Iterator[Report]:
             [what, short(time, "s"), f"{time / times.total:.1%}"] for what, time in parts.items()
         ]
         if hidden:
-            rows.append(["overlap hides, not in all", short(hidden, "s"), ""])
+            rows.append(["hidden, not in the total", short(hidden, "s"), ""])
         title = f"Time of a step, modelled: {candidate.tokens_per_s:,.0f} tokens/s, "
         title += f"MFU {candidate.mfu:.1%}"
         last = ["all", short(times.total, "s"), ""]
@@ -179,7 +179,7 @@ class LayoutMap(Curves):
         )
 
     def _repr_html_(self) -> str:
-        image, page, says = self.image, self.layouts, "Click a point: it explains a layout."
+        image, page, says = self.image, self.layouts, "Click a point to see its layout."
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")

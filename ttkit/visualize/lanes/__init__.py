@@ -371,7 +371,7 @@ class Timeline:
 
     def _repr_html_(self) -> str:
         if not self.end_s:
-            return Figure(self.title, [], ["Nothing that takes modelled time."])._repr_html_()
+            return Figure(self.title, [], ["Nothing here takes modelled time."])._repr_html_()
         rows = []
         for lane in self.lanes:
             name, about = [*wrap(lane.label, COLUMN, max_lines=2, placeholder=" …"), ""][:2]

@@ -19,7 +19,7 @@ from ttkit.words import counted
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
 ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
-KEYS = "Drag a box onto another of its stage; or Tab to a box, then the left and right arrow keys."
+KEYS = "Drag a box onto another of its stage, or Tab to a box and use the left or right arrow key."
 HIT = 18  # A click within a band of this many px around an arrow hits it.
 
 
@@ -100,7 +100,7 @@ class PlanBuilder(Touched):
         """Take back the last transfer, or the step that has none."""
         *before, last = self._steps
         self._steps = [*before, last[:-1]] if last else before or [[]]
-        self._say(f"Taken back. This is step {len(self._steps)}.")
+        self._say(f"Undone. This is step {len(self._steps)}.")
 
     def _say(self, text: str) -> None:
         self.says, self._new = text, set[tuple[int, int]]()

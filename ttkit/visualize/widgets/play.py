@@ -50,7 +50,7 @@ def play(
     first = draw(**values) if still is None else still
     if in_notebook():
         names = ", ".join(name.replace("_", " ") for name in controls)
-        words = f"Run this cell to {purpose or f'move: {names}'}."
+        words = f"Run this cell to {purpose or f'change {names}'}."
         live(panel(draw, values, controls, moves, tallest), words, first)
     else:
         for picture in listed(first):
