@@ -1,5 +1,5 @@
-"""Files: found and read with the line and column of everything in them, what is wrong in one, and
-files written whole or not at all.
+"""Find and read files with the line and column of everything in them, report what is wrong in one,
+and write files whole or not at all.
 """
 
 import os
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """File, line and column, as editors make links of."""
+        """File, line and column, in the form that editors turn into a link."""
         return ":".join([self.path, *(str(n) for n in (self.line, self.column) if n)])
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Finding:
 class Document:
     """A YAML file as plain Python values, with the line and column of each key and item.
 
-    `place("rank_bindings", 1, "rank")` is the place of that key, or of the nearest value around it.
+    `position("rank_bindings", 1, "rank")` is that of the key, or of the nearest value around it.
     `twice` holds the positions of keys that a mapping has more than once.
     """
 

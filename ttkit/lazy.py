@@ -23,7 +23,7 @@ def attach(package: str, table: str, parent: str = "") -> Attached:
 
         __getattr__, __dir__, __all__ = attach(__name__, "models  GPT Llama\\ndata")
     """
-    modules: dict[str, tuple[str, str]] = {}  # Of each name its module and its name there.
+    modules: dict[str, tuple[str, str]] = {}  # A name has its module and its name there.
     for line in table.strip().splitlines():
         module, *held = line.split()
         modules |= {name: (module, name) for name in held}

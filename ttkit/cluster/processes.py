@@ -35,7 +35,7 @@ from typing import Any
 
 PREFIX = "ttkit-"
 SHARED_MEMORY = Path("/dev/shm")
-SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank, and grows.
+SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank at first, and more later.
 # The ttkit that this file belongs to comes first. The working folder does not come before the
 # standard library, where a `json.py` in it would take the place of Python's own: not from `-c`,
 # nor from PYTHONPATH, which tt-run sets to it. (Python 3.10 has no -P.)
@@ -75,7 +75,7 @@ class Supervised:
     def __init__(self, kind: str):
         # The folder holds keys, so nobody else can read it.
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-        self.ended: Ended | None = None  # The first that ended by itself.
+        self.ended: Ended | None = None  # This process ended first, by itself.
         self.pids: dict[str, int] = {}
         self.folders = [self.folder]
         self._process: subprocess.Popen[bytes] | None = None

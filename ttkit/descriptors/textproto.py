@@ -1,6 +1,6 @@
 """Protobuf's text format read into messages, with the line of every field.
 
-The only module that imports protobuf. The messages (MGD 2.0) are a FileDescriptorProto in
+Only this module imports protobuf. The messages (MGD 2.0) are a FileDescriptorProto in
 `mgd_schema.json`, which needs no protoc; names and numbers are those of the descriptor inside
 libtt_metal.so of ttnn 0.81.1. The package has another name, because the real library may register
 its own in the same process.

@@ -46,7 +46,8 @@ class Latency(NamedTuple):
     packet_ns: float  # The packet has 4096 bytes.
 
 
-# Bytes of an element, and of a tile of 1024 in blocks of 16 that share an exponent; ttnn's names.
+# ttnn's types take these bytes for an element, and for a tile of 1024 elements in blocks of 16 that
+# share an exponent.
 ELEMENT_BYTES = {
     "float32": 4,
     "bfloat16": 2,
@@ -58,7 +59,7 @@ ELEMENT_BYTES = {
 }
 TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
-# A core's matrix engine does this many at LoFi.
+# A core's matrix engine does this many flops a cycle at LoFi.
 ENGINE = Fact(*MACHINES["engine"])
 # It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
 # adds mantissa bits.

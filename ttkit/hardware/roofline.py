@@ -12,7 +12,7 @@ import numpy as np
 
 from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 
-# 2 n^3 flops take LAUNCH + 2 n^3 / (share of the peak). Two measured products give both: n = 512 at
+# 2 n^3 flops take LAUNCH + 2 n^3 / (share of the peak). Two measured matmuls give both: n = 512 at
 # 13.45 Tflop/s, traced, and n = 4096 at 68.4 Tflop/s, at HiFi2 on an n150 of 147.5 Tflop/s.
 LAUNCH = Fact(16.1e-6, "s", f"{GEMM_REPORT}: 512^3 traced and 4096^3, HiFi2, n150")
 MATMUL_SHARE = Fact(0.468, "of the peak", f"{GEMM_REPORT}: 512^3 traced and 4096^3, HiFi2, n150")
@@ -81,7 +81,7 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
     attributes of a matmul.
 
     Args:
-        dtypes: names of the operands' types, the first two count.
+        dtypes: names of the operands' types, of which the first two count.
         configured: the call has a program_config or a core_grid.
 
     Example:

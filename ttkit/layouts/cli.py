@@ -81,5 +81,6 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
         print(found.explain(chosen) if chosen else found)
     if folder:
         print(found.write(folder, chosen))
-    gc.freeze()  # Else the end of the process would look through all that the dry runs keep.
+    # Without this, the garbage collection at exit would go through all that the dry runs keep.
+    gc.freeze()
     return 0

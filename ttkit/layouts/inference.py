@@ -3,8 +3,8 @@ nothing is opened or allocated.
 
 A decode step gives one token to each sequence. It reads every weight and the cache from DRAM,
 all-reduces twice in a layer, and each layer takes a time of its own for its many small
-operations. A prefill reads the weights once, too, and computes products for a whole prompt. The
-parts of both follow each other. `docs/published.md` compares with published figures."""
+operations. A prefill reads the weights once, too, and computes matmuls for a whole prompt. In both
+the parts run one after the other. `docs/published.md` compares with published figures."""
 
 import functools
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from ttkit.words import short
 
 # Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.
 BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
-# The keys are words in the names of weights; "" is the type of all others and of the cache.
+# The inner keys are words in the names of weights; "" is the type of all others and of the cache.
 WEIGHTS = {
     "bfloat16": {"": "bfloat16"},
     "bfloat8_b": {"norm": "bfloat16", "table": "bfloat16", "": "bfloat8_b"},
@@ -137,7 +137,7 @@ class InferencePlan:
         busy, and of `more` flops."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():
-            # A few rows of an embedding are read, but all of a tied one, which is the head, too.
+            # A pass reads few rows of an embedding, but all of a tied one, which is also the head.
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0

@@ -19,7 +19,7 @@ from ttkit.train.config.settings import Settings
 from ttkit.words import Tables, counted
 
 ROWS = 12  # A table shows at most this many layouts.
-# The largest error of a modelled speed of training beside a published one (docs/published.md).
+# No modelled speed of training is farther than this from a published one (docs/published.md).
 ERROR = 0.12
 
 

@@ -244,7 +244,7 @@ def plan_layouts(
         return Layouts(job, there, list(search(job, there, precision, may_hang)))
     finally:
         if collects:
-            gc.freeze()  # These two make all objects old; the next collection would be a long one.
+            gc.freeze()  # The two calls make all objects old, or the next collection would be long.
             gc.unfreeze()
             gc.enable()
 

@@ -12,7 +12,7 @@ from ttkit.visualize.widgets import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str
-# Thousands in groups of three; a unit may follow. It has no digits: "8 or 9" is not 8.
+# Thousands stand in groups of three; a unit may follow. It has no digits: "8 or 9" is not 8.
 NUMBER = re.compile(
     r"([-+]?(?:\d{1,3}(?:[,_'’\s]\d{3})+|\d*)(?:\.\d*)?(?:e[-+]?\d+)?)\s*(?:%|[a-z]\D*)?",
     re.IGNORECASE,
@@ -117,7 +117,7 @@ def verdict(guess: Guess, actual) -> str:
     return f"off by {shown(larger - smaller)}"
 
 
-Question = tuple[Any, ...]  # The words, the fact, and the choices where there are any.
+Question = tuple[Any, ...]  # It has the words, the fact, and any choices.
 
 
 class Card:

@@ -118,7 +118,7 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # All chips send at once. The first of these patterns that was measured on the link gives its rate.
 BUSY = ("ring multicast", "line")
-# The chips' own time for each chip after the first, on a line and on a ring.
+# On a line and on a ring the chips add this time of their own for each chip after the first.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
     "all_gather": Fact(5e-6, "s", _SMALL),
@@ -192,7 +192,7 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
         f"{latency.packet_ns:g} ns for {PACKET}",
-        f"both published: {link.source}",  # A line of its own wraps on no page.
+        f"both published: {link.source}",  # On a line of its own the source never wraps.
     ]
     if own_s:
         inputs.append(f"{own_s * 1e6:.0f} us of the chips' own: {_SMALL}")

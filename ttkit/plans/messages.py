@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ttkit.lazy import drawn_by
 from ttkit.words import counted
 
-ANY = -1  # It stands for a rank: whichever sends.
-AT_ONCE = {"Isend", "Irecv"}  # They return before the message arrives.
+ANY = -1  # A receive from ANY takes the message of whichever rank sends.
+AT_ONCE = {"Isend", "Irecv"}  # These calls return before the message arrives.
 
 
 class Call(NamedTuple):
@@ -47,7 +47,7 @@ class Wait(NamedTuple):
     rank: int
     peer: int
     call: str
-    receives: bool  # True while it waits to receive, False while it waits to send.
+    receives: bool  # It is True while the rank waits to receive, False while it waits to send.
     since: int = 0  # It waits after this step.
     line: str = ""
 

@@ -49,7 +49,7 @@ class Transfer:
         return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
 
-# Transfers that happen at the same time; each reads what its source held before the step.
+# The transfers of a step happen at the same time; each reads what its source held before.
 Step = Sequence[Transfer]
 
 
@@ -325,7 +325,7 @@ class Plan:
 
 
 # ---------------------------------------------------------------- the collectives
-# It takes a plan and a chip's number in its group, and returns numbers of chips of the group.
+# From a plan and a chip's number in its group it returns numbers of chips of the group.
 Numbers = Callable[[Plan, int], Iterable[int]]
 
 

@@ -21,7 +21,7 @@ from ttkit.words import short
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-ANY = -1  # This key is for a chip outside a call, which waits for all chips of it.
+ANY = -1  # A chip that takes no part in a call waits for all that do, under this key.
 
 
 class Profile:
@@ -64,8 +64,8 @@ class Profile:
 
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
         """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
-        free: dict[tuple[str, int], float] = {}  # It says when a queue of a chip is next free.
-        ends: list[dict[int, float]] = [{}]  # It says when each call ends on each chip.
+        free: dict[tuple[str, int], float] = {}  # A queue of a chip is free from this second on.
+        ends: list[dict[int, float]] = [{}]  # Each call has the second of its end on each chip.
         for record in self.records:
             queue, start = record.kind if self._model else "", {}
             for chip in record.chips:

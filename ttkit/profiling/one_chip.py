@@ -17,7 +17,7 @@ from ttkit.sim.tensor.dtypes import widened
 
 # A result has its array, and how many of the array's first axes run over chips.
 Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
-NONE = np.empty(0)  # It stands for the result of a call that one chip does not make.
+NONE = np.empty(0)  # This stands for the result of a call that the program makes on a mesh only.
 
 
 @dataclass

@@ -159,7 +159,7 @@ class Reader:
         return tuple(sorted(waits - {0}))
 
 
-# Ids by which a tensor is recognized in several events: its own, its memory's, its array's, 0 for
+# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
 # none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
 # of one tensor into another. The weak references of a tape stay, so their ids do not come again.
 Keys = tuple[int, int, int]

@@ -23,7 +23,7 @@ from ttkit.sim.tensor import PlacementShard
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
 
-Parts = dict[int, str]  # By mesh axis, where the parts of a sum were made.
+Parts = dict[int, str]  # A mesh axis has the line that made the parts of a sum.
 COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on links", "time")
 
 
@@ -221,7 +221,7 @@ class Sums:
         made: Parts = {axis: where for parts in given for axis, where in parts.items()}
         if event.sent:
             made = self._reduced(event, given[0] if given else {})
-        elif not event.returned:  # What a refused call was given may be why it was refused.
+        elif not event.returned:  # Parts of a sum may be the reason why the call was refused.
             made = self._used(event, made) if operation.kind != "collective" else made
         elif operation.kind == "product":
             made = self._multiplied(event, given)

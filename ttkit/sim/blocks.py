@@ -34,7 +34,7 @@ PARTS = 4  # Big arrays have this many parts; a thread takes the next one when i
 def elementwise(
     kernel: Callable[[Array, Array, Array], object], array: Array, *, in_place: bool = False
 ) -> Array:
-    """An array of `kernel(values, out, scratch)` over blocks.
+    """Return an array of `kernel(values, out, scratch)` over blocks.
 
     Args:
         in_place: `out` may be the values' own memory; else the three never overlap.
@@ -43,7 +43,7 @@ def elementwise(
 
 
 def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
-    """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
+    """Return a new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
     return _by_blocks(kernel, array, (-1, array.shape[-1]))
 
 
@@ -89,7 +89,7 @@ _inside = threading.local()
 def _switch():
     """Return the controller of the number of threads of NumPy's BLAS, or None.
 
-    Looking takes milliseconds.
+    The search for it takes milliseconds.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -199,8 +199,8 @@ def empty(shape: tuple[int, ...], dtype=np.float32) -> Array:
 
 # ---------------------------------------------------------------- sums of several ranks
 # Each rank on a host writes its array into shared memory, adds up a part of all arrays, and reads
-# the result: half the time of MPI's Allreduce or less, which hands every byte on several times
-# (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
+# the result. This takes half the time of MPI's Allreduce or less, because Allreduce hands every
+# byte on several times (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
 #
 # Ranks add up this many bytes of an array at a time, so that the slots of a few ranks fit in a
 # processor's cache.
@@ -252,7 +252,7 @@ def _sum(arrays: list[Array], out: Array) -> None:
 
 
 def shared_sum(comm) -> SharedSum | None:
-    """The shared memory of a communicator's ranks, all of which must ask; None where there is none.
+    """Return the shared memory of a communicator's ranks, or None; all of them must call.
 
     The memory has no name that could stay behind: the others find it by the first rank's process
     id.

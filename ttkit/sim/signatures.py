@@ -24,7 +24,7 @@ OLDER = {
     "accurate_mode": "",
     "distributed_program_config": "",
     "fast_and_approximate_mode": "",
-    "mesh_device": "",  # The tensor has its mesh.
+    "mesh_device": "",  # A tensor has its mesh, so none is given.
     "round_mode": "rounding_mode",
     "tiles_per_chunk": "",
     "use_multicore": "",
@@ -93,7 +93,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
     for parameters in known().get(name, ()):
         kind: Any = PLACE
         made = []
-        names = {each[0] for each in parameters}  # Some take a queue by place.
+        names = {each[0] for each in parameters}  # Some operations take a queue by position.
         for each in [*parameters, "*", *(each for each in more if each[0] not in names)]:
             if each == "*":
                 kind = inspect.Parameter.KEYWORD_ONLY

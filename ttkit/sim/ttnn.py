@@ -85,7 +85,7 @@ _aliases = {
     "mul": "multiply",
     "sub": "subtract",
 }
-# Names that programs of December 2025 use, and ttnn 0.81.1's for the same.
+# Programs of December 2025 use these names; the values are those of ttnn 0.81.1 for the same.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}

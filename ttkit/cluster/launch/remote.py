@@ -59,7 +59,7 @@ def _addresses(name: str) -> list[tuple[int, Any]]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a name means this machine: its own name, or an address of one of its sockets.
+    """Whether a name means this machine: its own name, or the address of an interface.
 
     Example:
         >>> is_here("localhost"), is_here("192.0.2.1")
@@ -77,7 +77,7 @@ def is_here(host: str) -> bool:
 
 
 def here(hosts: Iterable[str]) -> dict[str, bool]:
-    """Return for each host whether it is this one; "" is."""
+    """Return for each host whether it is this one; "" means this one."""
     names = list(dict.fromkeys(hosts))
     return dict(zip(names, for_all(lambda name: not name or is_here(name), names)))
 
@@ -100,7 +100,7 @@ def address_of(host: str) -> str:
 
 
 def own_address(other: str) -> str:
-    """Return the address of this machine on its way to another address; no packet is sent.
+    """Return this machine's own address on the route to another one; no packet is sent.
 
     Example:
         >>> own_address("127.0.0.1")
@@ -133,7 +133,7 @@ def call(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with a text as its input and return its output as text.
 
-    Where it takes longer than this many seconds, or cannot be started, its code is 255 or 127.
+    The exit code is 255 where it takes longer than `seconds`, 127 where it cannot be started.
     """
     try:
         return subprocess.run(
@@ -146,7 +146,7 @@ def call(
 
 
 def complaint(output: str) -> str:
-    """Return the line in which ssh says why it has failed, "" where it says nothing of the kind.
+    """Return the line in which ssh says why it has failed; "" where there is none.
 
     Example:
         >>> complaint("Warning: added\\nssh: connect to host a port 22: Connection timed out\\n")
@@ -175,7 +175,7 @@ def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterator[T]:
 
 
 # ---------------------------------------------------------------- ttkit sync
-# Names of files and folders, anywhere in the project, that belong to one machine or are too big.
+# Files and folders of these names, anywhere in the project, belong to one machine or are too big.
 EXCLUDED = (
     ".git",
     ".venv",
@@ -220,7 +220,7 @@ def sync(
 
     Args:
         apply: do it; otherwise only list what would be done.
-        install: also make .venv there, by a Python of this version, and install the project into
+        install: also make .venv there, with a Python of this version, and install the project into
             it.
 
     Raises:
@@ -237,7 +237,7 @@ def sync(
                 complaint(done.stderr) or f"rsync ended with code {done.returncode}: {done.stderr}"
             )
             return f"{host}: FAILED: {reason}\n  try: {cure(host, done.stderr)}", True
-        # A folder comes with its files.
+        # rsync lists a changed folder, too; only files are counted.
         names = (name for name in done.stdout.splitlines() if not name.endswith("/"))
         files = [f"  {name}" for name in names]
         what = f"{counted(len(files), 'file')} {'updated' if apply else 'to update'}"

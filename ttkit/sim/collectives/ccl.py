@@ -56,7 +56,7 @@ class Call(Path):
     mesh: Any = None
     # The checks set the mesh axes that the collective runs along.
     axes: list[int] = field(default_factory=list)
-    others: tuple = ()  # Only this collective has these arguments.
+    others: tuple = ()  # These are arguments that only one collective has.
 
     @property
     def asked(self) -> str:

@@ -52,7 +52,7 @@ class MeshDevice:
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
     """
 
-    # One chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
+    # The one chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
     is_reference = False
     used: Counter[Grid]
     _numbers = itertools.count()
@@ -325,7 +325,7 @@ class MeshTraceId(Tape):
 
     def __init__(self, of: MeshDevice):
         super().__init__(keeps=OPERATIONS, before=_refuse_host_data)
-        self.of: MeshDevice | None = of  # A trace that was released is of no mesh.
+        self.of: MeshDevice | None = of  # A trace that was released has no mesh.
 
 
 def _refuse_host_data(event: Event) -> None:

@@ -263,7 +263,7 @@ def distributed_context_barrier() -> None:
 
 
 # ---------------------------------------------------------------- what machine this is
-# Kinds of machines, and the name of each system here.
+# These are ttnn's kinds of machines, each with the name of its system here if there is one.
 _CLUSTERS = """INVALID N150=n150 N300=n300 T3K=t3000 GALAXY=galaxy TG P100 P150=p150 P150_X2
 P150_X4=quietbox_bh SIMULATOR_WORMHOLE_B0 SIMULATOR_BLACKHOLE N300_2x2 P150_X8=loudbox_bh P300=p300
 SIMULATOR_QUASAR BLACKHOLE_GALAXY=galaxy_bh P300_X2=p300_x2 CUSTOM"""

@@ -166,7 +166,7 @@ def moe_expert_token_remap(
     grid, own = on.like.grid, experts // chips
     scores, mapping, chosen = on.arrays
     chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
-    # It is [*chips, 1, 1, 1, experts].
+    # Whether a chip has an expert is [*chips, 1, 1, 1, experts].
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)
     # The stable sort puts the experts of this chip first, in their order.
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]

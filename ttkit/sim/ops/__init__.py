@@ -147,7 +147,8 @@ def _guarded(
     # DRAM when no memory is named.
     inherits = compiles and kind != "product" and "dot_product" not in name
     silent = np.errstate(all="ignore")(function)
-    ways: dict[tuple, Way | None] = {}  # by the classes of the arguments
+    # Calls whose arguments have the same classes reach the function in the same way.
+    ways: dict[tuple, Way | None] = {}
     tapes = tape.running
 
     @functools.wraps(function, updated=())
@@ -180,7 +181,7 @@ def _guarded(
             made.mesh.programs.add((name, *map(_kind, operands)))
         return result
 
-    # `help` finds the signature there.
+    # `help` reads the signature from `__wrapped__`.
     call.__wrapped__ = takes  # type: ignore[assignment,attr-defined]
     return call, takes  # type: ignore[return-value]
 

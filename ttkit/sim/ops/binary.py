@@ -28,7 +28,7 @@ NONE: list = []  # This is ttnn's own default for activations, so nothing may wr
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
-# These take only whole numbers.
+# ttnn refuses floats in these.
 ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
 FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
 # Each function takes two arrays, or an array and a number.
@@ -46,13 +46,13 @@ COMPARISONS = "eq ne lt le gt ge"
 TESTS: dict[str, Function] = {name: getattr(operator, name) for name in COMPARISONS.split()}
 TESTS |= {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
-# These take whole numbers of one type, too.
+# These take floats, and whole numbers of one type.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
 WHOLE |= {*ONLY_WHOLE, *TESTS}
 
 # The first operand of these may be a number.
 ELEMENTARY = ("add", "subtract", "multiply", "divide")
-# These have a form that replaces the first operand.
+# Beside the elementary ones and the tests, these have a form that replaces the first operand.
 ALSO = "bias_gelu ldexp logaddexp logaddexp2 rsub squared_difference"
 IN_PLACE = {*ELEMENTARY, *TESTS, *ALSO.split()}
 

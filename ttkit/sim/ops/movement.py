@@ -155,7 +155,7 @@ def tilize(
 
 @operation("untilize", "store")
 def untilize(input_tensor: Tensor) -> Tensor:
-    """Return a tensor that is in tiles row by row."""
+    """Return a tiled tensor in row-major layout."""
     return to_layout(input_tensor, Layout.ROW_MAJOR)
 
 
@@ -188,7 +188,7 @@ def copied(
 def to_memory_config(
     tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
-    """Return the tensor with another memory configuration; itself where it has that already."""
+    """Return the tensor with another memory configuration, or itself if it has it already."""
     if memory_config == tensor.plain_memory_config:
         return tensor
     return _stored(tensor, dtype, memory_config)
@@ -245,7 +245,7 @@ def sharded_to_interleaved(
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
-    """The rows, of all leading dimensions, that one of several slices has."""
+    """Return the rows, of all leading dimensions, that one of several slices has."""
     rows, rest = divmod(plane(tensor.padded)[0], num_slices)
     if rest:
         refuse(f"num_slices must divide the rows: {num_slices}")

@@ -80,7 +80,7 @@ def view(input_tensor: Tensor, shape) -> Tensor:
     """Return the elements in another shape that leaves all of them where they are.
 
     Raises:
-        TTKitError: rows would change length, or a tensor in tiles has other rows within its tiles.
+        TTKitError: rows would change length, or move within the tiles of a tiled tensor.
     """
     made = reshape(input_tensor, shape)
     if not keeps_rows(input_tensor, made):

@@ -125,7 +125,7 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
 # stay in the cache.
 NUMPY = "abs square sign floor ceil trunc reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
 NUMPY += " cbrt rad2deg deg2rad"
-INVERSE = "sin cos tan sinh cosh tanh"  # NumPy has asin as arcsin.
+INVERSE = "sin cos tan sinh cosh tanh"  # NumPy calls the inverse of sin arcsin, ttnn asin.
 IN_BLOCKS = "exp log sqrt sin cos tanh"
 UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
 UNARY |= {f"a{name}": getattr(np, f"arc{name}") for name in INVERSE.split()}
@@ -159,7 +159,7 @@ PREDICATES |= {
     "gez": lambda x: x >= 0,
     "lez": lambda x: x <= 0,
 }
-# These take keywords as well.
+# A call of these may have keywords, such as the digits to round to.
 WITH_KEYWORDS: dict[str, Function] = {"gelu": _gelu, "round": _round, "softplus": _softplus}
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in PREDICATES.items()}
 # Operations take floats only, except these.

@@ -41,7 +41,7 @@ class SharedSystem(System):
     """A machine that several ranks drive, as one of them sees it: its own devices are 0, 1, ...
 
     Args:
-        host_rank: ours.
+        host_rank: that of this process.
         host_of: the host rank of each device id. The ids of other ranks' devices are never shown:
             each rank has its own.
     """
@@ -79,7 +79,7 @@ def shared_mesh(mesh_id: int, host_rank: int):
 
 def _descriptor():
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    # The reader reports a file that is missing.
+    # A missing file has no time of change; the reader then reports it.
     return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
 
 
@@ -135,7 +135,8 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     """
     dims, (start, block) = mesh.device_dims, mesh.block_of_host(host_rank)
     places, whole = list(itertools.product(*map(range, dims))), system.shape == dims
-    there: dict[int, Coordinate] = {}  # The coordinates of the devices that the machine knows.
+    # The machine knows these devices; the values are their coordinates.
+    there: dict[int, Coordinate] = {}
     if whole or system.shape == block:
         top, left = (0, 0) if whole else start
         there = {device: (top + r, left + c) for device, (r, c) in system.coordinate_of.items()}

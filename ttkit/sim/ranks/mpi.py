@@ -251,7 +251,7 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
         values = _without_replicas(values, axes)
     made = collectives.exchanged(values, chips.shape, axes, into, cut, sums=sums)
     own = restricted(made, chips, grid)
-    return own if own.size == made.size else own.copy()  # Those of others do not stay in memory.
+    return own if own.size == made.size else own.copy()  # A copy frees the values of other ranks.
 
 
 def _without_replicas(values: Array, axes: list[int]) -> Array:

@@ -56,7 +56,7 @@ class Allocation:
     """
 
     __slots__ = ("__weakref__", "grid", "nbytes", "used", "viewed")
-    # The buffer is that of these tensors, too, which end with it.
+    # These tensors are views into the buffer, and end with it.
     viewed: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):

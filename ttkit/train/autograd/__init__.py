@@ -19,7 +19,7 @@ from ttkit.backend import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
-Value = Any  # A ttnn.Tensor of the simulator or of the real library.
+Value = Any  # It is a ttnn.Tensor of the simulator or of the real library.
 
 
 class Node(NamedTuple):

@@ -47,7 +47,7 @@ def check_settings(document: Document) -> list[Finding]:
 
 
 class _Reading:
-    """Reads a configuration and the files that it names, and notes their faults."""
+    """A reader of a configuration and of the files that it names; it notes their faults."""
 
     def __init__(self, document: Document):
         self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()

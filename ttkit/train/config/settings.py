@@ -315,7 +315,7 @@ class Settings(Section):
 
 
 SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
-# ttml's names of the strategies that take a mesh axis, in the order of the axes.
+# These strategies take a mesh axis, in the order of the axes; the values are ttml's names.
 STRATEGIES = {"dp": "ddp", "cp": "cp", "tp": "tp"}
 # Each pair is a strategy and its mesh axis.
 Axes = tuple[tuple[str, int], ...]

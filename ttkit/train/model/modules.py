@@ -30,7 +30,7 @@ from ttkit.train.parallel.distributed import (
 )
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-# The names of the token table, and of the copy that the last stage of a pipeline has if it is tied.
+# These name the token table, and the copy that a pipeline's last stage has of a tied one.
 TABLE, HEAD = "vocabulary.table", "vocabulary.head"
 EXPERTS = 1  # The experts' dimension in their weights [1, experts, out, in] is this one.
 

@@ -26,10 +26,10 @@ from ttkit.train.config.layout import Layout, zigzag
 from ttkit.train.context import sockets
 from ttkit.waiting import wait_for
 
-# The kinds of messages. The index of its kind is part of a message's MPI tag.
+# Messages are of these kinds. The index of its kind is part of a message's MPI tag.
 KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 Cuts = Sequence[tuple[int | None, int | None]]
-Route = tuple[str, int, int]  # The kind of a message, its source stage and destination stage.
+Route = tuple[str, int, int]  # It has the kind of a message, its source stage and its destination.
 
 Result = TypeVar("Result")
 

@@ -26,7 +26,7 @@ NAME = re.compile(r"step_(\d{8,})\.safetensors")
 LOG = "log.jsonl"
 META = "meta"  # This entry of a file's header holds `meta`.
 TOKENIZER = {"tokenizer_path", "tokenizer_type"}
-# A resumed run may change these settings of the model, or the shapes of tensors show the change.
+# A resumed run may change these settings of the model, or a change shows in the tensors' shapes.
 FREE = {
     "attention",
     "balance_loss",

@@ -25,7 +25,7 @@ def builtin_corpus() -> str:
 
     Each animal always likes the same things and lives in the same place, additions are correct and
     days follow each other: a small model learns letters first, then words, then what each
-    animal likes. They were generated for ttkit from sentences of our own.
+    animal likes. The stories were generated for ttkit from sentences of our own.
 
     Example:
         >>> builtin_corpus().splitlines()[:3]

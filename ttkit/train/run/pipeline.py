@@ -82,7 +82,7 @@ class Stage:
         end = model(self.layout.tokens(x) if start is None else start)
         if model.is_last:
             end = model.loss(end, self.layout.tokens(y))
-        if recording[0]:  # Validation has no backward, which would free them.
+        if recording[0]:  # Validation has no backward that would free what is kept.
             self._kept[action] = start, end
         found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
         return end.get_value(), sum(mean_over_groups(each, self.layout) for each in found)

@@ -148,7 +148,7 @@ SPOT = (
     '<span role="button" tabindex="0" data-act="{}" title="{}" style="left:{:.2%};bottom:{:.2%}">'
     "</span>"
 )
-WAITS = ("communication", "bubble", "optimizer")  # Compute is no wait, though the longest part.
+WAITS = ("communication", "bubble", "optimizer")  # Compute is no wait, even if it is the longest.
 
 
 class LayoutMap(Curves):

@@ -27,7 +27,7 @@ class SchedulePicture:
     Args:
         modelled: when each action would run; for a schedule that deadlocks, until it stops.
         measured: when each did run, from 0 on.
-        unit: of the times: "s", or "" where they are counted in forwards.
+        unit: that of the times: "s", or "" where they are counted in forwards.
         problem: why it does not work.
         until: where the axis ends, if not when the last stage does.
         moving: time runs along the axis, and a dot follows the first micro-batch.
@@ -110,7 +110,7 @@ class SchedulePicture:
         """Return what a notebook shows.
 
         Args:
-            touchable: each action can be dragged; its name there is its stage and what it is.
+            touchable: each action can be dragged, and is reported as its stage and name: "0 F1".
         """
         chunks, lanes = self.schedule.chunks, []
 

@@ -46,7 +46,7 @@ def _widget_class() -> Any:
         _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
         tallest = traitlets.Unicode().tag(sync=True)
-        busy = traitlets.Bool().tag(sync=True)  # The page is pale: another one is being made.
+        busy = traitlets.Bool().tag(sync=True)  # The page is pale while another one is made.
 
     return PageWidget
 

@@ -1,6 +1,6 @@
 """What shows a training run while it goes on: lines, or a notebook's page.
 
-The page of a notebook has figures and the chart as they come."""
+The page of a notebook shows the latest figures and the chart so far."""
 
 import os
 import time
@@ -73,7 +73,8 @@ class Page(Lines):
             if self.prompt:
                 text += f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
             self.handle.update(self._data(text), raw=True)
-            self.drawn = time.monotonic()  # A sample takes its time, and the run goes on first.
+            # The next interval starts only now, because the sample itself takes time.
+            self.drawn = time.monotonic()
 
     def _data(self, text: str) -> dict[str, str]:
         """Return what is displayed."""

@@ -1,8 +1,9 @@
-"""In every rank of `ttkit run`: end all ranks when one raises, make an interrupt of SIGUSR1.
+"""In every rank of `ttkit run`: end all ranks when one raises, turn SIGUSR1 into an interrupt.
 
 This folder is first on their PYTHONPATH. mpirun passes on SIGUSR1 but not SIGINT.
 Python's exit would wait in MPI_Finalize for ranks that wait for this one. `python -m mpi4py` solves
-that too, but here the program is started unchanged. Imports nothing of ttkit: the program may not.
+that too, but here the program is started unchanged. This file imports nothing of ttkit, because
+the program may not import it either.
 """
 
 import contextlib
@@ -23,13 +24,13 @@ def interrupt(number, frame):
 def end_all_ranks(kind, error, trace):
     """Print Python's own message; where MPI is in use, end without MPI_Finalize.
 
-    mpirun then stops the other ranks and reports which one it was. Not MPI_Abort, which prints ten
-    lines of its own amid the traceback.
+    mpirun then stops the other ranks and reports which one it was. MPI_Abort would print ten lines
+    of its own amid the traceback.
     """
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
         if interrupted:
-            # A failure would make mpirun stop the ranks that are still saving, so this is none.
+            # After a failure mpirun would stop ranks that are still saving, so the exit code is 0.
             raise SystemExit(0)
         return
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
@@ -41,6 +42,6 @@ def end_all_ranks(kind, error, trace):
     os._exit(1)
 
 
-if __name__ == "sitecustomize":  # It may be imported as a part of ttkit.
+if __name__ == "sitecustomize":  # As a module of ttkit it changes nothing.
     sys.excepthook = end_all_ranks
     signal.signal(signal.SIGUSR1, interrupt)
