@@ -5,7 +5,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim.tape import Held, HostArray, running, tape
+from ttkit.sim.tape import DescribedTensor, HostArray, running, tape
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_event_describes_arguments_and_result(mesh):
             ttnn.matmul(x, x)
     write, product = calls.events
     assert write.returned and write.args[0] == HostArray((32, 64), "float32")
-    assert isinstance(write.result, Held) and write.result.mesh is mesh
+    assert isinstance(write.result, DescribedTensor) and write.result.mesh is mesh
     assert write.in_use == 32 * 64 * 4  # on each chip
     assert not product.returned and product.operands[0].tensor() is x
 
@@ -60,7 +60,11 @@ def test_parts_and_kept_tensors(mesh):
         ttnn.sqrt(y)
     assert [event.part for event in calls.events] == ["first", "first", "second"]
     made, exp, sqrt = calls.events
-    assert exp.result is y and isinstance(made.result, Held) and isinstance(sqrt.result, Held)
+    assert (
+        exp.result is y
+        and isinstance(made.result, DescribedTensor)
+        and isinstance(sqrt.result, DescribedTensor)
+    )
 
 
 def test_an_event_has_each_of_a_hundred_collectives(mesh):

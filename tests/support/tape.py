@@ -53,7 +53,7 @@ class Writer:
         return self._numbers.setdefault(id(thing), len(self._numbers))
 
     def _written(self, value: Any) -> Any:
-        if isinstance(value, calls.Held):
+        if isinstance(value, calls.DescribedTensor):
             return {
                 "tensor": self._number(value.tensor),
                 "shape": list(value.shard_shape),

@@ -19,7 +19,7 @@ from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.work import work_of
-from ttkit.sim.tape import Event, Held, Tape, stored_bytes
+from ttkit.sim.tape import DescribedTensor, Event, Tape, stored_bytes
 from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import TILE, Layout
@@ -356,7 +356,7 @@ _works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int] | None]]
 
 def _with_rows(value: Any, rows: int, many: int) -> Any:
     """Return an argument or a result with another number of rows."""
-    if isinstance(value, Held):
+    if isinstance(value, DescribedTensor):
         shapes = (value.shard_shape, value.padded)
         real, padded = (tuple(n // many * rows if n >= many else n for n in s) for s in shapes)
         return value._replace(shard_shape=real, padded=padded)

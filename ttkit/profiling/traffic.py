@@ -18,7 +18,7 @@ from ttkit.files import read_text, write_whole
 from ttkit.plans.cost import cost
 from ttkit.profiling.records import last_name
 from ttkit.sim.ops import OPERATIONS
-from ttkit.sim.tape import CollectiveRecord, Event, Held
+from ttkit.sim.tape import CollectiveRecord, DescribedTensor, Event
 from ttkit.sim.tensor import PlacementShard
 from ttkit.visualize.tables import Report
 from ttkit.words import counted, short
@@ -131,7 +131,7 @@ def _axis_words(sent: CollectiveRecord) -> str:
     return f"axis {sent.axis} of {counted(shape[sent.axis], 'chip')}"
 
 
-def _shard(held: Held, parts: Parts) -> str:
+def _shard(held: DescribedTensor, parts: Parts) -> str:
     """Return a chip's shard, its type, and how it lies along each mesh axis."""
     placed = []
     for axis, length in enumerate(held.lead):
@@ -143,7 +143,7 @@ def _shard(held: Held, parts: Parts) -> str:
     return f"[{shape}] {held.dtype.name.lower()} {' '.join(placed)}"
 
 
-def _label(held: Held, axis: int) -> int | None:
+def _label(held: DescribedTensor, axis: int) -> int | None:
     """Return the dimension that a tensor's label shards along a mesh axis; None for none."""
     placements = held.topology.placements()
     if len(placements) < len(held.lead):  # The shards lie in a line over all chips.
@@ -207,7 +207,7 @@ class Sums:
         self._placed: set[int] = set()
         self._parts: dict[int, Parts] = {}
 
-    def parts(self, held: Held) -> Parts:
+    def parts(self, held: DescribedTensor) -> Parts:
         """Return along which mesh axes a tensor is the part of a sum, and where that was made."""
         return self._parts.get(id(held.tensor), {})
 
@@ -262,7 +262,7 @@ class Sums:
         self._check_terms(event, event.operands[2:], made)
         return self._used(event, made) if event.kwargs.get("activation") else made
 
-    def _check_terms(self, event: Event, terms: Sequence[Held], made: Parts) -> None:
+    def _check_terms(self, event: Event, terms: Sequence[DescribedTensor], made: Parts) -> None:
         """Warn of a term that is the same on all chips, where the others are parts of a sum."""
         for axis, where in made.items():
             if any(held.lead[axis : axis + 1] == (1,) for held in terms):

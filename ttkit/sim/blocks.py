@@ -75,7 +75,7 @@ def _by_blocks(
     else:
         part = -(-size // PARTS // step) * step
         jobs = (partial(work, low, min(low + part, size)) for low in range(0, size, part))
-        run(jobs, products=False)
+        run(jobs, uses_blas=False)
     return result
 
 
@@ -132,14 +132,16 @@ def _threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 
 
-def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool = True) -> None:
+def run(
+    jobs: Iterable[Callable[[], object]], uses_blas: bool = True, worth_threads: bool = True
+) -> None:
     """Run independent jobs; each thread takes the next one when it is done with its last.
 
     Args:
-        products: the jobs call BLAS. Two threads must not do that while BLAS has threads of its own
-            (it was up to 30 times slower).
-        pays: the jobs take longer than waking a thread, some 50 microseconds; else they run one
-            after the other.
+        uses_blas: the jobs call BLAS. Two threads must not do that while BLAS has threads of its
+            own (it was up to 30 times slower).
+        worth_threads: the jobs take longer than waking a thread, some 50 microseconds; else they
+            run one after the other.
 
     Example:
         >>> done = []
@@ -149,8 +151,8 @@ def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool 
     """
     rest = [] if idle[0] else list(jobs)[::-1]
     busy = getattr(_inside, "busy", False)
-    switch = _switch() if products and not busy else None
-    alone = not pays or busy or (products and switch is None)
+    switch = _switch() if uses_blas and not busy else None
+    alone = not worth_threads or busy or (uses_blas and switch is None)
     threads = 1 if alone else min(_threads(), len(rest))
     with _one_blas_thread(switch) if switch is not None else contextlib.nullcontext():
         if threads == 1:

@@ -24,7 +24,7 @@ from ttkit.sim.tensor.sharding import DRAM_MEMORY_CONFIG
 from ttkit.sim.tensor.tensor import Allocation, Tensor, most_in_use
 
 
-class Held(NamedTuple):
+class DescribedTensor(NamedTuple):
     """A tensor as it was when a call began or returned: all but its values.
 
     The names are those of `Tensor`, so that a function of shapes and types takes either.
@@ -49,7 +49,7 @@ class Held(NamedTuple):
     lead: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Held:
+    def of(cls, tensor: Tensor) -> DescribedTensor:
         """Describe a tensor."""
         kept = (tensor, tensor._allocation, tensor._array)
         refs = (None if each is None else ref(each) for each in kept)
@@ -57,7 +57,7 @@ class Held(NamedTuple):
         return cls(*DESCRIBED(tensor), *(*refs, lead))
 
 
-DESCRIBED = attrgetter(*Held._fields[:7])
+DESCRIBED = attrgetter(*DescribedTensor._fields[:7])
 
 
 class HostArray(NamedTuple):
@@ -94,8 +94,8 @@ class Event:
 
     Attributes:
         name: a key of `OPERATIONS`, or the name of a call that manages meshes.
-        args, kwargs, result: as the program gave and got them, but with a `Held` in place of each
-            tensor and a `HostArray` in place of each array.
+        args, kwargs, result: as the program gave and got them, with a `DescribedTensor` in place of
+            each tensor and a `HostArray` in place of each array.
         part: what the program was doing, by `Tape.part`.
         returned: the call has not failed.
         sent: the collectives that the call ran, in order.
@@ -193,7 +193,7 @@ def tape(**how) -> Iterator[Tape]:
 def described(value):
     """Return a value with a description in place of each tensor and array in it."""
     if isinstance(value, Tensor):
-        return Held.of(value)
+        return DescribedTensor.of(value)
     # A named tuple, such as a `CoreCoord`, has no tensors, and is not made from one iterable.
     if type(value) in (list, tuple):
         return type(value)(map(described, value))
@@ -209,7 +209,7 @@ def snapshot(value):
 
 def tensors_in(value) -> list:
     """Return the tensors in an argument or a result, in order, or their descriptions."""
-    if isinstance(value, (Tensor, Held)):
+    if isinstance(value, (Tensor, DescribedTensor)):
         return [value]
     if type(value) in (list, tuple):
         return [tensor for each in value for tensor in tensors_in(each)]

@@ -109,7 +109,7 @@ def whole_tiles(call: Call) -> None:
         refuse(f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
-def here(tensor: Tensor) -> Array:
+def values_on_all_chips(tensor: Tensor) -> Array:
     """Return the values on all chips; this process must drive all of them."""
     if not tensor.grid.local:
         refuse("the simulator has no such collective between ranks", "one process")
@@ -118,7 +118,7 @@ def here(tensor: Tensor) -> Array:
 
 def joined(call: Call, tensor: Tensor) -> Array:
     """Return the shards of all chips along the call's axes, joined along its dimension."""
-    return exchanged(here(tensor), call.mesh._shape, call.axes, call.dim)
+    return exchanged(values_on_all_chips(tensor), call.mesh._shape, call.axes, call.dim)
 
 
 def _exchanged(call: Call):

@@ -21,7 +21,7 @@ from ttkit.sim.ranks import mpi
 from ttkit.sim.tape import CollectiveRecord, running
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, TensorTopology, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
-from ttkit.sim.tensor.grid import after_gather, after_scatter, is_inside, unchanged
+from ttkit.sim.tensor.grid import after_collective, after_scatter, is_inside, unchanged
 from ttkit.sim.tensor.tensor import Tensor, would_fit
 
 # These topologies and fabrics close each line of chips to a ring.
@@ -86,7 +86,7 @@ Check = Callable[[Call], None]
 AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce")
 
 
-def place(call: Call) -> None:
+def tensor_and_axis(call: Call) -> None:
     """The tensor is on a mesh, and the cluster axis is one of its axes."""
     tensor, axis = call.tensor, call.cluster_axis
     if tensor.mesh is None:
@@ -221,7 +221,7 @@ class Collective:
     """A collective.
 
     Args:
-        checks: in the order in which ttnn makes them, after `place`.
+        checks: in the order in which ttnn makes them, after `tensor_and_axis`.
         moves: returns the result's values.
         label: returns the result's topology from the operand's.
         plan: its name in `plans`; "" where nothing is sent.
@@ -271,7 +271,7 @@ COLLECTIVES: dict[str, Collective] = {
     "all_gather": Collective(
         (fabric_is_on, dim_in_range, axis_is_named, neighbours, result_fits),
         lambda call: along(call, call.dim),
-        after_gather,
+        after_collective,
         "all_gather",
     ),
     "reduce_scatter": Collective(
@@ -282,18 +282,18 @@ COLLECTIVES: dict[str, Collective] = {
         sums=True,
     ),
     "all_reduce": Collective(
-        (fabric_is_on, neighbours), along, after_gather, "all_reduce", sums=True
+        (fabric_is_on, neighbours), along, after_collective, "all_reduce", sums=True
     ),
     "all_broadcast": Collective(
         (fabric_is_on, neighbours),
         each,
-        after_gather,
+        after_collective,
         "all_gather",  # It sends the same transfers, but the shards are not joined.
     ),
     "broadcast": Collective(
         (one_line, ends_fit, neighbours, fabric_is_on),
         lambda call: each(call)[call.ends[0][call.axes[0]]],
-        after_gather,
+        after_collective,
         "broadcast",
         _path_from_root,
     ),
@@ -306,7 +306,7 @@ COLLECTIVES: dict[str, Collective] = {
 def run(call: Call):
     """Check, plan, move, label; return the tensor, or the list of tensors."""
     spec = COLLECTIVES[call.name]
-    place(call)
+    tensor_and_axis(call)
     for check in spec.checks:
         check(call)
     covers_mesh(call)

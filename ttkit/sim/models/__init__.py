@@ -186,8 +186,8 @@ def attend(
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in given))
     q, k, v, *masks = (np.broadcast_to(x, batch + x.shape[-2:]) for x in given)
     out = blocks.empty(batch + (queries, v.shape[-1]))
-    pays = out.size * keys >= THREADS_PAY_FROM
-    split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(pays)]
+    worth_threads = out.size * keys >= THREADS_PAY_FROM
+    split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(worth_threads)]
     heads = [(*place, ...) for place in np.ndindex(split)]
 
     def part(head, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
@@ -216,7 +216,7 @@ def attend(
             unseen = np.abs(behind) > window // 2
         which = (slice(low, high), slice(first, last), seen, unseen)
         jobs += [partial(part, head, *which) for head in heads]
-    blocks.run(jobs, pays=pays)
+    blocks.run(jobs, worth_threads=worth_threads)
     return shaped(out, -4, many, queries, -1)
 
 

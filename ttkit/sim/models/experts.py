@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.collectives import exchanged, places
-from ttkit.sim.collectives.async_forms import here, joined
+from ttkit.sim.collectives.async_forms import joined, values_on_all_chips
 from ttkit.sim.collectives.ccl import COLLECTIVES, Call, Collective, all_gather, fabric_is_on, run
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.models import F, softmax_of
@@ -28,7 +28,7 @@ Array = np.ndarray
 def _experts(call: Call) -> Array:
     """[E, D]: 1 where chip D has expert E; the same on all chips."""
     mapping = call.others[1]
-    return here(mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
+    return values_on_all_chips(mapping).reshape(-1, *mapping.shard_shape[-2:])[0]
 
 
 def _dispatched(call: Call) -> Array:
@@ -42,8 +42,8 @@ def _dispatched(call: Call) -> Array:
 def _combined(call: Call) -> Array:
     """Return the experts' results for each chip's tokens, [K, B, S, H], summed over all chips."""
     metadata, _, once = call.others
-    shape, table, made = call.mesh._shape, _experts(call), here(call.tensor)
-    chosen = here(metadata)[..., 0, :, :, :]
+    shape, table, made = call.mesh._shape, _experts(call), values_on_all_chips(call.tensor)
+    chosen = values_on_all_chips(metadata)[..., 0, :, :, :]
     out = np.zeros((*shape, chosen.shape[-1], *made.shape[-3:]), made.dtype)
     for i, chip in enumerate(np.ndindex(*shape)):
         free: Any = True

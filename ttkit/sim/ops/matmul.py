@@ -48,15 +48,15 @@ def product(a, b, lead: int) -> np.ndarray:
         return np.matmul(a, widened(b)).reshape(whole)
     batch = batch[:keep]
     out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
-    pays = out.size * a.shape[-1] >= THREADS_PAY_FROM
+    worth_threads = out.size * a.shape[-1] >= THREADS_PAY_FROM
     if keep:
         left = np.broadcast_to(a, batch + a.shape[-2:])
         right = np.broadcast_to(b, batch + b.shape[-2:])
         outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
         jobs = [partial(_multiply, left[i], right[i], out[i]) for i in outer]
     else:
-        jobs = _parts(a, b, out, PARTS if pays else 1)
-    blocks.run(jobs, pays=pays)
+        jobs = _parts(a, b, out, PARTS if worth_threads else 1)
+    blocks.run(jobs, worth_threads=worth_threads)
     return out.reshape(whole)
 
 

@@ -144,7 +144,7 @@ def narrowed(array: np.ndarray, dtype: DataType) -> np.ndarray:
 
     rows = range(0, array.shape[-2], step)
     places = ((*at, slice(low, low + step)) for at in np.ndindex(array.shape[:-2]) for low in rows)
-    blocks.run((functools.partial(part, place) for place in places), products=False)
+    blocks.run((functools.partial(part, place) for place in places), uses_blas=False)
     return bits.view(BITS)
 
 

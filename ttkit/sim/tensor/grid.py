@@ -199,7 +199,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
 # ---------------------------------------------------------------- topologies after collectives
 # A topology does not depend on values, so each is computed once and cached.
 @functools.lru_cache(maxsize=4096)
-def _relabelled(
+def after_collective(
     old: TensorTopology,
     grid,
     rank: int,
@@ -236,9 +236,8 @@ def _relabelled(
     return TensorTopology(shape, placements, grid.covers)
 
 
-after_gather = _relabelled  # This also serves all_reduce and the broadcasts.
-after_scatter = functools.partial(_relabelled, shards=True)
-after_partition = functools.partial(_relabelled, shards=True, keeps=True)
+after_scatter = functools.partial(after_collective, shards=True)
+after_partition = functools.partial(after_collective, shards=True, keeps=True)
 
 
 def unchanged(old: TensorTopology, *where) -> TensorTopology:
