@@ -4,7 +4,7 @@ import data
 
 from ttkit.train import Aggregator, AutoContext, HierarchicalTrainer, RemoteOptimizer, create_model
 from ttkit.train.context import current_layout
-from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_replicas
 
 
 def worker(settings):
@@ -29,7 +29,7 @@ def worker(settings):
             x, y = batches.batch(remote.steps, part, parts)
             loss = model.loss(model(layout.tokens(x)), layout.tokens(y)) * (1 / parts)
             loss.backward()
-            total += mean_over_groups(loss, layout)
+            total += mean_over_replicas(loss, layout)
         remote.step(total)
     print(f"worker: ended after step {remote.steps}", flush=True)
 

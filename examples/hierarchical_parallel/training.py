@@ -9,7 +9,7 @@ import sys
 
 import trainer
 
-from ttkit.train import AutoContext, role_of
+from ttkit.train import AutoContext, announce_role
 from ttkit.train.config.files import read_settings
 from ttkit.train.context import open_layout
 from ttkit.train.run.hierarchy import ROLES
@@ -26,7 +26,7 @@ def main():
     context = AutoContext.get_instance()
     context.initialize_distributed_context(*sys.argv)
     ranks = context.get_distributed_context()
-    role = role_of(ranks.rank(), ranks.size(), settings.multihost_config.num_workers)
+    role = announce_role(ranks.rank(), ranks.size(), settings.multihost_config.num_workers)
     context.set_seed(settings.training_config.seed + ranks.rank())
     if "optimizer" not in role:  # that rank ends all at Ctrl-C, after the step at hand
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from ttkit.lessons.on_meshes import numbers
 from ttkit.train import Layout, create_model
 from ttkit.train.config.layout import zigzag
 from ttkit.train.parallel.data_parallel import average_gradients
-from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.visualize.charts import Chart, entitle
 
 
@@ -68,7 +68,7 @@ def step(length: int, layout: Layout) -> Step:
     parameters = model.parameters()
     average_gradients(parameters)  # Replicas that have other tokens each have a part.
     gradients = {name: each.gather_grad() for name, each in parameters.items()}
-    return Step(mean_over_groups(loss, layout), gradients, calls)
+    return Step(mean_over_replicas(loss, layout), gradients, calls)
 
 
 def differing(wanted: dict, found: dict) -> list[str]:

@@ -19,7 +19,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.model.modules import Parameter, constant
 from ttkit.train.parallel import distributed
 from ttkit.train.parallel.distributed import (
-    EVERY,
+    ALL_DEVICES,
     GradOutputType,
     all_gather,
     all_reduce,
@@ -100,15 +100,15 @@ PAIRS = {
 }
 
 
-EVERY_PAIR = [(name, *where) for name in PAIRS for where in [*AXES, ((2, 3), EVERY)]]
-EVERY_PAIR.remove(("ring_shift", (2, 3), EVERY))  # A ring is along one axis.
+EVERY_PAIR = [(name, *where) for name in PAIRS for where in [*AXES, ((2, 3), ALL_DEVICES)]]
+EVERY_PAIR.remove(("ring_shift", (2, 3), ALL_DEVICES))  # A ring is along one axis.
 
 
 @pytest.mark.parametrize("name, shape, axis", EVERY_PAIR)
 def test_forward_and_back(name, shape, axis):
     """Every axis is as one line of all devices."""
     ours, forward, back = PAIRS[name]
-    line, along = ((1, 6), 1) if axis is EVERY else (shape, axis)
+    line, along = ((1, 6), 1) if axis is ALL_DEVICES else (shape, axis)
     x = random(line, 1, 1, 12, 24)
     with opened(Form(shape)) as mesh:
         tensor = Tensor(spread(mesh, x.reshape(*shape, *x.shape[2:])))

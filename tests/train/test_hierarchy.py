@@ -16,7 +16,7 @@ from ttkit import TTKitError
 from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import MultihostConfig
-from ttkit.train.run.hierarchy import role_name, role_of
+from ttkit.train.run.hierarchy import announce_role, role_name
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/hierarchical_parallel/training.py"
@@ -121,11 +121,11 @@ def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
 @pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2)])
 def test_ranks_that_are_no_tiers_are_refused(world, workers):
     with pytest.raises(TTKitError, match="2-tier"):
-        role_of(0, world, workers)
+        announce_role(0, world, workers)
 
 
 def test_roles_by_rank(capsys):
-    roles = [role_of(rank, 3, 2) for rank in range(3)]
+    roles = [announce_role(rank, 3, 2) for rank in range(3)]
     assert roles == ["worker", "worker", "aggregator_optimizer"]
     last = capsys.readouterr().out.splitlines()[2]
     assert last == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"

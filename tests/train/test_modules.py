@@ -182,7 +182,10 @@ def test_sizes_that_do_not_divide():
         (lambda: RowParallelLinear(30, 8, layout=layout), "Input features = 30, devices = 4"),
         (lambda: create_model(llama, layout), "num_groups must be divisible"),
         (lambda: create_model(odd, Layout()), "embedding_dim 64 is not divisible by num_heads 5"),
-        (lambda: Layout(dp=2).tokens(ids), "batch_size 3 is not divisible by the number of groups"),
+        (
+            lambda: Layout(dp=2).tokens(ids),
+            "batch_size 3 is not divisible by the number of replicas",
+        ),
     ):
         refused(call, rule)
 

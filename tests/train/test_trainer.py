@@ -250,7 +250,7 @@ def test_batches_that_do_not_divide():
     options = {"batch_size": 12, "gradient_accumulation_steps": 2}
     refused(
         lambda: trainer("DP4", **options),
-        "batch_size 12 is not divisible by 2 gradient_accumulation_steps x 1 ranks x 4 groups "
+        "batch_size 12 is not divisible by 2 gradient_accumulation_steps x 1 ranks x 4 replicas "
         "= 8: 12 % 8 = 4",
         "batch_size 8 or 16",
     )

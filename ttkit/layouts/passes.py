@@ -26,7 +26,7 @@ from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter
-from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_replicas
 
 # KEPT: in these parts of a step the activations of the blocks before this one are in memory.
 # REPEATED: these parts run once in each block, so their collectives are counted for each.
@@ -158,7 +158,7 @@ def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
     del start
     if model.is_last:
         end = model.loss(end, run.tokens(rows, config.max_sequence_length // layout.cp))
-        mean_over_groups(end, layout)
+        mean_over_replicas(end, layout)
     run.at["end of forward"] = run.here()
     if model.is_last:
         (end * (1 / parts) if parts > 1 else end).backward()

@@ -31,7 +31,7 @@ context               AutoContext DistributedConfig ParallelismContext
 run.data              Batches TokenDataset builtin_corpus
 parallel.distributed  synchronize_gradients
 run.generation        Sampler generate
-run.hierarchy         Aggregator HierarchicalTrainer RemoteOptimizer role_of
+run.hierarchy         Aggregator HierarchicalTrainer RemoteOptimizer announce_role
 model.models          Transformer create_model
 run.optimizers        AdamW AdamWConfig SGD SGDConfig clip_grad_norm
 config.layout         Layout

@@ -147,7 +147,7 @@ class TrainingPlan(Tables):
 
     @property
     def tokens_per_s(self) -> float:
-        """Modelled tokens of all groups in a second."""
+        """Modelled tokens of all replicas in a second."""
         return self.cost.tokens_per_s  # type: ignore[no-any-return]
 
     def notes(self) -> Iterator[str]:

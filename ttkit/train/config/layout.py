@@ -188,7 +188,7 @@ class Layout:
         elif found.cp > 1 and multihost.enabled:
             fail(
                 "enable_cp with hierarchical training",
-                "workers send a gradient for each group, and chips that share a sequence have none",
+                "workers send one gradient a replica, and chips that share a sequence have none",
                 "enable_ddp or enable_tp",
             )
         if shared.expert_parallel:
@@ -327,7 +327,7 @@ class Layout:
         """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis, the
         sequence over the context-parallel one.
         """
-        check_divisible("batch_size", ids.shape[0], "the number of groups", self.dp)
+        check_divisible("batch_size", ids.shape[0], "the number of replicas", self.dp)
         ttnn = backend.load()
         return self.place(
             ids.astype(np.uint32),

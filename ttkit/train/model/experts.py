@@ -96,7 +96,7 @@ class Experts(Module):
         self.down = Parameter((1, count, width, inner), uniform(inner), layout, 3)
         self.balance: Value = None  # The last forward sets it, [1, 1, 1, 1].
         # The backward pass sets it: the gradient of the total loss by this loss.
-        self.share: Value | float = 0.0
+        self.balance_grad: Value | float = 0.0
         # These are 0, 1 and so on, [1, 1, 1, size], by their number.
         self.numbers = functools.cache(layout.numbers)
 
@@ -163,7 +163,7 @@ class Experts(Module):
             # Every chip along the tensor-parallel axis adds this gradient, so each takes 1 / tp of
             # it.
             own = ops.softmax_back(probs, shares) * (1 / (length * self.layout.tp))
-            return [grad + own * self.share]
+            return [grad + own * self.balance_grad]
 
         return recorded("balanced", logits.get_value(), [logits], backward)
 
@@ -175,7 +175,7 @@ def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:
 
     def backward(grad: Value) -> list[Value]:
         for layer in layers:
-            layer.share = grad
+            layer.balance_grad = grad
         return [grad]
 
     value = loss.get_value()

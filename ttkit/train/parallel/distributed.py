@@ -42,7 +42,7 @@ from ttkit.train.autograd.ops import MASKED_SCORE, one_hot
 from ttkit.train.config.layout import Layout
 from ttkit.train.context import AutoContext, socket_config
 
-EVERY = -1  # With this cluster_axis a collective is over all devices.
+ALL_DEVICES = -1  # With this cluster_axis a collective is over all devices.
 
 
 class GradOutputType(Enum):
@@ -88,7 +88,7 @@ def _collective(
     Args:
         back: takes `dims` in the other order.
     """
-    if cluster_axis == EVERY:
+    if cluster_axis == ALL_DEVICES:
         axes = range(tensor.get_value().device().shape.dims())
         for each in reversed(axes) if name == "all_gather" else axes:
             tensor = _collective(name, tensor, forward, back, each, *dims)
@@ -108,7 +108,7 @@ def _same(value: Value, cluster_axis: int | None) -> Value:
 
 
 def all_reduce(
-    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = EVERY
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = ALL_DEVICES
 ) -> Tensor:
     """Return the sum over the devices, on each of them.
 
@@ -120,7 +120,7 @@ def all_reduce(
     return _collective("all_reduce", tensor, ttnn.all_reduce, back, cluster_axis)
 
 
-def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
+def broadcast(tensor: Tensor, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     """Identity forward, all-reduce backward: what Megatron calls *f* (Shoeybi 2019).
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
@@ -128,12 +128,12 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = EVERY) -> Tensor:
     return _collective("broadcast", tensor, _same, ttnn.all_reduce, cluster_axis)
 
 
-def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
+def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
     return _collective("scatter", tensor, local_slice, ttnn.all_gather, cluster_axis, dim)
 
 
-def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -> Tensor:
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
     """Return each device's slice of the sum over the devices."""
     forward, back = ttnn.reduce_scatter, ttnn.all_gather
     return _collective("reduce_scatter", tensor, forward, back, cluster_axis, dim)
@@ -142,7 +142,7 @@ def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = EVERY) -
 def all_gather(
     tensor: Tensor,
     dim: int,
-    cluster_axis: int | None = EVERY,
+    cluster_axis: int | None = ALL_DEVICES,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
@@ -285,7 +285,7 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
     return value
 
 
-def mean_over_groups(loss: Tensor, layout: Layout) -> float:
+def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
 

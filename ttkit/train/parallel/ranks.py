@@ -243,7 +243,7 @@ class MPITransport(Transport):
         return part * len(KINDS) + KINDS.index(message.what)
 
     def _place(self, array: np.ndarray) -> Value:
-        """Put a row for each group on the mesh, or the same row on all chips."""
+        """Put a row for each replica on the mesh, or the same row on all chips."""
         return self.layout.place(array, dp_dim=0 if len(array) > 1 else None)
 
     def _post(self, message: Message, content: Any) -> None:

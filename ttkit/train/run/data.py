@@ -150,10 +150,10 @@ class Batches:
 
 
 def make_batches(
-    ids, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
+    ids, length: int, config: TrainingConfig, replicas: int, rank: int, ranks: int
 ) -> tuple[Batches, Batches]:
-    """Return the training and validation batches of one of `ranks` ranks of `groups` groups each,
-    in windows of `length` ids; the last tenth is for validation.
+    """Return the training and validation batches of one of `ranks` ranks of `replicas` replicas
+    each, in windows of `length` ids; the last tenth is for validation.
 
     Raises:
         TTKitError: the batch cannot be divided, or the text is too short.
@@ -162,12 +162,12 @@ def make_batches(
     check_divisible(
         "batch_size",
         config.batch_size,
-        f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups =",
-        parts * ranks * groups,
+        f"{parts} gradient_accumulation_steps x {ranks} ranks x {replicas} replicas =",
+        parts * ranks * replicas,
     )
     training, held_out = TokenDataset(ids, length).split(0.1)
     size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
-    shared = groups * ranks
+    shared = replicas * ranks
     whole = Batches(held_out, max(size // shared, 1) * shared, seed=None)
     batches = Batches(training, config.batch_size, config.seed)
     return batches.part(rank, ranks), whole.part(rank, ranks)

@@ -44,7 +44,7 @@ class Exchange:
 
     Args:
         parameters: what `model.parameters()` returns; values are not needed, but the layout must
-            have as many data-parallel groups as the workers' layouts have.
+            have as many data-parallel replicas as the workers' layouts have.
         num_workers: how many workers there are, which is the aggregator's rank, too.
         socket_type: "mpi" or "fabric".
     """
@@ -87,7 +87,7 @@ class Exchange:
     def receive(self, what: str, rank: int) -> tuple[float, float, Iterator[np.ndarray]]:
         """Wait for a rank's two numbers; return them and an iterator over its arrays.
 
-        Each array is [groups, 1, rows, columns]; the iterator waits until it arrives.
+        Each array is [replicas, 1, rows, columns]; the iterator waits until it arrives.
         """
         arrays = (
             self.transport.take(self._message(what, number, rank, self.rank))
@@ -105,7 +105,7 @@ class Exchange:
     def average(self) -> tuple[float, list[np.ndarray]]:
         """Return the peers' mean loss, and the mean of each gradient over the peers.
 
-        The mean is also over the groups of each worker's mesh.
+        The mean is also over the replicas of each worker's mesh.
         """
         loss, sums = 0.0, [np.zeros((), np.float32)] * len(self.parameters)
         for peer in self.peers:  # A fixed order of addition makes runs reproducible.
@@ -116,8 +116,8 @@ class Exchange:
         return loss, sums
 
 
-def by_group(parameter: Parameter) -> np.ndarray:
-    """Return a parameter's gradient of each group, [groups, 1, rows, columns]."""
+def by_replica(parameter: Parameter) -> np.ndarray:
+    """Return a parameter's gradient of each replica, [replicas, 1, rows, columns]."""
     grad, layout = parameter.get_grad(), parameter.layout
     if grad is None:
         return np.zeros((layout.dp, *parameter.global_shape[1:]), np.float32)
@@ -125,7 +125,7 @@ def by_group(parameter: Parameter) -> np.ndarray:
     return to_host(grad, layout, cuts)[:, :, : parameter.global_shape[2]]
 
 
-def role_of(rank: int, world: int, num_workers: int) -> str:
+def announce_role(rank: int, world: int, num_workers: int) -> str:
     """Return the role of a rank, and print it.
 
     Args:
@@ -136,7 +136,7 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
         TTKitError: the ranks make neither two tiers nor three.
 
     Example:
-        >>> [role_of(rank, 4, 2) for rank in (1, 2, 3)]
+        >>> [announce_role(rank, 4, 2) for rank in (1, 2, 3)]
         Rank 1/4: Running as worker (3-tier mode)
         Rank 2/4: Running as aggregator (3-tier mode)
         Rank 3/4: Running as optimizer (3-tier mode)
@@ -192,7 +192,7 @@ class RemoteOptimizer(Optimizer):
         Args:
             loss: of this worker's shard of the batch.
         """
-        grads = map(by_group, self.exchange.parameters)
+        grads = map(by_replica, self.exchange.parameters)
         self.exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
         self.receive_weights()
 
@@ -217,8 +217,8 @@ class Aggregator:
     weights to the workers.
 
     Args:
-        parameters: of the model, without values; its layout has as many data-parallel groups as the
-            workers'.
+        parameters: of the model, without values; its layout has as many data-parallel replicas as
+            the workers'.
         num_workers: ranks 0 to num_workers - 1.
         optimizer_rank: the rank of the optimizer.
         socket_type: "mpi" or "fabric".

@@ -219,19 +219,19 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
 def clip_grad_norm(
     parameters: Mapping[str, Parameter],
     max_norm: float,
-    everywhere: Callable[[float], float] = lambda square: square,
+    sum_over_ranks: Callable[[float], float] = lambda square: square,
 ) -> float:
     """Scale all gradients down if their norm, over all shards, is above `max_norm`.
 
     Args:
         parameters: what `model.parameters()` returns.
         max_norm: the largest norm allowed.
-        everywhere: sums a number over the ranks that have other parts of the model.
+        sum_over_ranks: sums a number over the ranks that have other parts of the model.
 
     Returns:
         The norm before.
     """
-    norm = everywhere(gradient_square(parameters.values())) ** 0.5
+    norm = sum_over_ranks(gradient_square(parameters.values())) ** 0.5
     if norm > max_norm:
         for parameter in parameters.values():
             if (grad := parameter.get_grad()) is not None:

@@ -24,7 +24,7 @@ from ttkit.train.context import DistributedContext, open_layout, recording
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import HEAD, TABLE, Parameter
 from ttkit.train.parallel.data_parallel import average_gradients, average_over_ranks
-from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import (
     MPITransport,
     Transport,
@@ -85,7 +85,7 @@ class Stage:
         if recording[0]:  # Validation has no backward that would free what is kept.
             self._kept[action] = start, end
         found = [end] if model.is_last else [Tensor(each.balance) for each in model.experts()]
-        return end.get_value(), sum(mean_over_groups(each, self.layout) for each in found)
+        return end.get_value(), sum(mean_over_replicas(each, self.layout) for each in found)
 
     def backward(self, action: Action, grad: Value | None, share: float) -> Value | None:
         """Return the gradient of the input, None for tokens; add to the parameters' gradients.
@@ -100,7 +100,7 @@ class Stage:
         else:
             end.set_grad(grad)
         for layer in self.chunks[action.chunk].experts():
-            layer.share = share
+            layer.balance_grad = share
         end.backward()
         return start.get_grad() if start else None
 
@@ -234,7 +234,7 @@ class PipelineTrainer(Trainer):
             self._add_table_gradients()
         if self.replicas:
             average_over_ranks(self.parameters, self.replicas)
-        return self.everywhere(total / micro_batches)
+        return self.across_ranks(total / micro_batches)
 
     def _add_table_gradients(self) -> None:
         """Let the first and the last stage, which both have the table of tied embeddings, send each
@@ -299,7 +299,7 @@ class PipelineTrainer(Trainer):
             self.times.append((stage.index, action, start, time.time()))
         return loss
 
-    def everywhere(self, total: float) -> float:
+    def across_ranks(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
         return total if self.comm is None else mean_over_ranks(self.comm, total) * self.num_stages
 
@@ -312,7 +312,7 @@ class PipelineTrainer(Trainer):
         )
         with no_grad():
             found = self._play(forwards, self.validation.batch) / count
-        return self.everywhere(found)
+        return self.across_ranks(found)
 
     # ------------------------------------------------------------ results
     def timetable(self) -> Timetable:

@@ -23,7 +23,7 @@ from ttkit.train.context import AutoContext, DistributedContext, drives_whole, o
 from ttkit.train.model.models import create_model
 from ttkit.train.model.modules import tiled
 from ttkit.train.parallel.data_parallel import average_gradients, owners, share_weights
-from ttkit.train.parallel.distributed import mean_over_groups
+from ttkit.train.parallel.distributed import mean_over_replicas
 from ttkit.train.parallel.ranks import interrupts, mean_over_ranks, on_rank_0, start_mpi
 from ttkit.train.plan import check_memory
 from ttkit.train.run import checkpoint, optimizers
@@ -95,18 +95,18 @@ class Trainer:
         if self.replicas:
             self.replica, replicas = self.replicas.rank, self.replicas.size
         # With ZeRO each parameter is updated by one rank of those that have replicas.
-        self.sharing = replicas if settings.layout.zero else 1
-        if self.sharing > 1:
+        self.zero_ranks = replicas if settings.layout.zero else 1
+        if self.zero_ranks > 1:
             every = self.parameters.values()
             sizes = [tiled(parameter.shard_shape) for parameter in every]
             for parameter, rank in zip(every, owners(sizes, replicas)):
                 parameter.owner = rank
-        check_memory(self.settings, replace(self.layout, hosts=self.sharing), self.comm is None)
+        check_memory(self.settings, replace(self.layout, hosts=self.zero_ranks), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
-        groups = math.lcm(*(layout.dp for layout in self.layouts))
+        on_a_mesh = math.lcm(*(layout.dp for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            ids, length, config, groups, self.replica, replicas
+            ids, length, config, on_a_mesh, self.replica, replicas
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history = History()
@@ -164,14 +164,14 @@ class Trainer:
             )
         if config.use_clip_grad_norm:
             most = config.clip_grad_norm_max_norm
-            many = self.sharing  # Each of them has some of the gradients.
+            many = self.zero_ranks  # Each of them has some of the gradients.
             optimizers.clip_grad_norm(
-                self.parameters, most, lambda square: many * self.everywhere(square)
+                self.parameters, most, lambda square: many * self.across_ranks(square)
             )
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
         self.optimizer.step()
-        if self.sharing > 1:
+        if self.zero_ranks > 1:
             share_weights(self.parameters, self.replicas)
         self.steps += 1
         for layout in self.layouts:
@@ -194,9 +194,9 @@ class Trainer:
             (loss * (1 / parts) if parts > 1 else loss).backward()
         bucket_mb = self.settings.layout.bucket_mb
         average_gradients(self.parameters, self.replicas, bucket_mb)
-        return self.everywhere(total)
+        return self.across_ranks(total)
 
-    def everywhere(self, number: float) -> float:
+    def across_ranks(self, number: float) -> float:
         """Return the mean of a number over the replicas."""
         return mean_over_ranks(self.replicas, number) if self.replicas else number
 
@@ -205,8 +205,8 @@ class Trainer:
         return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
 
     def number(self, loss: Tensor) -> float:
-        """Return a loss as a number: its mean over the groups of the mesh."""
-        return mean_over_groups(loss, self.layout)
+        """Return a loss as a number: its mean over the replicas on the mesh."""
+        return mean_over_replicas(loss, self.layout)
 
     def lr(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""
@@ -222,7 +222,7 @@ class Trainer:
         with no_grad():
             losses = [self.number(self.forward(*self.validation.batch(i))) for i in range(count)]
         self.model.train()
-        return self.everywhere(sum(losses) / count)
+        return self.across_ranks(sum(losses) / count)
 
     # ------------------------------------------------------------ the loop
     def fit(
@@ -313,7 +313,7 @@ class Trainer:
         """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
-        if self.sharing > 1 and self.replicas:
+        if self.zero_ranks > 1 and self.replicas:
             # The first rank of the replicas gets what the others have.
             parts = self.replicas.gather(state) or []
             state = {key: array for part in parts for key, array in part.items()}
