@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from visualize.test_chart import svg_of
 from visualize.test_look import contrast
 
-from ttkit.visualize.charts import COLOURS, LINES, Curves, MemoryBars, MemoryReport, Stacks
+from ttkit.visualize.charts import COLOURS, HATCHES, Curves, MemoryBars, MemoryReport, Stacks
 from ttkit.visualize.drawing import DARK, LIGHT
 
 FALLING = [(step, 5.5 / step) for step in range(1, 301)]
@@ -138,7 +138,7 @@ def test_bars_of_memory_have_sums_and_a_line():
 
 
 def test_parts_are_told_apart_without_colour():
-    kinds = {f"kind {i}": 1.0 for i in range(len(LINES))}
+    kinds = {f"kind {i}": 1.0 for i in range(len(HATCHES))}
     bars = axes(MemoryBars("", {"a": kinds})).containers
     drawn = [bar.patches[0].get_hatch() or "" for bar in bars]
-    assert len(set(drawn)) == len(LINES) == len(COLOURS)
+    assert len(set(drawn)) == len(HATCHES) == len(COLOURS)

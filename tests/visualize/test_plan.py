@@ -35,11 +35,11 @@ from ttkit.visualize.drawing import INK, STEP_S
 from ttkit.visualize.plan import (
     StepCells,
     chosen,
+    contributors_in_all,
     draw_plan,
     draw_step,
     problem_of,
     step_pictures,
-    whole_of,
 )
 from ttkit.visualize.widgets import play
 
@@ -85,10 +85,10 @@ def test_what_is_drawn_is_what_the_plan_does(plan, data):
             assert set(chunks) <= set(picture.slots[chip])
             for chunk in chunks:
                 wanted = (len(chunks[chunk]), plan.group_size) if plan.adds else (1, 1)
-                assert (picture.parts(chip, chunk), whole_of(plan)) == wanted
+                assert (picture.contributors(chip, chunk), contributors_in_all(plan)) == wanted
         for arrow in picture.arrows:
             ends = arrow.source, arrow.destination
-            assert ends in plan.topology.pairs and not arrow.wrong
+            assert ends in plan.topology.pairs and not arrow.why_not
             assert all((t.source, t.destination) == ends for t in arrow.transfers)
         sent = Counter(t for arrow in picture.arrows for t in arrow.transfers)
         assert sent == Counter(plan.steps[number - 1] if number else ())
@@ -122,8 +122,10 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
     for picture in pictures:
         for arrow in picture.arrows:
             joined = (arrow.source, arrow.destination) in plan.topology.pairs
-            assert (arrow.wrong == "no cable") == (not joined)
-        assert arrows_drawn(StepCells(picture)) == sum(not arrow.wrong for arrow in picture.arrows)
+            assert (arrow.why_not == "no cable") == (not joined)
+        assert arrows_drawn(StepCells(picture)) == sum(
+            not arrow.why_not for arrow in picture.arrows
+        )
         assert (problem in picture.text) and picture.problem == problem
     if problem:
         assert where in chosen(pictures)
@@ -153,10 +155,10 @@ def test_a_ring_goes_around_on_curves():
 
 def test_sums_fill_up_and_keep_their_colour():
     pictures = step_pictures(reduce_scatter(T3000, 8 * 512, axis=1))
-    shares = [{now.parts(0, chunk) for chunk in now.after[0]} for now in pictures]
+    shares = [{now.contributors(0, chunk) for chunk in now.after[0]} for now in pictures]
     assert shares[0] == {1}
     assert max(shares[1]) == 2
-    assert max(shares[-1]) == 4 == whole_of(pictures[0].plan)
+    assert max(shares[-1]) == 4 == contributors_in_all(pictures[0].plan)
     assert ">4/4<" in StepCells(pictures[-1]).svg() and ">4/4<" not in StepCells(pictures[1]).svg()
 
 

@@ -291,7 +291,7 @@ class Drawing:
         )
 
     @property
-    def least(self) -> str:
+    def readable_look(self) -> str:
         """The `look` that keeps the smallest words readable on a narrow page."""
         return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
 
@@ -350,7 +350,7 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            panels.append(_div("panel", caption + drawing.svg(drawing.least)))
+            panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'

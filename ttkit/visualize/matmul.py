@@ -25,21 +25,21 @@ CUTS = {
 
 
 class Part(NamedTuple):
-    """What one chip multiplies: x[rows, inner] @ w[below, columns], each as (start, end).
+    """What one chip multiplies: x[x_rows, x_columns] @ w[w_rows, w_columns], each as (start, end).
 
-    `below` is `inner` where the parts of x and w belong together.
+    `w_rows` are `x_columns` where the shards of x and w belong together.
     """
 
     name: str
-    rows: Range
-    inner: Range
-    below: Range
-    columns: Range
+    x_rows: Range
+    x_columns: Range
+    w_rows: Range
+    w_columns: Range
 
     @property
     def block(self) -> Ranges:
         """The rows and columns of the result to which it adds."""
-        return self.rows, self.columns
+        return self.x_rows, self.w_columns
 
 
 def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Part]]:
@@ -92,7 +92,7 @@ def _folded(ranges: Ranges, whole: Sequence[int]) -> Range:
     return start, start + length
 
 
-def added(parts: Sequence[Part], result) -> bool:
+def blocks_are_equal(parts: Sequence[Part], result) -> bool:
     """Return whether all chips of a block hold the same values; on a card False: none are read."""
     if not hasattr(result, "shards"):
         return False
@@ -103,9 +103,9 @@ def added(parts: Sequence[Part], result) -> bool:
     return all(np.array_equal(first.setdefault(p.block, shard), shard) for p, shard in pairs)
 
 
-def how(parts: Sequence[Part]) -> str:
+def what_is_cut(parts: Sequence[Part]) -> str:
     """Return what is cut, in words."""
-    names = {"rows": "the samples", "columns": "the columns of w", "inner": "the rows of w"}
+    names = {"x_rows": "the samples", "w_columns": "the columns of w", "x_columns": "the rows of w"}
     cut = [name for ends, name in names.items() if len({getattr(p, ends) for p in parts}) > 1]
     if cut == ["the rows of w"]:
         return "the rows of w are cut, and the columns of x"
@@ -129,16 +129,16 @@ def draw_matmul(
     blocks: dict[Ranges, list[Part]] = {}
     for part in parts:
         blocks.setdefault(part.block, []).append(part)
-    partial = any(part.inner != (0, k) for part in parts)
+    partial = any(part.x_columns != (0, k) for part in parts)
     if x is None and reduced and not partial:
         fail(
             f"visualize_matmul(cut={cut!r}, chips={chips})",
             "the chips hold no partial sums: an all_reduce would give wrong numbers",
             "reduced=False; or cut='rows', which makes partial sums",
         )
-    reduced = reduced or (partial and added(parts, result))
+    reduced = reduced or (partial and blocks_are_equal(parts, result))
 
-    notes, sums = [], max(len({part.inner for part in same}) for same in blocks.values())
+    notes, sums = [], max(len({part.x_columns for part in same}) for same in blocks.values())
     whole, computed = m * n, sum((b - a) * (d - c) for (a, b), (c, d) in blocks)
     if computed < whole:
         lost = f"{whole - computed} of {whole} numbers"
@@ -153,16 +153,16 @@ def draw_matmul(
     elif computed == whole:
         notes.append("The blocks make up the whole result: nothing needs to be added.")
 
-    title = f"x [{m}, {k}] @ w [{k}, {n}] on {len(parts)} chips: {how(parts)}"
+    title = f"x [{m}, {k}] @ w [{k}, {n}] on {len(parts)} chips: {what_is_cut(parts)}"
     lines, wrong = [title], []
-    of_x = [(part.rows, part.inner) for part in parts]
-    of_w = [(part.below, part.columns) for part in parts]
+    of_x = [(part.x_rows, part.x_columns) for part in parts]
+    of_w = [(part.w_rows, part.w_columns) for part in parts]
     for part, left, right in zip(parts, of_x, of_w):
         gives = f"{'a partial sum of ' if partial else ''}result{slice_text(part.block, (m, n))}"
         operands = f"x{slice_text(left, (m, k))} @ w{slice_text(right, (k, n))}"
         lines.append(f"{part.name}: {operands} -> {gives}")
-        if part.inner != part.below:
-            (a, b), (c, d) = part.inner, part.below
+        if part.x_columns != part.w_rows:
+            (a, b), (c, d) = part.x_columns, part.w_rows
             wrong = [
                 f"{part.name} multiplies columns {a}:{b} of x by rows {c}:{d} of w. They do not "
                 "belong together: the numbers are wrong, also after an all_reduce."
@@ -208,7 +208,7 @@ def _matrix(
         where = slice_text(block, shape)
         same: dict[Range, list[int]] = {}
         for chip in owners if partial else ():
-            same.setdefault(parts[chip].inner, []).append(chip)
+            same.setdefault(parts[chip].x_columns, []).append(chip)
         sheets = [(_names(parts, chips), tone(chips[0])) for chips in same.values()]
         if not owners:
             boxes.append(Box(hatched=True))
@@ -216,8 +216,8 @@ def _matrix(
             texts = [f"{len(sheets)} partial sums", f"{len(sheets)} sums"]
             boxes.append(Box(texts, fill=sheets[0][1], sheets=sheets))
         elif len(owners) == 1:
-            name_of = parts[owners[0]].name
-            boxes.append(Box([name_of, name_of.split()[-1]], where, tone(owners[0])))
+            owner = parts[owners[0]].name
+            boxes.append(Box([owner, owner.split()[-1]], where, tone(owners[0])))
         else:
             count = f"{len(owners)} chips"
             everywhere = len(owners) == len(held)

@@ -40,12 +40,12 @@ class Arrow(NamedTuple):
     """The transfers of a step from one chip to another.
 
     Attributes:
-        wrong: the reason why they cannot be sent, or "".
+        why_not: the reason why they cannot be sent, or "".
     """
 
     source: int
     destination: int
-    wrong: str
+    why_not: str
     transfers: tuple[Transfer, ...]
 
     @property
@@ -75,7 +75,7 @@ class StepPicture:
         slots: for each chip the chunks that it holds at some time or should hold at the end.
         before, after: the chunks of each chip before and after the step.
         problem: the error of `plan.validate()`, "" for a valid plan.
-        wrong: whether the error names this step.
+        goes_wrong: whether the error names this step.
     """
 
     plan: Plan
@@ -85,7 +85,7 @@ class StepPicture:
     before: State
     after: State
     problem: str = ""
-    wrong: bool = False
+    goes_wrong: bool = False
 
     @property
     def sent(self) -> Sequence[Transfer]:
@@ -98,24 +98,24 @@ class StepPicture:
         ways: dict[tuple[int, int, str], list[Transfer]] = {}
         for t in self.sent:
             held = self.before.get(t.source, {}).keys() >= set(t.chunks)
-            wrong = "" if held else "not held"
-            wrong = wrong if self.plan.topology.joined(t.source, t.destination) else "no cable"
-            ways.setdefault((t.source, t.destination, wrong), []).append(t)
+            why_not = "" if held else "not held"
+            why_not = why_not if self.plan.topology.joined(t.source, t.destination) else "no cable"
+            ways.setdefault((t.source, t.destination, why_not), []).append(t)
         return [Arrow(*way, tuple(transfers)) for way, transfers in ways.items()]
 
     def name(self, chip: int) -> str:
         """Return what a chip is called: its name if it has one, else its device id."""
         return self.names.get(chip, f"device {chip}")
 
-    def parts(self, chip: int, chunk: int) -> int:
+    def contributors(self, chip: int, chunk: int) -> int:
         """Return how many chips have contributed to a chunk that a chip holds."""
         return len(self.after[chip][chunk]) if self.plan.adds else 1
 
     def holds(self, chip: int) -> str:
         """Return which chunks a chip holds, and how much of each sum."""
-        whole, same = whole_of(self.plan), dict[int, list[int]]()
+        whole, same = contributors_in_all(self.plan), dict[int, list[int]]()
         for chunk in self.after[chip]:
-            same.setdefault(self.parts(chip, chunk), []).append(chunk)
+            same.setdefault(self.contributors(chip, chunk), []).append(chunk)
         texts = []
         for parts in sorted(same):
             share = f" ({parts} of {whole} parts)" if whole > 1 else ""
@@ -139,9 +139,9 @@ class StepPicture:
         """The step for pages without pictures: its transfers, and what each chip holds."""
         lines = [f"{title_of(self.plan)} · {self.caption}"]
         for arrow in self.arrows:
-            wrong = f" ({arrow.wrong})" if arrow.wrong else ""
+            why_not = f" ({arrow.why_not})" if arrow.why_not else ""
             source, to = (self.names.get(chip, chip) for chip in arrow[:2])
-            lines.append(f"{source} {'+>' if arrow.reduce else '->'} {to}: {arrow.brings}{wrong}")
+            lines.append(f"{source} {'+>' if arrow.reduce else '->'} {to}: {arrow.brings}{why_not}")
         return "\n".join([*lines, *map(self.holds, self.after), self.problem]).rstrip("\n")
 
 
@@ -149,7 +149,7 @@ def _size(transfers: Sequence[Transfer]) -> str:
     return size_text(sum(t.bytes or 0 for t in transfers))
 
 
-def whole_of(plan: Plan) -> int:
+def contributors_in_all(plan: Plan) -> int:
     """Return how many chips contribute to a finished chunk."""
     return plan.group_size if plan.adds else 1
 
@@ -217,7 +217,7 @@ class StepCells(Cells):
         self.step, topology = step, step.plan.topology
         self.at = topology.place
         pairs = sorted((self.at[a], self.at[b]) for a, b in topology.pairs)
-        title = f"step {step.number} goes wrong" if small and step.wrong else step.caption
+        title = f"step {step.number} goes wrong" if small and step.goes_wrong else step.caption
         grid = Grid(
             title,
             topology.shape,
@@ -229,20 +229,20 @@ class StepCells(Cells):
         gap, frame = ((18, 22), "") if small else ((46, 50), step.caption)
         super().__init__(grid.folded(LONGEST), chips, frame=frame, gap=gap, colour="var(--frame)")
         for arrow in step.arrows:
-            if not arrow.wrong:
+            if not arrow.why_not:
                 colour = "var(--curve)" if arrow.reduce else "var(--link)"
                 self.arrow(*self.way(arrow.source, arrow.destination), colour)
         # Labels are drawn after all arrows, so that no arrow hides them.
         for arrow in step.arrows:
-            if arrow.wrong and {*arrow[:2]} <= self.at.keys():
-                self._wrong(arrow)
-            elif not arrow.wrong and not small:
+            if arrow.why_not and {*arrow[:2]} <= self.at.keys():
+                self._draw_impossible(arrow)
+            elif not arrow.why_not and not small:
                 self._label(arrow)
 
     def _chips(self, grid: Grid, small: bool, glides: Collection[Pair] | None) -> list[Cell]:
         """Return the chips with their chunks; those that glide know where they come from."""
         step, plan, slots = self.step, self.step.plan, self.step.slots
-        whole, most = whole_of(plan), max(1, *map(len, slots.values()))
+        whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
         columns, *size = next(size for limit, *size in BOXES if most <= limit)
         shares = most <= 8 and plan.adds and plan.group_size < 100
         if shares:
@@ -252,7 +252,7 @@ class StepCells(Cells):
         for arrow in step.arrows:
             for chunk in arrow.chunks:
                 key = arrow.destination, chunk
-                if not arrow.wrong and (glides is None or key in glides):
+                if not arrow.why_not and (glides is None or key in glides):
                     come = self.at[arrow.source], slots[arrow.source].index(chunk)
                     sources.setdefault(key, []).append(come)
                 added |= {key} if arrow.reduce else set()
@@ -263,7 +263,7 @@ class StepCells(Cells):
                 if chunk not in step.after[chip]:
                     boxes.append(Box([str(chunk)]))  # What has yet to arrive is a ghost.
                     continue
-                key, share = (chip, chunk), step.parts(chip, chunk)
+                key, share = (chip, chunk), step.contributors(chip, chunk)
                 box = Box(
                     [str(chunk)],
                     f"{share}/{whole}" if shares and share > 1 else "",
@@ -303,11 +303,11 @@ class StepCells(Cells):
         hover = f"{self.step.name(source)} to {self.step.name(to)}{adds}: {arrow.brings}"
         self.badge(x, y, plus + text, fill=fill, stroke=INK, hover=hover)
 
-    def _wrong(self, arrow: Arrow) -> None:
+    def _draw_impossible(self, arrow: Arrow) -> None:
         """Draw a dashed red line for what cannot be sent, with the reason."""
         (x1, y1), (x2, y2) = map(self.centre, (self.at[arrow.source], self.at[arrow.destination]))
         self.line((x1, y1), (x2, y2), stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
-        self.badge((x1 + x2) / 2, (y1 + y2) / 2, arrow.wrong, fill=ALARM, stroke=BAD)
+        self.badge((x1 + x2) / 2, (y1 + y2) / 2, arrow.why_not, fill=ALARM, stroke=BAD)
 
 
 # ---------------------------------------------------------------- figures
@@ -376,7 +376,7 @@ def chosen(pictures: list[StepPicture]) -> list[int]:
     last = len(pictures) - 1
     if last <= MOST:
         return list(range(last + 1))
-    wrong = (picture.number for picture in pictures if picture.wrong)
+    wrong = (picture.number for picture in pictures if picture.goes_wrong)
     return sorted({0, 1, 2, 3, last // 2, last - 1, last, *wrong})
 
 
@@ -395,8 +395,10 @@ def draw_plan(plan: Plan, names: Sequence[str] = (), moving: bool = False) -> Fi
     head = f"{'step':>6} {'transfers':>9} {'bytes':>10}  chunks held"
     lines.append(head + (", finished sums" if plan.adds else ""))
     for now in pictures:
-        held = [now.parts(chip, chunk) for chip, chunks in now.after.items() for chunk in chunks]
-        done = f", {held.count(whole_of(plan))}" if plan.adds else ""
+        held = [
+            now.contributors(chip, chunk) for chip, chunks in now.after.items() for chunk in chunks
+        ]
+        done = f", {held.count(contributors_in_all(plan))}" if plan.adds else ""
         sent = f"{len(now.sent):>9} {_size(now.sent):>10}"
         lines.append(f"{now.number or 'start':>6} {sent}  {len(held)}{done}")
     shown, notes = chosen(pictures), _notes(pictures[0], small=not moving)

@@ -27,7 +27,7 @@ GREY = "#7a828c"
 # Each colour stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
-LINES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
+HATCHES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
 BESIDE = 45  # The name of a bar breaks after this many letters.
 Points = Sequence[tuple[float, float]]
@@ -237,7 +237,7 @@ class Stacks(Chart):
             sizes = [row[i] for row in self.rows.values()]
             colour = ROLES.get(part, COLOURS[i % len(COLOURS)])
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
-            look["hatch"] = LINES[i % len(LINES)] or None
+            look["hatch"] = HATCHES[i % len(HATCHES)] or None
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             label = part if self.parts[1:] else ""

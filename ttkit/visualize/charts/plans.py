@@ -43,7 +43,7 @@ def loss_curves(trainer) -> Curves:
     return Curves(f"{project}: {counted(len(history), 'step')}", curves)
 
 
-def words(record, end: int) -> str:
+def record_text(record, end: int) -> str:
     """Return a record as a line of text."""
     checked = record.validation_loss is not None
     validation = f", validation {record.validation_loss:.4f}" if checked else ""

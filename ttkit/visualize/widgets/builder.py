@@ -142,7 +142,7 @@ class PlanBuilder(Touched):
     @property
     def _picture(self) -> StepPicture:
         last = step_pictures(self._with(self._steps), self.names)[-1]
-        return replace(last, problem="", wrong=False)
+        return replace(last, problem="", goes_wrong=False)
 
     # ------------------------------------------------------------ on a page
     def figure(self, clickable: bool = False) -> Figure:

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ttkit.errors import Interrupted
-from ttkit.visualize.charts.plans import loss_curves, words
+from ttkit.visualize.charts.plans import loss_curves, record_text
 from ttkit.visualize.drawing import on_page
 from ttkit.words import in_notebook, shows_progress
 
@@ -30,7 +30,7 @@ class Lines:
     def figures(self, record) -> str:
         """Return a record with the time that the rest may take."""
         spent = (time.monotonic() - self.begin) / max(record.step - self.first, 1)
-        return f"{words(record, self.end)}, {spent * (self.end - record.step):.0f} s left"
+        return f"{record_text(record, self.end)}, {spent * (self.end - record.step):.0f} s left"
 
     def update(self, record) -> None:
         """Take a record."""
@@ -39,7 +39,7 @@ class Lines:
         Lines.now, every = self.figures(record), max((self.end - self.first) // LINES, 1)
         due = record.step % every == 0 or record.step == self.end
         if due or record.validation_loss is not None:
-            print(words(record, self.end), flush=True)
+            print(record_text(record, self.end), flush=True)
 
     def stopped(self, text: str) -> None:
         """Report that the run was stopped."""
