@@ -29,7 +29,7 @@ class Fake:
     bindings, last_error, pids = ttkit.Cluster(2).bindings, ["", ""], {0: 7, 1: 8}
 
     def __init__(self, *busy):
-        self.busy_ranks, self.latest = busy, {}
+        self.busy_ranks, self.last_answers = busy, {}
 
     def busy(self):
         return list(self.busy_ranks)
@@ -41,7 +41,7 @@ class Fake:
 def test_the_status_of_a_cluster(monkeypatch):
     cluster = Fake(1)
     text = "".join(f"line {i} < 9\n" for i in range(9))
-    cluster.latest = {1: SimpleNamespace(metadata={"stdout": text})}
+    cluster.last_answers = {1: SimpleNamespace(metadata={"stdout": text})}
     cluster.last_error = ["", "KeyError: 'x'"]
     doing = "step 2 of 1; at line 3: work(); KeyError: 'x'"
     assert repr(status_of(cluster)).splitlines() == [

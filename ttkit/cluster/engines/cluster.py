@@ -62,7 +62,7 @@ class Cluster:
         self.bindings, files = start.ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
         names = files.hosts_of_ranks(self.n)
-        here = remote.here(names)
+        here = remote.which_are_here(names)
         # `hosts` has the host of each rank, "" for this one.
         self.hosts = ["" if here[name] else name for name in names]
         self._words = files.mpi_words() if any(self.hosts) else []
@@ -70,7 +70,7 @@ class Cluster:
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # A rank that raised nothing has "".
         self.pids: dict[int, int] = {}  # A process id is valid on the host of its rank.
-        self.latest: results.Answers = {}  # These belong to the last `run` or %%px.
+        self.last_answers: results.Answers = {}  # These belong to the last `run` or %%px.
         self._processes: Supervised | None = None
         self._client: Any = None
         self._show: Callable[[str], None] = print
@@ -110,7 +110,7 @@ class Cluster:
                 self._client.close(linger=0)
         if self._processes:
             self._processes.stop()
-        self._client, self._processes, self.pids, self.latest = None, None, {}, {}
+        self._client, self._processes, self.pids, self.last_answers = None, None, {}, {}
         self.last_error = [""] * self.n
 
     def restart(self) -> Cluster:
@@ -162,7 +162,7 @@ class Cluster:
     @property
     def client(self):
         """ipyparallel's Client, for all that a Cluster has no method for."""
-        self.check(f"{self.name}.client")
+        self.ensure_running(f"{self.name}.client")
         return self._client
 
     # ---- use
@@ -192,7 +192,7 @@ class Cluster:
         inside MPI does not react to it, since Open MPI checks for messages only: in that case the
         engines are stopped, and the next call starts new ones.
         """
-        self.check("cluster.interrupt()")
+        self.ensure_running("cluster.interrupt()")
         print(results.interrupt(self))
 
     def status(self):
@@ -226,7 +226,7 @@ class Cluster:
             else:
                 os.kill(self.pids[rank], number)
 
-    def check(self, asked: str) -> None:
+    def ensure_running(self, asked: str) -> None:
         """Check that the cluster runs; start new engines where an interrupt has stopped them.
 
         Raises:
@@ -248,7 +248,7 @@ class Cluster:
         ]
         text = ""
         while not text:
-            self.still_starting(until)
+            self.poll_start(until)
             # The files may not be there yet, or not be whole.
             with contextlib.suppress(OSError, ValueError):
                 text = [json.dumps(json.loads(key.read_text())) for key in keys][1]
@@ -258,20 +258,20 @@ class Cluster:
                 str(keys[0]), profile_dir=folder, ipython_dir=folder, timeout=30
             )
         while not self._client or len(self._client.ids) < self.n:
-            self.still_starting(until)
+            self.poll_start(until)
         self.pids = results.connect(self, until)
         if "IPython" in sys.modules:
             results.activate(self)
 
-    def still_starting(self, until: float) -> None:
+    def poll_start(self, until: float) -> None:
         """Check that the start has not failed and that its time is not up; wait a little."""
         asked = f"start {self.name}"
         if self.failure:
             fail(asked, self.why_failed, "fix the cause in the last lines, then start again")
-        here = len(self._client.ids) if self._client else 0
-        self._show(f"{here} are connected")
+        connected = len(self._client.ids) if self._client else 0
+        self._show(f"{connected} are connected")
         if time.monotonic() > until:
-            rule = f"{here} of {self.n} engines connected within {self.start_timeout_s:g} s"
+            rule = f"{connected} of {self.n} engines connected within {self.start_timeout_s:g} s"
             fail(asked, rule, "Cluster(..., start_timeout_s=120) on a busy machine")
         time.sleep(0.02)
 

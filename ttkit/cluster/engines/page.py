@@ -59,7 +59,7 @@ def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[
         yield report.doing
         yield f"at {report.line}" if report.line else ""
     yield cluster.last_error[rank]
-    answer = cluster.latest.get(rank)
+    answer = cluster.last_answers.get(rank)
     if shows_progress() and state == "busy" and answer:
         # While a rank works, its prints are in the metadata of the answer that it still owes.
         for line in str(answer.metadata["stdout"] or "").splitlines()[-LAST_LINES:]:

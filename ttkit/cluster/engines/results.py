@@ -118,7 +118,7 @@ def connect(cluster: Cluster, until: float) -> dict[int, int]:
         answers = ask(cluster, "start", lambda view: view.apply_async(process_id), rest)
         again = time.monotonic() + 1.0
         while time.monotonic() < again and len(pids) < cluster.n:
-            cluster.still_starting(until)
+            cluster.poll_start(until)
             for rank, answer in answers.items():
                 if rank not in pids and answer.wait(0.01) and answer.wait_for_output(0.01):
                     pids[rank] = answer.get()
@@ -136,8 +136,8 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
         KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too. Ranks that
             train stop after their step, and answer; only a second interrupt raises.
     """
-    cluster.check(asked)
-    cluster.latest = answers = ask(cluster, asked, send, range(cluster.n))
+    cluster.ensure_running(asked)
+    cluster.last_answers = answers = ask(cluster, asked, send, range(cluster.n))
     try:
         try:
             _wait(cluster, answers, asked)
@@ -220,7 +220,7 @@ def _wait_until(done: Callable[[], object], seconds: float) -> None:
 def _await_failure(cluster: Cluster, asked: str) -> None:
     """Wait until it is known why the cluster failed, and raise that."""
     _wait_until(lambda: cluster.failure, NOTICE_S)
-    cluster.check(asked)
+    cluster.ensure_running(asked)
 
 
 # ---------------------------------------------------------------- interrupt

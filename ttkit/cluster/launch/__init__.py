@@ -230,7 +230,7 @@ class Output:
                 rank 0: No module named 'numpy'
         """
         if self.lost:
-            named = enumerate(map(remote.address, self.hosts))
+            named = enumerate(map(remote.host_name, self.hosts))
             here = [rank for rank, name in named if name == self.lost]
             ranks = f" ({numbered('rank', here)})" if here else ""
             rule = "does not answer any more; the ranks on the other hosts were stopped"

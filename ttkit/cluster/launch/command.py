@@ -61,7 +61,7 @@ MPI_ENVIRONMENT = {
 }
 # Without hosts, ranks may exceed the cores. With hosts their slots must count, since this policy
 # makes mpirun 5.0.11 put every rank on the first host.
-CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+ON_ONE_HOST = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 # With hosts, ssh never asks for a password, and a silent host is given up after 10 + 4 * 5 s.
 ACROSS_HOSTS = {
     "PRTE_MCA_plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
@@ -110,7 +110,7 @@ def mpi_variables(command: Sequence[str]) -> dict[str, str]:
     """
     # Words after -np may belong to the program, so they are not searched.
     options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)
-    return MPI_ENVIRONMENT | (ACROSS_HOSTS if _names_hosts(options) else CROWDED)
+    return MPI_ENVIRONMENT | (ACROSS_HOSTS if _names_hosts(options) else ON_ONE_HOST)
 
 
 def _names_hosts(words: Iterable[str]) -> bool:

@@ -80,7 +80,7 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
         []
     """
     names = list(dict.fromkeys(hosts)) or [socket.gethostname()]
-    here = remote.here(names)
+    here = remote.which_are_here(names)
     source, addresses = Path(probe.__file__).read_text(), _addresses(names, here)
 
     def ask(name: str) -> Examined:

@@ -42,11 +42,11 @@ CURES = {
 
 
 # ---------------------------------------------------------------- names and addresses
-def address(host: str) -> str:
+def host_name(host: str) -> str:
     """Return a host's name without its user and the brackets of an IPv6 address.
 
     Example:
-        >>> address("ttuser@metal-wh-01"), address("[::1]")
+        >>> host_name("ttuser@metal-wh-01"), host_name("[::1]")
         ('metal-wh-01', '::1')
     """
     return host.rpartition("@")[2].strip("[]")
@@ -65,7 +65,7 @@ def is_here(host: str) -> bool:
         >>> is_here("localhost"), is_here("192.0.2.1")
         (True, False)
     """
-    name = address(host)
+    name = host_name(host)
     if name in ("localhost", socket.gethostname()):
         return True
     with contextlib.suppress(OSError, UnicodeError):  # It may have no address.
@@ -76,7 +76,7 @@ def is_here(host: str) -> bool:
     return False
 
 
-def here(hosts: Iterable[str]) -> dict[str, bool]:
+def which_are_here(hosts: Iterable[str]) -> dict[str, bool]:
     """Return for each host whether it is this one; "" means this one."""
     names = list(dict.fromkeys(hosts))
     return dict(zip(names, for_all(lambda name: not name or is_here(name), names)))
@@ -88,7 +88,7 @@ def address_of(host: str) -> str:
     Raises:
         TTKitError: the name has no address.
     """
-    name = address(host)
+    name = host_name(host)
     if shutil.which("ssh"):
         settings = call(["ssh", "-G", host]).stdout.splitlines()
         name = dict(line.split(" ", 1) for line in settings).get("hostname", name)
@@ -252,4 +252,4 @@ def sync(
         more = [f"  ... and {len(files) - SHOWN} more"] if len(files) > SHOWN else []
         return "\n".join([text, *files[:SHOWN], *more]), False
 
-    return for_all(one, [name for name, this in here(hosts).items() if not this])
+    return for_all(one, [name for name, this in which_are_here(hosts).items() if not this])
