@@ -34,7 +34,7 @@ PHASES = {
     "block optimizer": "optimizer",
 }
 # Along the DP and CP axes a collective is named after what it sends, whatever the phase.
-SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
+SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
 # From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
@@ -118,7 +118,7 @@ def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
     for part, collective, axis, nbytes in sends:
         phase = PHASES.get(part, part)
         if axis != "tp":
-            phase = SHARDED.get(collective, phase)
+            phase = SENT_BY.get(collective, phase)
         times = 1 + others if part in REPEATED else 1
         found[f"{NAMES[axis]} {phase}", collective, axis, nbytes] += times
     return found
@@ -145,7 +145,7 @@ def traffic(
     return found
 
 
-def between(
+def traffic_between_meshes(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
     """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
@@ -313,7 +313,8 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
 
 
 # ---------------------------------------------------------------- time
-ONCE = ("gradients", "optimizer", "norm")  # These parts send after the last micro-batch.
+# These parts send after the last micro-batch.
+ONCE_A_STEP = ("gradients", "optimizer", "norm")
 
 
 class Times(NamedTuple):
@@ -398,7 +399,7 @@ def times_of(
             hidden += min(sum(each.time_s for each in talk if each.what == what), room)
     hidden = min(hidden, compute)
     exposed = sent - hidden if overlap else sent
-    waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE)
+    waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE_A_STEP)
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
     bubble = waits * fraction / (1 - fraction)
     # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads

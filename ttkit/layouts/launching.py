@@ -89,15 +89,15 @@ def cards_of_stages(system: System, shape: tuple[int, int], count: int) -> list[
         []
     """
     for height, width in (shape, shape[::-1]):
-        tiles = list(itertools.islice(_tiles(system, height, width), count))
-        cards = [[n for n, chips in enumerate(system.cards) if tile & set(chips)] for tile in tiles]
+        areas = list(itertools.islice(_rectangles(system, height, width), count))
+        cards = [[n for n, chips in enumerate(system.cards) if area & set(chips)] for area in areas]
         chips = [{chip for n in row for chip in system.cards[n]} for row in cards]
-        if len(tiles) == count and chips == tiles:
+        if len(areas) == count and chips == areas:
             return cards
     return []
 
 
-def _tiles(system: System, height: int, width: int) -> Iterator[set[int]]:
+def _rectangles(system: System, height: int, width: int) -> Iterator[set[int]]:
     """Yield the chips of each rectangle of a system's grid, back and forth over its rows."""
     rows, columns = system.shape
     for number, top in enumerate(range(0, rows - height + 1, height)):

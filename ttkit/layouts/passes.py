@@ -28,9 +28,10 @@ from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
 
-# KEPT: in these parts of a step the activations of the blocks before this one are in memory.
+# HOLDS_EARLIER_BLOCKS: in these parts of a step the activations of the blocks before this one are
+# in memory.
 # REPEATED: these parts run once in each block, so their collectives are counted for each.
-KEPT = ("block", "head", "block backward")
+HOLDS_EARLIER_BLOCKS = ("block", "head", "block backward")
 REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
 FORWARD = ("start", "block")
 # The two values say whether a stage has the embedding, and whether it has the head.
@@ -39,7 +40,7 @@ Ends = tuple[bool, bool]
 Sends = tuple[tuple[str, str, str, int], ...]
 
 
-class Here(NamedTuple):
+class Snapshot(NamedTuple):
     """A moment of a dry run: the calls so far, the bytes in use, and those of them that exist only
     from the second micro-batch on.
     """
@@ -63,18 +64,18 @@ class DryRun:
 
     layout: Layout
     calls: Tape
-    at: dict[str, Here] = field(default_factory=dict)
+    at: dict[str, Snapshot] = field(default_factory=dict)
     earlier: int = 0
     sums: list[tuple[int, int, int]] = field(default_factory=list)
 
     def begin(self, part: str) -> None:
         """Name the part of a step that follows; where it began first counts."""
         self.calls.part = part
-        self.at.setdefault(part, self.here())
+        self.at.setdefault(part, self.snapshot())
 
-    def here(self) -> Here:
+    def snapshot(self) -> Snapshot:
         """Return how much has been called, and is in use, so far."""
-        return Here(len(self.calls.events), most_in_use(self.layout.device), self.earlier)
+        return Snapshot(len(self.calls.events), most_in_use(self.layout.device), self.earlier)
 
     def sends(self, events: Iterable[Event]) -> Sends:
         """Return the collectives of some calls."""
@@ -159,7 +160,7 @@ def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
     if model.is_last:
         end = model.loss(end, run.tokens(rows, config.max_sequence_length // layout.cp))
         mean_over_replicas(end, layout)
-    run.at["end of forward"] = run.here()
+    run.at["end of forward"] = run.snapshot()
     if model.is_last:
         (end * (1 / parts) if parts > 1 else end).backward()
     else:
@@ -298,12 +299,12 @@ def _run(
     # The first micro-batch makes no sums.
     in_use[0, [number - first for number, _, _ in run.sums]] = 0
     at = {}
-    for part, here in run.at.items():
-        held = here.in_use + int(later[max(here.calls - first, 0)])
-        at[part] = held - here.earlier, held
+    for part, snapshot in run.at.items():
+        held = snapshot.in_use + int(later[max(snapshot.calls - first, 0)])
+        at[part] = held - snapshot.earlier, held
     found = Pass(
         in_use=in_use + later[1:],
-        kept=np.array([event.part in KEPT for event in events]),
+        kept=np.array([event.part in HOLDS_EARLIER_BLOCKS for event in events]),
         back=np.array([event.part in ("block backward", "rest") for event in events]),
         at=at,
         constants=int(later[0]),

@@ -72,10 +72,10 @@ class Choices(Tables):
             TTKitError: nothing fits.
         """
         if not self.fitting:
-            fail(f"a layout of {self.title}", *self.nothing())
+            fail(f"a layout of {self.title}", *self.why_nothing_fits())
         return self.fitting[0]
 
-    def nothing(self) -> tuple[str, str]:
+    def why_nothing_fits(self) -> tuple[str, str]:
         """Return why nothing fits, and what to try."""
         rule, chips = "no layout can run", self.machine.chips
         too_large = [each for each in self.refused if each.memory]
@@ -103,7 +103,7 @@ class Choices(Tables):
     def notes(self) -> Iterator[str]:
         """Yield why nothing fits and what to try, or the warnings of what is shown."""
         if not self.fitting:
-            yield "; try: ".join(self.nothing())
+            yield "; try: ".join(self.why_nothing_fits())
         shown = (each.warning for each in self.fitting[:ROWS])
         yield from dict.fromkeys(filter(None, shown))
 

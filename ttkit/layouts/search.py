@@ -13,7 +13,6 @@ from ttkit.hardware.roofline import default_fidelity
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.costs import (
     Memory,
-    between,
     compute_s,
     flops,
     memory_of,
@@ -21,6 +20,7 @@ from ttkit.layouts.costs import (
     stages,
     times_of,
     traffic,
+    traffic_between_meshes,
 )
 from ttkit.layouts.dry_run import Job, update
 from ttkit.layouts.inference import Serving
@@ -62,7 +62,7 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     slowest = max(found, key=lambda stage: sum(compute_s(own, inner, stage, chip)))
     there = topology(machine.system, place.shape)
     talk = traffic(own, inner, slowest, there, dict(place.axes))
-    talk += between(own, inner, place, machine, there)
+    talk += traffic_between_meshes(own, inner, place, machine, there)
     times = times_of(own, inner, slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
     # Chowdhery 2022, appendix B, counts these flops a token: those of the parameters, then those of
