@@ -17,7 +17,7 @@ from ttkit.cluster.engines.stacks import Frame, is_library
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.comparing import unlike
 from ttkit.lessons.exercises import NotDone, Run
-from ttkit.plans.messages import ANY, Call, Exchange, exchange
+from ttkit.plans.messages import ANY_SOURCE, Call, Exchange, exchange
 from ttkit.waiting import until
 
 LIMIT_S = 2.5  # One message of an answer may take so long.
@@ -49,7 +49,7 @@ class Watched:
     def Send(self, buf, dest: int, tag: int = 0) -> None:
         self._exchange("Send", buf, dest, tag)
 
-    def Recv(self, buf, source: int = ANY, tag: int | None = None) -> None:
+    def Recv(self, buf, source: int = ANY_SOURCE, tag: int | None = None) -> None:
         self._exchange("Recv", into=buf, source=source, recvtag=tag)
 
     def Sendrecv(
@@ -58,7 +58,7 @@ class Watched:
         dest: int,
         sendtag: int = 0,
         recvbuf=None,
-        source: int = ANY,
+        source: int = ANY_SOURCE,
         recvtag: int | None = None,
     ) -> None:
         self._exchange("Sendrecv", sendbuf, dest, sendtag, recvbuf, source, recvtag)
@@ -83,7 +83,7 @@ class Watched:
         requests: list = []
         nbytes, text = 0, ""
         if source is not None:
-            sender = MPI.ANY_SOURCE if source == ANY else source
+            sender = MPI.ANY_SOURCE if source == ANY_SOURCE else source
             requests.append(
                 self._comm.Irecv(into, sender, MPI.ANY_TAG if recvtag is None else recvtag)
             )
@@ -99,7 +99,7 @@ class Watched:
         ended, keep = MPI.Request.Testall, (requests, buf, into)
         if not until(lambda: ended(requests, statuses), keep, self._limit_s):
             raise Stuck
-        if source == ANY:  # The status names the rank that sent the message.
+        if source == ANY_SOURCE:  # The status names the rank that sent the message.
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ttkit.plans.messages import ANY, ORDERS, Call, exchange, ring_exchange
+from ttkit.plans.messages import ANY_SOURCE, ORDERS, Call, exchange, ring_exchange
 
 DEADLOCKS = ("Send, then Recv", "Recv, then Send")
 
@@ -57,7 +57,7 @@ def test_who_waits_for_a_rank_that_is_done():
 
 
 def test_a_rank_that_waits_for_any():
-    run = exchange([[Call("Recv", source=ANY)], []])
+    run = exchange([[Call("Recv", source=ANY_SOURCE)], []])
     assert [str(wait) for wait in run.waits] == ["rank 0 waits in Recv for any rank to send"]
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from motion import parts
 
-from ttkit.plans.messages import ANY, Call, exchange, ring_exchange
+from ttkit.plans.messages import ANY_SOURCE, Call, exchange, ring_exchange
 from ttkit.visualize.drawing import STEP_S
 from ttkit.visualize.lanes import BOX, HEAD, LANE, LEFT, WIDTH, draw_exchange
 
@@ -69,7 +69,7 @@ def test_a_deadlock_has_a_picture_of_the_cycle():
 
 
 def test_a_wait_for_nobody_has_no_arrow():
-    run = exchange([[Call("Recv", source=ANY)], [Call("Recv", source=7)]])
+    run = exchange([[Call("Recv", source=ANY_SOURCE)], [Call("Recv", source=7)]])
     assert "<polygon" not in pages(run)[1] and "is done" not in pages(run)[1]
     assert "form a cycle" not in pages(run)[1]
 

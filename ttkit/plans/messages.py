@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ttkit.lazy import drawn_by
 from ttkit.words import counted
 
-ANY = -1  # A receive from ANY takes the message of whichever rank sends.
-AT_ONCE = {"Isend", "Irecv"}  # These calls return before the message arrives.
+ANY_SOURCE = -1  # A receive from it takes the message of whichever rank sends.
+NONBLOCKING = {"Isend", "Irecv"}  # These calls return before the message arrives.
 
 
 class Call(NamedTuple):
@@ -53,7 +53,7 @@ class Wait(NamedTuple):
 
     def __str__(self) -> str:
         verb = "send" if self.receives else "receive"
-        peer = "any rank" if self.peer == ANY else f"rank {self.peer}"
+        peer = "any rank" if self.peer == ANY_SOURCE else f"rank {self.peer}"
         return f"rank {self.rank} waits in {self.call} for {peer} to {verb}"
 
 
@@ -158,7 +158,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
     def go_on(rank: int) -> None:
         """Make the rank's calls up to the first that waits."""
         while not holds[rank] and (call := next(begun[rank], None)):
-            at_once = call.name in AT_ONCE or (buffered and call.name == "Send")
+            at_once = call.name in NONBLOCKING or (buffered and call.name == "Send")
             ends = []
             if call.to is not None:
                 ends.append((rank, call.to, call, False, clocks[rank]))

@@ -161,7 +161,7 @@ class Plan:
         group, number = self.group_of[chip]
         return [self.topology.place[group[n]] for n in numbers(self, number)]
 
-    def before(self, part: Callable[[int, int], Any]) -> Holdings:
+    def holdings_at_start(self, part: Callable[[int, int], Any]) -> Holdings:
         """Return what every chip holds at the start: {chip: {chunk: part(chip, chunk)}}."""
         held = COLLECTIVES[self.collective].held
         return {
@@ -183,7 +183,7 @@ class Plan:
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
         """Yield, before the first step and after each, {chip: {chunk: contributing chips}}."""
-        held = self.before(lambda chip, c: frozenset([chip]))
+        held = self.holdings_at_start(lambda chip, c: frozenset([chip]))
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
 
@@ -197,7 +197,7 @@ class Plan:
         """
         # What a chip holds of a chunk has one bit for each chip whose part is added in.
         bit = {chip: 1 << i for i, chip in enumerate(self.topology.chips)}
-        held = self.before(lambda chip, c: bit[chip])
+        held = self.holdings_at_start(lambda chip, c: bit[chip])
         for number, step in enumerate(self.steps, 1):
             for t in step:
                 cabled = self.topology.joined(t.source, t.destination)
@@ -216,10 +216,10 @@ class Plan:
             for c in self.goal(chip):
                 if c not in held[chip]:
                     rule = f"after the last step chip {chip} does not hold chunk {c}"
-                    _wrong(self, last, f"{rule}, which {self.collective} should give it")
+                    _fail_at_step(self, last, f"{rule}, which {self.collective} should give it")
                 if missing := everyone & ~held[chip][c]:
                     rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
-                    _wrong(self, last, f"{rule} {_chips(self, missing)}")
+                    _fail_at_step(self, last, f"{rule} {_chips(self, missing)}")
         return self
 
     def run(self, shards: Sequence[Array], dim: int = 0) -> list[Array]:
@@ -250,7 +250,7 @@ class Plan:
             fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
-        held = self.before(lambda chip, c: parts[chip][number[c] if self.adds else 0])
+        held = self.holdings_at_start(lambda chip, c: parts[chip][number[c] if self.adds else 0])
         for _ in self._play(held, operator.add):
             pass
         return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
@@ -371,17 +371,17 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
     topology = plan.topology
     if strangers := {t.source, t.destination} - topology.place.keys():
         rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
-        _wrong(plan, number, rule, f"one of {list(topology.chips)}")
+        _fail_at_step(plan, number, rule, f"one of {list(topology.chips)}")
     if not topology.joined(t.source, t.destination):
         near = ", ".join(f"chip {chip}" for chip in topology.neighbours(t.source))
         rule = f"{_sends(t, t.chunk)}, but no cable joins them"
-        _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
+        _fail_at_step(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
     if t.reduce and not plan.adds:
         rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
-        _wrong(plan, number, rule, "reduce=False")
+        _fail_at_step(plan, number, rule, "reduce=False")
     missing = next(c for c in t.chunks if c not in held[t.source])
     rule = f"{_sends(t, missing)}, but does not hold it yet"
-    _wrong(plan, number, rule, "send it in an earlier step to this chip first")
+    _fail_at_step(plan, number, rule, "send it in an earlier step to this chip first")
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:
@@ -392,7 +392,9 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
                 f"chip {source} sends {n} messages to chip {destination}; "
                 f"{links} links carry {room} at a time, each over {plan.links} of them"
             )
-            _wrong(plan, number, rule, "another step for some, or one message with several chunks")
+            _fail_at_step(
+                plan, number, rule, "another step for some, or one message with several chunks"
+            )
 
 
 def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
@@ -414,7 +416,7 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
                 rule = f"and so does chip {first}: one overwrites the other"
                 cure = "reduce=True adds both"
         if rule:
-            _wrong(plan, number, f"{_sends(t, c)}, {rule}", cure)
+            _fail_at_step(plan, number, f"{_sends(t, c)}, {rule}", cure)
         have[c] = old | mask
 
 
@@ -427,6 +429,6 @@ def _chips(plan: Plan, mask: int) -> str:
     return numbered("chip", chips)
 
 
-def _wrong(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:
+def _fail_at_step(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:
     asked = f"step {number} of {len(plan.steps)} of {plan.collective} on {plan.topology!r}"
     fail(asked, rule, cure)

@@ -72,7 +72,7 @@ class Action(NamedTuple):
         return f"{self.chunk or ''}{self.kind}{self.micro_batch}"
 
 
-class Place(NamedTuple):
+class StageChunk(NamedTuple):
     """Where a part of the model runs: the stage, and which of its chunks."""
 
     stage: int
@@ -84,8 +84,8 @@ class Message(NamedTuple):
 
     what: str
     micro_batch: int
-    source: Place
-    destination: Place
+    source: StageChunk
+    destination: StageChunk
 
 
 class Task(NamedTuple):
@@ -199,7 +199,9 @@ class Schedule:
             """Return the message from a part of the model to the next one, where both exist."""
             if source not in parts or source + onwards not in parts:
                 return None
-            ends = (Place(n % self.stages, n // self.stages) for n in (source, source + onwards))
+            ends = (
+                StageChunk(n % self.stages, n // self.stages) for n in (source, source + onwards)
+            )
             return Message(what, action.micro_batch, *ends)
 
         return Task(action, message(here - onwards), message(here))
@@ -373,7 +375,7 @@ def check_actions(schedule: Schedule) -> None:
             if (action.chunk, action.micro_batch) not in work:
                 there = f"{counted(len(micro_batches), 'micro-batch')} and "
                 there += f"{counted(len(chunks), 'chunk')}, counted from 0"
-                _wrong(schedule, stage, f"{_named(action)}, but there are {there}")
+                _fail_at_stage(schedule, stage, f"{_named(action)}, but there are {there}")
             work[action.chunk, action.micro_batch].append(action)
         for (chunk, i), actions in work.items():
             # A micro-batch goes forward once and backward once, whole or in two parts.
@@ -383,13 +385,13 @@ def check_actions(schedule: Schedule) -> None:
                 done = " and ".join(map(str, has)) or "no action"
                 rule = f"micro-batch {i} has {done}; a stage does"
                 rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
-                _wrong(schedule, stage, rule, "each of them once")
+                _fail_at_stage(schedule, stage, rule, "each of them once")
         numbers = {action: number for number, action in enumerate(row)}
         for action in row:
             needed = action.after
             if needed and numbers[needed] > numbers[action]:
                 rule = f"{_named(action)} needs {_named(needed)}, which comes after it"
-                _wrong(schedule, stage, rule, f"{needed} before {action}")
+                _fail_at_stage(schedule, stage, rule, f"{needed} before {action}")
     _check_waiting(schedule)
 
 
@@ -417,7 +419,7 @@ def _check_waiting(schedule: Schedule) -> None:
         send = next(task.action for task in schedule.tasks(source) if task.send == message)
         earlier.append(f"{send} of stage {source} before its {stuck[source][0]}")
     cure = f"put {', or '.join(earlier)}"
-    _wrong(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
+    _fail_at_stage(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
 
 
 def check_memory(schedule: Schedule, limit: Each) -> None:
@@ -428,7 +430,7 @@ def check_memory(schedule: Schedule, limit: Each) -> None:
             if now > most * (1 + 1e-9):  # Sums of fractions are rounded.
                 has = f"the activations of {counted(now, 'micro-batch')}"
                 rule = f"after action {number}, {action}, it holds {has}; the memory is for"
-                _wrong(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
+                _fail_at_stage(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
 
 
 def _named(action: Action) -> str:
@@ -436,5 +438,5 @@ def _named(action: Action) -> str:
     return f"{action} ({KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk})"
 
 
-def _wrong(schedule: Schedule, stage: int, rule: str, cure: str = "") -> NoReturn:
+def _fail_at_stage(schedule: Schedule, stage: int, rule: str, cure: str = "") -> NoReturn:
     fail(f"stage {stage} of {schedule!r}", rule, cure)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.plans.schedule import Message, Place
+from ttkit.plans.schedule import Message, StageChunk
 from ttkit.train.config.settings import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.model.modules import Parameter
@@ -75,7 +75,9 @@ class Exchange:
 
     def _message(self, what: str, number: int, source: int, destination: int) -> Message:
         # The two numbers have no route, so MPI carries them, not a socket from chip to chip.
-        return Message(what if number else "note", number, Place(source, 0), Place(destination, 0))
+        return Message(
+            what if number else "note", number, StageChunk(source, 0), StageChunk(destination, 0)
+        )
 
     def send(
         self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]

@@ -16,7 +16,7 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.plans.pipelines import schedule_of
-from ttkit.plans.schedule import Action, Message, Place, Schedule, Slot, Task, Timetable
+from ttkit.plans.schedule import Action, Message, Schedule, Slot, StageChunk, Task, Timetable
 from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TransformerConfig, split_blocks
@@ -242,7 +242,7 @@ class PipelineTrainer(Trainer):
 
         They have equal weights and the same sum, so their optimizers keep the weights equal.
         """
-        table, head = Place(0, 0), Place(self.num_stages - 1, self.schedule.chunks - 1)
+        table, head = StageChunk(0, 0), StageChunk(self.num_stages - 1, self.schedule.chunks - 1)
         ends = [(TABLE, table, head), (HEAD, head, table)]
         # With a single chunk, table and head are one parameter, to which autograd has added both.
         mine = [each for each in ends if each[0] in self.parameters and table != head]

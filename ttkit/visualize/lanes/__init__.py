@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 from typing import Any, NamedTuple
 
-from ttkit.plans.messages import ANY
+from ttkit.plans.messages import ANY_SOURCE
 from ttkit.visualize.cells import Cell, Cells, Grid
 from ttkit.visualize.drawing import (
     ALARM,
@@ -396,7 +396,7 @@ def draw_exchange(run) -> Iterator[Figure]:
     end = run.steps + (1 if run.waits else 0)
     lanes = [Lane(f"rank {rank}", []) for rank in range(run.ranks)]
     for wait in run.waits:
-        peer = "any rank" if wait.peer == ANY else f"rank {wait.peer}"
+        peer = "any rank" if wait.peer == ANY_SOURCE else f"rank {wait.peer}"
         bars = [Bar(wait.since, end, "waits")]
         lanes[wait.rank] = Lane(f"rank {wait.rank}", bars, f"waits for {peer}")
     arrows = []
