@@ -15,7 +15,7 @@ import numpy as np
 
 from ttkit.cluster.engines.stacks import Frame, is_library
 from ttkit.lessons import CheckFailed
-from ttkit.lessons.comparing import unlike
+from ttkit.lessons.comparing import answer_difference
 from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY_SOURCE, Call, Exchange, exchange
 from ttkit.waiting import until
@@ -266,14 +266,14 @@ class RankRun(Run):
 
     outcomes: list[Outcome] = field(default_factory=list)
 
-    def unlike(self, expected, rtol: float) -> str:
+    def result_difference(self, expected, rtol: float) -> str:
         """Compare rank by rank."""
         for rank, (want, have) in enumerate(zip(expected, self.result, strict=True)):
-            if words := unlike(want, have, rtol):
+            if words := answer_difference(want, have, rtol):
                 return f", rank {rank}: {words}"
         return ""
 
-    def over(self, budget: RankBudget) -> str:
+    def over_budget(self, budget: RankBudget) -> str:
         """Return which rank is over the budget, in words."""
         for rank, outcome in enumerate(self.outcomes):
             sent, calls, most = outcome.sent, outcome.calls, self._most(budget, rank)
@@ -285,7 +285,7 @@ class RankRun(Run):
                 return f", rank {rank} sent nothing through the `comm` that it was given"
         return ""
 
-    def used(self, budget: RankBudget) -> str:
+    def budget_used(self, budget: RankBudget) -> str:
         """Return how many bytes a rank sent."""
         return f"each rank sent {self.outcomes[0].sent} of at most {self._most(budget, 0)} bytes"
 

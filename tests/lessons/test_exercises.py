@@ -11,7 +11,7 @@ from answers import all_exercises, columns, cut, rows, whole
 import ttkit
 from ttkit import lessons, ttnn
 from ttkit.lessons import exercises, on_meshes
-from ttkit.lessons.comparing import unlike
+from ttkit.lessons.comparing import answer_difference
 from ttkit.sim import mesh as sim_mesh
 
 
@@ -20,7 +20,7 @@ def declared(monkeypatch):
     """A declaration of an exercise of lesson 00, which is forgotten after the test."""
     importlib.import_module("course.lesson_00")  # The lesson's own must not be forgotten with it.
     monkeypatch.setattr(exercises, "DECLARED", {})
-    monkeypatch.setattr(exercises, "_shown", {})
+    monkeypatch.setattr(exercises, "_hints_shown", {})
 
     def declare(**what):
         exercises.Exercise("00.mine", **{"hints": ["How many?", "2"], **what})
@@ -129,7 +129,7 @@ def test_an_answer_may_write_into_its_arguments(declared):
     ],
 )
 def test_what_differs_is_said(want, have, said):
-    found = unlike(want, have)
+    found = answer_difference(want, have)
     assert found.startswith(said) and bool(found) == bool(said)
 
 

@@ -75,14 +75,16 @@ def device_difference(expected, tensor, rtol: float = 1e-5, atol: float = 1e-6) 
     return ""
 
 
-def unlike(expected, actual, rtol: float = 1e-5) -> str:
+def answer_difference(expected, actual, rtol: float = 1e-5) -> str:
     """Return where an answer differs from what it should give, in words; "" where it does not.
 
     Arrays and numbers may differ by `rtol` of the largest; all else must be equal.
 
     Example:
-        >>> unlike(2048, 1024), unlike([1, 2], (1, 2)), unlike({"a": 0.5}, {"a": 0.25})
-        ('should be 2,048, is 1,024', '', "should be {'a': 0.5}, is {'a': 0.25}")
+        >>> answer_difference(2048, 1024), answer_difference([1, 2], (1, 2))
+        ('should be 2,048, is 1,024', '')
+        >>> answer_difference({"a": 0.5}, {"a": 0.25})
+        "should be {'a': 0.5}, is {'a': 0.25}"
     """
     if actual is None and expected is not None:
         return "gave nothing back: does it end in `return`?"
@@ -103,7 +105,7 @@ def unlike(expected, actual, rtol: float = 1e-5) -> str:
         if len(actual) != len(expected):
             return f"should have {len(expected)} items, has {len(actual)}"
         pairs = enumerate(zip(expected, actual))
-        found = ((i, unlike(want, have, rtol)) for i, (want, have) in pairs)
+        found = ((i, answer_difference(want, have, rtol)) for i, (want, have) in pairs)
         return next((f"item {i} {words}" for i, words in found if words), "")
     return "" if expected == actual else f"should be {brief(expected)}, is {brief(actual)}"
 

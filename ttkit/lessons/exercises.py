@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lessons import progress
-from ttkit.lessons.comparing import CheckFailed, in_lines, unlike, values_mean_something
+from ttkit.lessons.comparing import CheckFailed, answer_difference, in_lines, values_mean_something
 from ttkit.lessons.predicting import brief, one_line
 from ttkit.visualize.tables import Report
 from ttkit.visualize.widgets import show_widget
@@ -45,20 +45,20 @@ class Run:
     where: str
     names: dict[str, Any] = field(default_factory=dict)
 
-    def unlike(self, expected, rtol: float) -> str:
+    def result_difference(self, expected, rtol: float) -> str:
         """Return where the result differs from what is expected, in words."""
-        found = unlike(expected, self.result, rtol)
+        found = answer_difference(expected, self.result, rtol)
         return f" {found}" if found else ""
 
     def clue(self) -> str:
         """Return what else may help with a wrong result."""
         return ""
 
-    def over(self, budget) -> str:
+    def over_budget(self, budget) -> str:
         """Return in words how the run is over the budget; "" where it is not."""
         return ""
 
-    def used(self, budget) -> str:
+    def budget_used(self, budget) -> str:
         """Return what the run used of the budget, in words."""
         return ""
 
@@ -161,19 +161,21 @@ class Exercise:
                 wrong = self._wrong(run)
                 if not wrong and (broken := self.rules(given, *run.arguments)):
                     wrong = f": {broken}"
-                if wrong := wrong or run.over(self.budget):
+                if wrong := wrong or run.over_budget(self.budget):
                     raise CheckFailed(f"{run.where}{wrong}")
         if callable(self.praise):
             return self.praise(given, *run.arguments)
-        figures = run.used(self.budget)
+        figures = run.budget_used(self.budget)
         return self.praise.format(**run.names) + (f"; {figures}" if figures else "")
 
     def _value(self, answer) -> str:
         """Judge a value; what it should be stays the learner's to find."""
         found = self.reads(answer) if self.reads else answer
-        if self.reference and unlike(self.reference(), found, self.rtol):
+        if self.reference and answer_difference(self.reference(), found, self.rtol):
             usual = self.mistakes.items()
-            why = (f": {words}" for words, mistake in usual if not unlike(mistake(), found))
+            why = (
+                f": {words}" for words, mistake in usual if not answer_difference(mistake(), found)
+            )
             raise CheckFailed(f"{self.asks} is not {brief(answer)}{next(why, '')}")
         if broken := self.rules(found):
             raise CheckFailed(broken)
@@ -183,22 +185,22 @@ class Exercise:
         """Return where a result is not the reference's, and the mistake that gives it."""
         if self.reference is None:
             return ""
-        found = run.unlike(self.reference(*run.arguments), self.rtol)
+        found = run.result_difference(self.reference(*run.arguments), self.rtol)
         if not found:
             return ""
         for sentence, mistake in self.mistakes.items() if values_mean_something() else ():
             usual = mistake(*run.arguments)
-            if usual is not None and not run.unlike(usual, self.rtol):
+            if usual is not None and not run.result_difference(usual, self.rtol):
                 return f"{found}: {sentence.format(**run.names)}"
         clue = run.clue()
         return found + (f"\n  {clue}" if clue else "")
 
 
 DECLARED: dict[str, Any] = {}  # All exercises and challenges are here, by name.
-_shown: dict[str, int] = {}  # Each exercise has shown this many hints.
+_hints_shown: dict[str, int] = {}  # Each exercise has shown this many hints.
 
 
-def known(name: str, kind: type = Exercise) -> Any:
+def declaration(name: str, kind: type = Exercise) -> Any:
     """Return the declaration of this kind that has the name, from the module of its lesson."""
     asked = f"{kind.__name__.lower()} {name!r}"
     lesson = f"course.lesson_{name.partition('.')[0]}"
@@ -223,10 +225,10 @@ def hint(name: str) -> None:
     Raises:
         TTKitError: there is no such exercise.
     """
-    hints, given = known(name).hints, _shown.get(name, 0)
+    hints, given = declaration(name).hints, _hints_shown.get(name, 0)
     if given < len(hints):
         print(in_lines(f"hint {given + 1} of {len(hints)}: {hints[given]}"))
-        _shown[name] = given + 1
+        _hints_shown[name] = given + 1
     else:
         print(f"{name} has no more hints. The solution is in the folded cell below the exercise.")
 
@@ -247,7 +249,7 @@ def check(name: str, answer, mesh=None) -> None:
         CheckFailed: the answer is not right; the message names the device, index or number.
         TTKitError: there is no such exercise.
     """
-    declared = known(name)
+    declared = declaration(name)
     try:
         if answer is None or answer is Ellipsis:
             raise NotDone
@@ -285,7 +287,7 @@ def _to_do(name: str) -> None:
 
 def solution(name: str, answer, mesh=None) -> None:
     """Check the course's own solution as `check` does; your progress stays as it is."""
-    print(in_lines(f"solution of {name}: {known(name).judge(answer, mesh)}"))
+    print(in_lines(f"solution of {name}: {declaration(name).judge(answer, mesh)}"))
 
 
 def todo():
@@ -298,8 +300,8 @@ def todo():
 
 
 # ---------------------------------------------------------------- open challenges
-KEPT = 5  # This many entries of a learner are kept.
-NEAR = 0.25  # Two stars are for a score worse than the best known by at most this part.
+KEPT_ENTRIES = 5  # This many entries of a learner are kept.
+TWO_STARS_WITHIN = 0.25  # Two stars are for a score worse than the best known by at most this part.
 
 
 @dataclass(frozen=True)
@@ -344,17 +346,17 @@ def challenge(name: str, answer) -> None:
     """
     from IPython.display import display
 
-    declared = known(name, Challenge)
+    declared = declaration(name, Challenge)
     entries = list(map(tuple, progress.saved()["challenges"].get(name, [])))
     latest = [] if answer is Ellipsis else [declared.score(answer)]
     if latest:
-        entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT]
+        entries = sorted({*entries, *latest}, reverse=declared.higher)[:KEPT_ENTRIES]
         progress.save("challenges", name, entries)
     best = declared.score(declared.reference())[0]
 
     def row(label: str, score: float, words: str) -> tuple[str, ...]:
         worse = 1 - score / best if declared.higher else score / best - 1
-        stars = "★" + "★" * sum(worse <= limit for limit in (NEAR, 1e-9, -1e-9))
+        stars = "★" + "★" * sum(worse <= limit for limit in (TWO_STARS_WITHIN, 1e-9, -1e-9))
         return label, declared.unit.format(score), stars, words
 
     rows = [row("best known", best, ""), *(row("yours", *each) for each in entries)]

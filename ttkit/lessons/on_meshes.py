@@ -131,11 +131,11 @@ class MeshRun(Run):
     shards: dict[str, Shape | None] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
 
-    def unlike(self, expected, rtol: float) -> str:
+    def result_difference(self, expected, rtol: float) -> str:
         """Compare device by device where the reference gives a list."""
         shards = isinstance(expected, list) and isinstance(expected[0], np.ndarray)
         if not shards or self.result is None:
-            found = super().unlike(expected, rtol)
+            found = super().result_difference(expected, rtol)
             return f", {self.asks}{found}" if found else ""
         tensor, mesh = self.result, self.arguments[0]
         if not hasattr(tensor, "tensor_topology"):
@@ -197,7 +197,7 @@ class MeshRun(Run):
             return ", nothing was sent: each device computed it all, or the host added up"
         return ""
 
-    def over(self, budget: Budget | None) -> str:
+    def over_budget(self, budget: Budget | None) -> str:
         """Return in words how the run is over the budget; "" where it is not."""
         if budget is None or not backend.is_simulated():
             return ""
@@ -213,7 +213,7 @@ class MeshRun(Run):
             return f", {said}: {self._shapes()}"
         return ""
 
-    def used(self, budget: Budget | None) -> str:
+    def budget_used(self, budget: Budget | None) -> str:
         """Return how many bytes came to each chip, and how many may."""
         if not backend.is_simulated():
             mean = "values only: which calls made them is seen on the simulator"
