@@ -10,13 +10,16 @@ from places import many
 
 import ttkit
 from ttkit.cluster import read_descriptor
-from ttkit.descriptors.reading import OURS, load_text
+from ttkit.descriptors.reading import DESCRIPTOR_FOLDER, load_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent.parent / "configs"
 TEXTS = [
     path.read_text()
-    for path in [*sorted(OURS.glob("*.textproto")), *sorted(CONFIGS.rglob("*.textproto"))]
+    for path in [
+        *sorted(DESCRIPTOR_FOLDER.glob("*.textproto")),
+        *sorted(CONFIGS.rglob("*.textproto")),
+    ]
 ]
 TEXTS += [row["mgd_text"] for row in json.loads((HERE / "more_opens.json").read_text())["opens"]]
 OLD = """ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}

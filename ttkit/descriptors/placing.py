@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ttkit.descriptors.descriptor import MeshInstance
-from ttkit.descriptors.reading import KIND, ONLY_TEXTPROTO, load_text, refuse
+from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
 from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
@@ -15,7 +15,7 @@ from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
 Ids = tuple[tuple[int, ...], ...]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-STEPS = 20_000  # The search gives up after this many steps.
+MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
 
 
 @lru_cache(maxsize=64)
@@ -110,7 +110,7 @@ def _search(
     found: dict[Place, int] = {}
     # `trail` has the chips that are left to try at each place.
     trail = [iter(sorted(cables, key=order))]
-    for _ in range(STEPS):
+    for _ in range(MAX_SEARCH_STEPS):
         chip = next(trail[-1], None)
         if chip is not None:
             found[places[len(found)]] = chip
@@ -169,8 +169,8 @@ def seen_through(path: str, machine: System) -> System:
         cure = (
             f"an existing file{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
         )
-        fail(asked, f"{KIND} not found: {path}", cure)
-    text = read_text(path, KIND)
+        fail(asked, f"{FILE_KIND} not found: {path}", cure)
+    text = read_text(path, FILE_KIND)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
     return placed(machine, _mesh_in(path, text, asked))
@@ -180,7 +180,7 @@ def seen_through(path: str, machine: System) -> System:
 def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
     """Return the mesh that this process opens; it is cached, because every opening asks for it."""
     loaded = load_text(text, path)
-    descriptor = loaded.descriptor or refuse(asked, loaded)
+    descriptor = loaded.descriptor or fail_with_findings(asked, loaded)
     if len(descriptor.meshes) > 1:
         rule = (
             "Multi-mesh-per-host systems are not supported by this algorithm, "

@@ -13,14 +13,14 @@ from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshIn
 from ttkit.errors import fail
 from ttkit.files import AnyPath, Finding, errors_in, read_text
 
-KIND = "Custom mesh graph descriptor file"  # A message names a file so.
+FILE_KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
     "Mesh graph descriptor file must use the .textproto format. "
     "The YAML format (MGD 1.0) has been deprecated."
 )
-OURS = Path(__file__).parent / "files"
+DESCRIPTOR_FOLDER = Path(__file__).parent / "files"
 # These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
-CHOSEN = {8: "t3000", 32: "galaxy"}
+FILE_FOR_DEVICES = {8: "t3000", 32: "galaxy"}
 
 
 class Loaded(NamedTuple):
@@ -80,11 +80,11 @@ def read_descriptor(path: AnyPath) -> MeshGraphDescriptor:
         >>> read_descriptor(descriptor_path(32))
         MeshGraphDescriptor(galaxy: 8x4, 32 devices, 1 host)
     """
-    loaded = load_text(read_text(path, KIND), os.fspath(path))
-    return loaded.descriptor or refuse(f"read_descriptor({os.fspath(path)!r})", loaded)
+    loaded = load_text(read_text(path, FILE_KIND), os.fspath(path))
+    return loaded.descriptor or fail_with_findings(f"read_descriptor({os.fspath(path)!r})", loaded)
 
 
-def refuse(asked: str, loaded: Loaded) -> NoReturn:
+def fail_with_findings(asked: str, loaded: Loaded) -> NoReturn:
     """Fail with the errors of a file: the real library's messages, then place and cure of each."""
     errors = errors_in(loaded.findings)
     if loaded.report:
@@ -107,7 +107,7 @@ def check_descriptor(path: AnyPath) -> list[Finding]:
         >>> check_descriptor(descriptor_path(8))
         []
     """
-    loaded = load_text(read_text(path, KIND), os.fspath(path))
+    loaded = load_text(read_text(path, FILE_KIND), os.fspath(path))
     return sorted(loaded.findings, key=lambda finding: finding.line)
 
 
@@ -122,8 +122,8 @@ def descriptor_path(num_devices: int) -> Path | None:
         >>> descriptor_path(8).name, descriptor_path(16)
         ('t3000.textproto', None)
     """
-    name = CHOSEN.get(num_devices)
-    return OURS / f"{name}.textproto" if name else None
+    name = FILE_FOR_DEVICES.get(num_devices)
+    return DESCRIPTOR_FOLDER / f"{name}.textproto" if name else None
 
 
 # ---------------------------------------------------------------- from a message

@@ -22,7 +22,7 @@ A_MESH = 'mesh { mesh_descriptor: "M0" mesh_id: 0 }'
 CHANNELS = "channels { count: 2 policy: RELAXED }"
 
 
-class Broken(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule that a file breaks: what is wrong, the path of the field, what to try."""
 
     message: str
@@ -185,13 +185,13 @@ RULES = (
 )
 
 
-def check(file) -> tuple[list[Broken], bool]:
+def check(file) -> tuple[list[BrokenRule], bool]:
     """Return the broken rules of a file, and whether the real library prints them as a report.
 
     The library stops at the first wrong reference.
     """
     broken = [
-        Broken(f"{rule.message}{name}", f"{at} {rule.field}".strip(), rule.cure)
+        BrokenRule(f"{rule.message}{name}", f"{at} {rule.field}".strip(), rule.cure)
         for rule in RULES
         for name, at, part in _parts(file, rule.kind)
         if rule.is_broken(part)
@@ -225,7 +225,7 @@ def instances(file) -> list[tuple[str, Any]]:
     ]
 
 
-def _references(file) -> Iterator[Broken]:
+def _references(file) -> Iterator[BrokenRule]:
     """Names and ids without a target."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
@@ -239,7 +239,7 @@ def _references(file) -> Iterator[Broken]:
         if mesh.mesh_id in known:
             message = f"Graph instance id {mesh.mesh_id} already exists in this graph"
             cure = f"a mesh_id of its own, for example {max(known) + 1}"
-            yield Broken(message, f"{at} mesh_id", cure)
+            yield BrokenRule(message, f"{at} mesh_id", cure)
         known[mesh.mesh_id] = mesh.mesh_descriptor
     for _, at, connection in _parts(file, "Connection"):
         for n, node in enumerate(connection.nodes):
@@ -252,29 +252,29 @@ def _references(file) -> Iterator[Broken]:
                 f"they must both be 1, got {rows}x{columns}{called}"
             )
             cure = "an even number of rows or columns: Wormhole chips come in pairs"
-            yield Broken(message, f"{at} device_topology dims", cure)
+            yield BrokenRule(message, f"{at} device_topology dims", cure)
 
 
-def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[Broken]:
+def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[BrokenRule]:
     """What is wrong with one end of a connection."""
     name = known.get(mesh.mesh_id)
     if name is None:
         message = f"Mesh instance id {mesh.mesh_id} not found in parent instance"
-        yield Broken(message, f"{at} mesh_id", f"one of {sorted(known)}")
+        yield BrokenRule(message, f"{at} mesh_id", f"one of {sorted(known)}")
     elif mesh.mesh_descriptor != name:
         message = (
             f"Mesh descriptor {mesh.mesh_descriptor} does not match referenced instance {name}"
         )
         cure = f'mesh_descriptor: "{name}", as in the instance'
-        yield Broken(message, f"{at} mesh_descriptor", cure)
+        yield BrokenRule(message, f"{at} mesh_descriptor", cure)
     elif mesh.HasField("device_id") and name in templates:
         size = math.prod(templates[name].device_topology.dims)
         if not 0 <= mesh.device_id < size:
             message = f"Device id {mesh.device_id} not found in mesh instance"
             cure = f"0 to {size - 1}, row by row; or leave it out"
-            yield Broken(message, f"{at} device_id", cure)
+            yield BrokenRule(message, f"{at} device_id", cure)
 
 
-def _unknown(kind: str, name: str, known: Collection[str], at: str) -> Broken:
+def _unknown(kind: str, name: str, known: Collection[str], at: str) -> BrokenRule:
     near = nearest(name, known) or next(iter(known), "M0")
-    return Broken(f"{kind} descriptor {name} not found in instance", at, f'write "{near}"')
+    return BrokenRule(f"{kind} descriptor {name} not found in instance", at, f'write "{near}"')
