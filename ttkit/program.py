@@ -14,7 +14,7 @@ from ttkit import backend, errors
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
-from ttkit.profiling.traffic import OURS, note_line
+from ttkit.profiling.traffic import KIT_CODE, note_line
 from ttkit.sim import ttnn
 from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
@@ -82,7 +82,7 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
         errors.strict()
     install_as_ttnn()
     for module in list(sys.modules.values()):
-        if str(getattr(module, "__file__", "")).startswith(OURS):
+        if str(getattr(module, "__file__", "")).startswith(KIT_CODE):
             vars(module)["__tracebackhide__"] = True  # pytest leaves out its frames.
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -92,7 +92,7 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
             run(sys.argv[0], run_name="__main__")
     except Exception as error:
         shown = traceback.TracebackException.from_exception(error)
-        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(KIT_CODE)]
         print(*shown.format(), sep="", end="", file=sys.stderr)
         return 1
     finally:

@@ -21,7 +21,7 @@ from ttkit.words import short
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
-ANY = -1  # A chip that takes no part in a call waits for all that do, under this key.
+OTHER_CHIPS = -1  # A chip that takes no part in a call waits for all that do, under this key.
 
 
 class Profile:
@@ -71,11 +71,11 @@ class Profile:
             for chip in record.chips:
                 idle = free.get((queue, chip), 0.0) if record.time_s else 0.0
                 made = (ends[number] for number in record.after)
-                start[chip] = max([idle, *(end.get(chip, end[ANY]) for end in made)])
+                start[chip] = max([idle, *(end.get(chip, end[OTHER_CHIPS]) for end in made)])
             if record.kind == COMMUNICATION:
                 start = dict.fromkeys(start, max(start.values()))
             end = {chip: begin + record.time_s for chip, begin in start.items()}
-            ends.append({ANY: max(end.values(), default=0.0), **end})
+            ends.append({OTHER_CHIPS: max(end.values(), default=0.0), **end})
             if record.time_s:
                 free |= {(queue, chip): at for chip, at in end.items()}
                 yield record, start

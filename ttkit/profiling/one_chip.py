@@ -17,7 +17,8 @@ from ttkit.sim.tensor.dtypes import widened
 
 # A result has its array, and how many of the array's first axes run over chips.
 Calls = list[tuple[Event, list[tuple[np.ndarray, int]]]]
-NONE = np.empty(0)  # This stands for the result of a call that the program makes on a mesh only.
+# This stands for the result of a call that the program makes on a mesh only.
+NO_RESULT = np.empty(0)
 
 
 @dataclass
@@ -25,16 +26,16 @@ class Result:
     """What a call on the mesh gave.
 
     Attributes:
-        far: how far it is from one chip's; NaN if they cannot be compared.
+        error: the relative error to one chip's; NaN if they cannot be compared.
         text: the operation, the shape of a shard, how the shards lie, and the line.
         operands: what it was made from.
-        right: it is that of one chip, or something that was made from it is.
+        is_right: it is that of one chip, or something that was made from it is.
     """
 
-    far: float
+    error: float
     text: str
     operands: list[Result]
-    right: bool
+    is_right: bool
 
 
 def run(program: Callable, shape: Sequence[int], fabric: FabricConfig) -> Calls:
@@ -127,26 +128,26 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
     for event, made in run(program, mesh_shape, fabric):
         keys = (id(held.tensor) for held in event.operands)
         operands = [latest[key] for key in keys if key in latest]
-        calls = alone[event.name, event.where] or [[NONE] * len(made)]
+        calls = alone[event.name, event.where] or [[NO_RESULT] * len(made)]
         for held, (array, axes), one in zip(event.results, made, calls.pop()):
             ways = gathered(array, axes, adds=event.name != "result")
             same = (
                 (relative_error(one, each), how) for each, how in ways if each.shape == one.shape
             )
-            far, how = min(same, default=(np.nan, ""))
+            error, how = min(same, default=(np.nan, ""))
             text = f"{event.name} {list(held.shard_shape)}{how} at {event.where}"
-            results.append(Result(far, text, operands, far <= tolerance))
+            results.append(Result(error, text, operands, error <= tolerance))
             latest[id(held.tensor)] = results[-1]
     for result in reversed(results):
-        for operand in result.operands if result.right else ():
-            operand.right = True
+        for operand in result.operands if result.is_right else ():
+            operand.is_right = True
     for result in results:
-        if result.far > tolerance and not result.right:
+        if result.error > tolerance and not result.is_right:
             name = getattr(program, "__name__", "program")
             asked = f"check_on_one_chip({name}, {'x'.join(map(str, mesh_shape))})"
             given = "".join(f"\n  given {operand.text}" for operand in result.operands)
             cure = "add up what is P; gather S where all of that dimension is needed"
-            rule = f"{result.far:.0%} of one chip's largest value off is {result.text}{given}"
+            rule = f"{result.error:.0%} of one chip's largest value off is {result.text}{given}"
             fail(asked, rule, cure)
-    compared = sum(result.far <= tolerance for result in results)
+    compared = sum(result.error <= tolerance for result in results)
     return f"{compared} results are those of one chip"

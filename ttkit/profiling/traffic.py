@@ -30,10 +30,10 @@ COLUMNS = ("<line", "<collective", "<along", "<operand", "<result", "calls", "on
 # A program's lines are those outside of these files. Each call of an operation passes through
 # NumPy's `errstate`.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-OURS = (PACKAGE, "<frozen", runpy.__file__, np.errstate.__call__.__code__.co_filename)
+KIT_CODE = (PACKAGE, "<frozen", runpy.__file__, np.errstate.__call__.__code__.co_filename)
 
 
-class Line(NamedTuple):
+class ProgramLine(NamedTuple):
     """Equal calls at one line of the program: of a collective, or of what the host places.
 
     Attributes:
@@ -61,7 +61,7 @@ class Line(NamedTuple):
         return f"{self.name}{how} {self.result}, {counted(self.calls, 'call')}"
 
 
-def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
+def sent_by(events: Sequence[Event]) -> tuple[list[ProgramLine], list[str]]:
     """Return the lines of a run in the order of their first calls, and what looks wrong.
 
     Equal warnings are one, with their number.
@@ -73,7 +73,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         sums_up = (sent for sent in event.sent if "reduce" in sent.collective)
         added = {axis: "" for sent in sums_up for axis in _axes(sent)}
         operands = [_shard(held, sums.parts(held) | added) for held in event.operands[:1]]
-        sums.see(event)
+        sums.follow(event)
         if event.returned and event.results and (event.sent or is_placed(event)):
             along = _axis_words(event.sent[0]) if event.sent else ""
             shown = " ".join(operands), _shard(event.results[0], sums.parts(event.results[0]))
@@ -86,15 +86,15 @@ def sent_by(events: Sequence[Event]) -> tuple[list[Line], list[str]]:
         sent = [(record.plan, times) for record, times in records[key].items()]
         nbytes = sum(times * plan.total_bytes for plan, times in sent)
         time_s = sum(times * cost(plan).time_s for plan, times in sent)
-        found.append(Line(*key, number, nbytes, time_s))
+        found.append(ProgramLine(*key, number, nbytes, time_s))
     wrong = [f"{text} (x {n})" if n > 1 else text for text, n in sums.warnings.items()]
-    return found, wrong if any(line.along for line in found) else [*wrong, *_alike(events)]
+    return found, wrong if any(line.along for line in found) else [*wrong, *_same_on_chips(events)]
 
 
 def note_line(event: Event) -> None:
     """Write down the line of the program that made a call."""
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(OURS):
+    while frame.f_back and frame.f_code.co_filename.startswith(KIT_CODE):
         frame = frame.f_back
     path = os.path.relpath(frame.f_code.co_filename)
     if path.startswith(".."):
@@ -107,7 +107,7 @@ def is_placed(event: Event) -> bool:
     return event.name in OPERATIONS and OPERATIONS[event.name].kind == "write"
 
 
-def table(found: Sequence[Line]) -> Report:
+def table(found: Sequence[ProgramLine]) -> Report:
     """Return the collectives as a table."""
     rows = [
         (*line[:5], str(line.calls), short(line.nbytes, "B"), short(line.time_s, "s"))
@@ -153,26 +153,26 @@ def _label(held: DescribedTensor, axis: int) -> int | None:
 
 
 # ---------------------------------------------------------------- files
-def write(found: Sequence[Line], path: str | os.PathLike[str]) -> Path:
+def write(found: Sequence[ProgramLine], path: str | os.PathLike[str]) -> Path:
     """Write lines as JSON, for `ttkit report`."""
     text = json.dumps([line._asdict() for line in found], indent=1)
     return write_whole(path, text, f"write the report {path}")
 
 
-def read(path: str | os.PathLike[str]) -> list[Line]:
+def read(path: str | os.PathLike[str]) -> list[ProgramLine]:
     """Read what `write` wrote.
 
     Raises:
         TTKitError: the file cannot be read, or is no report.
     """
     try:
-        return [Line(**line) for line in json.loads(read_text(path, "report"))]
+        return [ProgramLine(**line) for line in json.loads(read_text(path, "report"))]
     except (TypeError, ValueError) as error:
         rule, cure = f"it is no report: {error}", "ttkit python --report FILE.json PROGRAM"
         fail(f"read {path}", rule, cure)
 
 
-def compare(one: Sequence[Line], other: Sequence[Line]) -> str:
+def compare(one: Sequence[ProgramLine], other: Sequence[ProgramLine]) -> str:
     """Return where two runs part: what only the first has after "-", only the second after "+"."""
     rows, whats = [], [[line.what for line in lines] for lines in (one, other)]
     matcher = difflib.SequenceMatcher(a=whats[0], b=whats[1], autojunk=False)
@@ -211,7 +211,7 @@ class Sums:
         """Return along which mesh axes a tensor is the part of a sum, and where that was made."""
         return self._parts.get(id(held.tensor), {})
 
-    def see(self, event: Event) -> None:
+    def follow(self, event: Event) -> None:
         """Follow one call."""
         operation = OPERATIONS.get(event.name)
         if operation is None:
@@ -293,7 +293,7 @@ class Sums:
         return left
 
 
-def _alike(events: Sequence[Event]) -> list[str]:
+def _same_on_chips(events: Sequence[Event]) -> list[str]:
     """Return a warning where several chips have computed the same."""
     made = [held for event in events for held in event.results if held.mesh is not None]
     chips = max((held.mesh.get_num_devices() for held in made), default=1)
