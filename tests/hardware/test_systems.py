@@ -7,7 +7,7 @@ import pytest
 
 import ttkit
 from ttkit.hardware import SYSTEMS
-from ttkit.hardware.systems import ALIASES, narrow
+from ttkit.hardware.systems import ALIASES, visible_part
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -51,4 +51,4 @@ def test_a_device_that_the_machine_has_not(system, visible, cure):
     with pytest.raises(
         ttkit.TTKitError, match=f"PCIe devices, numbered 0 to .*\n  try: only those numbers{cure}$"
     ):
-        narrow(SYSTEMS[system], visible)
+        visible_part(SYSTEMS[system], visible)

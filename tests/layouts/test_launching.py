@@ -16,7 +16,7 @@ from ttkit import __main__ as cli
 from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.files.lint import lint_path
 from ttkit.errors import TTKitError
-from ttkit.hardware.systems import SYSTEMS, narrow
+from ttkit.hardware.systems import SYSTEMS, visible_part
 from ttkit.layouts.dry_run import Job
 from ttkit.layouts.launching import cards_of_stages, settings_of
 from ttkit.layouts.places import Place
@@ -54,7 +54,7 @@ def test_stages_have_cards_of_their_own_that_make_their_mesh(name, rows, columns
     every = [card for cards in stages for card in cards]
     assert len(every) == len(set(every))
     for cards in stages:
-        part = narrow(system, ",".join(map(str, cards)))
+        part = visible_part(system, ",".join(map(str, cards)))
         assert sorted(part.shape) == sorted((rows, columns))
 
 

@@ -10,7 +10,7 @@ from ttkit.descriptors.descriptor import MeshInstance
 from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
-from ttkit.hardware.systems import SYSTEMS, Place, System, grid_ids, grid_links
+from ttkit.hardware.systems import SYSTEMS, RowColumn, System, grid_ids, grid_links
 
 Ids = tuple[tuple[int, ...], ...]
 
@@ -96,18 +96,18 @@ def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
 
 def _search(
     mesh: MeshInstance, cables: dict[int, set[int]], order: Callable[[int], tuple[int, int]]
-) -> dict[Place, int]:
+) -> dict[RowColumn, int]:
     """Return the first chips that fit, by their place; depth first, the best-ranked chip first.
 
     A place is filled after those above it and to its left, whose chips must be cabled to its own.
     """
     rows, columns = map(range, mesh.device_dims)
     places = sorted(itertools.product(rows, columns), key=sum)
-    joined: dict[Place, set[Place]] = {place: set() for place in places}
+    joined: dict[RowColumn, set[RowColumn]] = {place: set() for place in places}
     for a, b, _ in grid_links(mesh.device_dims, mesh.rings):
         joined[a].add(b)
         joined[b].add(a)
-    found: dict[Place, int] = {}
+    found: dict[RowColumn, int] = {}
     # `trail` has the chips that are left to try at each place.
     trail = [iter(sorted(cables, key=order))]
     for _ in range(MAX_SEARCH_STEPS):
@@ -127,7 +127,7 @@ def _search(
     return {}
 
 
-def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
+def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
     """Return for each (row, column) the host rank of its chip, and the device id on that host.
 
     A host's part lies on the first machine of `SYSTEMS` that has as many chips of that architecture

@@ -2,9 +2,9 @@
 
 import os
 
-from ttkit.hardware.systems import System, narrow, system_named
+from ttkit.hardware.systems import System, system_named, visible_part
 
-_chosen: list[System] = []
+_in_use: list[System] = []
 
 
 def use_system(system: str | System | None) -> System:
@@ -24,7 +24,7 @@ def use_system(system: str | System | None) -> System:
     """
     if isinstance(system, str):
         system = system_named(system)
-    _chosen[:] = [] if system is None else [system]
+    _in_use[:] = [] if system is None else [system]
     return current_machine()
 
 
@@ -47,6 +47,6 @@ def current_machine() -> System:
 
     The machine is `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000.
     """
-    system = _chosen[0] if _chosen else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
+    system = _in_use[0] if _in_use else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
     visible = os.environ.get("TT_VISIBLE_DEVICES", "")
-    return narrow(system, visible) if visible.strip() else system
+    return visible_part(system, visible) if visible.strip() else system

@@ -29,7 +29,7 @@ def compute_s(chip: Chip, flops, fidelity: str):
     return flops / (chip.peak_flops(fidelity) * MATMUL_SHARE.value)
 
 
-def moving_s(chip: Chip, nbytes):
+def dram_s(chip: Chip, nbytes):
     """Return the modelled seconds in which bytes are read from or written to one chip's DRAM."""
     return nbytes / (chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value)
 
@@ -49,7 +49,7 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
         >>> (2 * n**3 / seconds / 1e12).round(1)  # Tflop/s
         array([13.4, 68.5])
     """
-    working = np.maximum(compute_s(chip, flops, fidelity), moving_s(chip, nbytes))
+    working = np.maximum(compute_s(chip, flops, fidelity), dram_s(chip, nbytes))
     return LAUNCH.value + working
 
 
@@ -66,7 +66,7 @@ def bound_by(chip: Chip, flops: float, nbytes: float, fidelity: str) -> str:
     """
     spent = {
         "compute": compute_s(chip, flops, fidelity),
-        "memory": moving_s(chip, nbytes),
+        "memory": dram_s(chip, nbytes),
         "launch": LAUNCH.value,
     }
     return max(spent, key=lambda name: spent[name])

@@ -12,10 +12,12 @@ from ttkit.errors import fail
 from ttkit.hardware.chips import CHIPS, MACHINES, Chip
 
 Coordinate = tuple[int, ...]
-Place = tuple[int, int]
+RowColumn = tuple[int, int]
 
 
-def grid_links(shape: Place, rings: Sequence[bool]) -> Iterator[tuple[Place, Place, int]]:
+def grid_links(
+    shape: RowColumn, rings: Sequence[bool]
+) -> Iterator[tuple[RowColumn, RowColumn, int]]:
     """Yield pairs of neighbours in a grid, with the axis; a ring of more than two joins its ends.
 
     Example:
@@ -146,7 +148,7 @@ def outside_fabric(chip: int) -> str:
     return rule + "Check that your mesh graph descriptor specifies the correct topology"
 
 
-def narrow(system: System, visible: str) -> System:
+def visible_part(system: System, visible: str) -> System:
     """Return the part of `system` that `TT_VISIBLE_DEVICES=visible` leaves.
 
     The numbers are PCIe devices, one for each card, with all of its chips. Ids are
@@ -158,7 +160,7 @@ def narrow(system: System, visible: str) -> System:
             rectangle.
 
     Example:
-        >>> narrow(SYSTEMS["t3000"], "0,1").ids
+        >>> visible_part(SYSTEMS["t3000"], "0,1").ids
         ((0, 2), (1, 3))
     """
     asked = f"TT_VISIBLE_DEVICES={visible!r} on a {system.name}"

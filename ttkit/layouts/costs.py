@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ttkit.hardware.chips import ELEMENT_BYTES, Chip
-from ttkit.hardware.roofline import default_fidelity, moving_s, operation_s
+from ttkit.hardware.roofline import default_fidelity, dram_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
 from ttkit.layouts.passes import REPEATED, Sends
 from ttkit.layouts.places import Machine, Place
@@ -405,4 +405,4 @@ def times_of(
     # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads
     # gradients.
     moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
-    return Times(compute, exposed, hidden, bubble, float(moving_s(chip, moved)))
+    return Times(compute, exposed, hidden, bubble, float(dram_s(chip, moved)))

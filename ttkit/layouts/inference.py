@@ -14,7 +14,7 @@ from typing import Any
 from ttkit.hardware import System
 from ttkit.hardware.chips import ELEMENT_BYTES, TILE_BYTES, Fact
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.hardware.roofline import compute_s, moving_s
+from ttkit.hardware.roofline import compute_s, dram_s
 from ttkit.layouts.costs import Memory
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
 from ttkit.layouts.report import Candidate, Choices
@@ -144,7 +144,7 @@ class InferencePlan:
         traffic = busy_traffic(self.topology.link)
         sent = sum(n * cost(p, traffic).time_s for _, n, p in self.traffic(rows))
         return {
-            "weights from DRAM": moving_s(chip, read),
+            "weights from DRAM": dram_s(chip, read),
             "products": compute_s(chip, 2 * in_tiles(rows) * blocks / busy + more, FIDELITY),
             "collectives": sent,
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
@@ -156,7 +156,7 @@ class InferencePlan:
         only the longer of the two counts."""
         times = self._times(self.batch // self.layout.dp)
         times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
-        return times | {"KV cache from DRAM": moving_s(self.system.chip, self.memory["KV cache"])}
+        return times | {"KV cache from DRAM": dram_s(self.system.chip, self.memory["KV cache"])}
 
     @functools.cached_property
     def prefill_s(self) -> dict[str, float]:
