@@ -7,7 +7,7 @@ import pytest
 
 import ttkit
 from ttkit.errors import TTKitError
-from ttkit.waiting import until, wait_for
+from ttkit.waiting import wait_for, wait_until
 
 
 class Memory:
@@ -24,7 +24,7 @@ def short():
 def test_a_wait_ends_when_the_message_is_there():
     memory, answers = Memory(), iter([False, False, True])
     gone = weakref.ref(memory)
-    assert until(lambda: next(answers), memory)
+    assert wait_until(lambda: next(answers), memory)
     del memory
     assert gone() is None
 
@@ -51,4 +51,4 @@ def test_ctrl_c_interrupts_a_wait():
         return False
 
     with pytest.raises(KeyboardInterrupt):
-        until(never)
+        wait_until(never)

@@ -17,7 +17,7 @@ import numpy as np
 from ttkit.errors import fail, is_strict
 
 
-class Choice(NamedTuple):
+class Backend(NamedTuple):
     """The backend and the reason for it."""
 
     name: str  # It is "sim" or "ttnn".
@@ -25,7 +25,7 @@ class Choice(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def choice() -> Choice:
+def chosen_backend() -> Backend:
     """Choose the backend once: as `TTKIT_BACKEND` says, else ttnn where it and a device are here.
 
     Raises:
@@ -39,11 +39,11 @@ def choice() -> Choice:
             "leave it unset to let ttkit decide",
         )
     if forced:
-        return Choice(forced, f"TTKIT_BACKEND={forced}")
+        return Backend(forced, f"TTKIT_BACKEND={forced}")
     device = _device()
     if device and importlib.util.find_spec("ttnn"):
-        return Choice("ttnn", f"ttnn is installed and {device}")
-    return Choice("sim", "ttnn is not installed" if device else "there is no Tenstorrent device")
+        return Backend("ttnn", f"ttnn is installed and {device}")
+    return Backend("sim", "ttnn is not installed" if device else "there is no Tenstorrent device")
 
 
 def _device() -> str:
@@ -77,7 +77,7 @@ def load() -> ModuleType:
 @lru_cache(maxsize=1)
 def is_simulated() -> bool:
     """Return whether `ttkit.ttnn` is the simulator."""
-    return choice().name == "sim"
+    return chosen_backend().name == "sim"
 
 
 def about() -> None:
@@ -91,7 +91,7 @@ def about() -> None:
     """
     from importlib.metadata import version  # It is slow to import, so this comes late.
 
-    chosen, ours = choice(), version("ttkit")
+    chosen, ours = chosen_backend(), version("ttkit")
     if is_simulated():
         from ttkit.hardware import current_system
 

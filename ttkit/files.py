@@ -56,14 +56,14 @@ class Document:
     """A YAML file as plain Python values, with the line and column of each key and item.
 
     `position("rank_bindings", 1, "rank")` is that of the key, or of the nearest value around it.
-    `twice` holds the positions of keys that a mapping has more than once.
+    `repeated_keys` holds the positions of keys that a mapping has more than once.
     """
 
     path: Path
     value: Any = None
     # Lines and columns count from 1.
     positions: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
-    twice: list[KeyPath] = field(default_factory=list)
+    repeated_keys: list[KeyPath] = field(default_factory=list)
 
     def position(self, *where: str | int) -> tuple[int, int]:
         """Return line and column."""
@@ -136,7 +136,7 @@ def _note(document: Document, node, where: KeyPath) -> None:
         for key, child in node.value:
             inside = (*where, str(key.value))
             if inside in document.positions and key.value != "<<":
-                document.twice.append(inside)
+                document.repeated_keys.append(inside)
             document.positions[inside] = place(key)
             _note(document, child, inside)
     elif node.id == "sequence":

@@ -45,7 +45,7 @@ def attach(package: str, table: str, parent: str = "") -> Attached:
     return load, lambda: sorted(modules), list(modules)
 
 
-def drawing(function: str) -> Callable:
+def visualize_function(function: str) -> Callable:
     """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
     module, _, name = function.rpartition(".")
     return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
@@ -60,7 +60,7 @@ def drawn_by(function: str) -> Callable[[Any], str]:
     """
 
     def _repr_html_(self) -> str:
-        drawn = drawing(function)(self)
+        drawn = visualize_function(function)(self)
         figures = drawn if isinstance(drawn, Iterable) else [drawn]
         return "".join(figure._repr_html_() for figure in figures)
 

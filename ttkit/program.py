@@ -20,7 +20,7 @@ from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
-WHOLE = """core decorators distributed distributed.distributed types operations
+TTNN_MODULES = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
@@ -43,11 +43,15 @@ def install_as_ttnn() -> None:
             fail(asked, f"the real {name} is imported already", cure)
     os.environ.setdefault("TTKIT_BACKEND", "sim")
     if not backend.is_simulated():
-        fail(asked, f"ttkit uses the real ttnn here: {backend.choice().why}", "TTKIT_BACKEND=sim")
+        fail(
+            asked,
+            f"ttkit uses the real ttnn here: {backend.chosen_backend().why}",
+            "TTKIT_BACKEND=sim",
+        )
     from ttkit import ttml
 
     sys.modules.update({"ttnn": ttnn, "ttml": ttml})
-    for name in WHOLE.split():
+    for name in TTNN_MODULES.split():
         sys.modules[f"ttnn.{name}"] = ttnn
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)
     for name, space in [*vars(ttnn).items(), *sys.modules.items()]:

@@ -43,7 +43,9 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
     return settings.checks, settings.timeout_s
 
 
-def until(done: Callable[[], bool], keep: object = None, timeout_s: float | None = None) -> bool:
+def wait_until(
+    done: Callable[[], bool], keep: object = None, timeout_s: float | None = None
+) -> bool:
     """Call `done` until it returns true; return False if it does not within the time-out.
 
     Args:
@@ -74,7 +76,7 @@ def until(done: Callable[[], bool], keep: object = None, timeout_s: float | None
 def wait_for(
     what: str, done: Callable[[], bool], keep: object = None, timeout_factor: float = 1
 ) -> None:
-    """Wait as `until` does.
+    """Wait as `wait_until` does.
 
     Args:
         what: who or what is waited for, for the message.
@@ -88,5 +90,5 @@ def wait_for(
         >>> wait_for("the gradients of rank 1", lambda: True)
     """
     limit_s = timeout_factor * settings.timeout_s
-    if not until(done, keep, limit_s):
+    if not wait_until(done, keep, limit_s):
         fail(f"wait for {what}", f"nothing came in {limit_s:g} s", CURE)

@@ -18,7 +18,7 @@ from ttkit.lessons import CheckFailed
 from ttkit.lessons.comparing import answer_difference
 from ttkit.lessons.exercises import NotDone, Run
 from ttkit.plans.messages import ANY_SOURCE, Call, Exchange, exchange
-from ttkit.waiting import until
+from ttkit.waiting import wait_until
 
 LIMIT_S = 2.5  # One message of an answer may take so long.
 SHOWN = 2  # A picture shows the numbers of a message if it has at most so many.
@@ -97,7 +97,7 @@ class Watched:
         self.log.append(Call(name, to, origin, nbytes, text, _line()))
         statuses = [MPI.Status() for _ in requests]
         ended, keep = MPI.Request.Testall, (requests, buf, into)
-        if not until(lambda: ended(requests, statuses), keep, self._limit_s):
+        if not wait_until(lambda: ended(requests, statuses), keep, self._limit_s):
             raise Stuck
         if source == ANY_SOURCE:  # The status names the rank that sent the message.
             self.log[-1] = self.log[-1]._replace(source=statuses[0].source)

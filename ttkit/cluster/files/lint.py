@@ -70,7 +70,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
         document.finding(
             where, f"{where[-1]!r} is twice in one mapping; only the last counts", cure
         )
-        for where in document.twice
+        for where in document.repeated_keys
     ]
     top = document.value if isinstance(document.value, dict) else {}
     if "ChipSpec" in top:

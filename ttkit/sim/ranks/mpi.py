@@ -22,7 +22,7 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.ranks import binding, shared_mesh
 from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
-from ttkit.waiting import CURE, settings, until
+from ttkit.waiting import CURE, settings, wait_until
 from ttkit.words import numbered
 
 Array = np.ndarray
@@ -108,7 +108,7 @@ class World:
         """
         everything, interrupted, start = [*requests, *more], False, time.perf_counter()
         try:
-            if until(lambda: self.mpi.Request.Testall(everything), (everything, buffers)):
+            if wait_until(lambda: self.mpi.Request.Testall(everything), (everything, buffers)):
                 return
         except KeyboardInterrupt:
             interrupted = True
