@@ -75,7 +75,7 @@ class MeshDevice:
         self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
         self._settle()
-        self.dram_bytes = system.chip.dram_bytes  # This is the DRAM of one chip.
+        self.dram_bytes = system.chip.dram_bytes
         self.programs: set = set()
         self._number = next(self._numbers)
         register(self)
