@@ -111,7 +111,7 @@ def start_by_ipyparallel() -> float:
     """The same by ipyparallel alone, with the mpiexec beside this Python's mpirun and the
     variables that ttkit gives it, too.
     """
-    os.environ |= mpirun_environment() | {
+    os.environ |= mpirun_environment([], {}) | {
         "PATH": f"{Path(find_mpirun()).parent}{os.pathsep}{os.environ['PATH']}"
     }
     began = time.perf_counter()
