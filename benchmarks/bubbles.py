@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,11 @@ def slower(call: Callable[..., Any], pause_s: float) -> Callable[..., Any]:
 
 def work(stages: int, micro_batches: int, schedule: str) -> None:
     """On each rank: take some steps; rank 0 prints the bubble measured and the one modelled."""
-    with PipelineTrainer(settings(stages, micro_batches, schedule)) as trainer:
+    with closing(PipelineTrainer(settings(stages, micro_batches, schedule))) as trainer:
         trainer.step()  # fills caches
         for stage in trainer.stages.values():
-            stage.forward = slower(stage.forward, FORWARD_S)
-            stage.backward = slower(stage.backward, BACKWARD_S)
+            forward = slower(stage.forward, FORWARD_S)
+            vars(stage).update(forward=forward, backward=slower(stage.backward, BACKWARD_S))
         tables = []
         for _ in range(STEPS):
             trainer.step()

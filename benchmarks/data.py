@@ -127,7 +127,8 @@ def trained(row: Trained) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray
             found[f"{block}.up.weight"] = normal(width, 4 * width)
             found[f"{block}.down.weight"] = normal(4 * width, width)
     found["vocabulary.head"] = normal(width, gpt["vocabulary"])
-    return found, *(rng.integers(0, gpt["vocabulary"], size) for _ in range(2))
+    tokens, targets = (rng.integers(0, gpt["vocabulary"], size) for _ in range(2))
+    return found, tokens, targets
 
 
 # of the decoder: the four groups of a Galaxy's chips have a user each

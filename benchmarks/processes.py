@@ -117,7 +117,12 @@ class Worker:
 
     def answer(self) -> dict[str, Any]:
         late = threading.Event()
-        timer = threading.Timer(self.limit_s, lambda: (late.set(), self.stop()))
+
+        def stop() -> None:
+            late.set()
+            self.stop()
+
+        timer = threading.Timer(self.limit_s, stop)
         timer.start()
         line = self.process.stdout.readline()  # type: ignore[union-attr]
         timer.cancel()

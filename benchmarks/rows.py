@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 PEERS = {
     "ttkit": "ttkit, 8 devices",
@@ -67,7 +68,10 @@ WEIGHTS = 2 * 4544 * 18176 * 4 / MIB
 X, HIDDEN = 256 * 4544 * 4 / MIB, 256 * 18176 * 4 / MIB
 
 # The collectives are measured against libraries that move data between processes, too.
-SPMD = {"peers": ("ttkit", "jax", "torch", "numpy", *TEAMS), "ahead_of": ("jax", "torch", *TEAMS)}
+SPMD: dict[str, Any] = {
+    "peers": ("ttkit", "jax", "torch", "numpy", *TEAMS),
+    "ahead_of": ("jax", "torch", *TEAMS),
+}
 
 ROWS = (
     Row(

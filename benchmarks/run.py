@@ -125,14 +125,10 @@ def verdicts(
     row: Row, cells: dict[str, Cell], missing: dict[str, str]
 ) -> tuple[list[str], list[str]]:
     """What the row misses, and what could not be decided."""
-    missed, open_ = (
-        [],
-        [
-            f"{PEERS[peer]}: {missing[peer]} is not installed"
-            for peer in row.peers
-            if peer in missing
-        ],
-    )
+    missed: list[str] = []
+    open_ = [
+        f"{PEERS[peer]}: {missing[peer]} is not installed" for peer in row.peers if peer in missing
+    ]
     open_ += [f"{PEERS[peer]}: {cell.failure}" for peer, cell in cells.items() if cell.failure]
     ours = cells["ttkit"]
     if ours.median is None:
@@ -171,7 +167,7 @@ def verdicts(
     limit = row.added_limit_mib or (row.unique_mib and MEMORY_RATIO * row.unique_mib)
     if limit and ours.added_mib is None:
         open_.append("added memory: this system does not tell (needs /proc)")
-    elif limit and ours.added_mib > limit:
+    elif limit and ours.added_mib is not None and ours.added_mib > limit:
         missed.append(f"adds {ours.added_mib:.0f} MiB, aim {limit:.0f} MiB")
     return missed, open_
 

@@ -22,19 +22,23 @@ ATTENTION_BLOCK = 512
 
 
 @functools.lru_cache(16)
-def causal_mask(length: int, copies: int, layout) -> Value:
+def causal_mask(length: int, copies: int, layout, keys_first: bool = False) -> Value:
     """Return the mask that hides later keys, [1, 1, copies * length, length], to add to scores.
 
     Args:
         copies: heads that share keys and lie one below the other.
         layout: the `Layout` of the scores.
+        keys_first: scores are [keys, queries], and so is the mask.
     """
 
     def hidden() -> np.ndarray:
         once = np.triu(np.full((length, length), MASKED_SCORE, np.float32), 1)
-        return np.tile(once, (copies, 1))[None, None]
+        mask = np.tile(once, (copies, 1))
+        return (mask.T if keys_first else mask)[None, None]
 
-    return layout.place(constant((1, 1, copies * length, length), hidden, layout.device))
+    shape = (length, copies * length)
+    whole = (1, 1, *(shape if keys_first else shape[::-1]))
+    return layout.place(constant(whole, hidden, layout.device))
 
 
 def _rows(value: Value) -> Value:

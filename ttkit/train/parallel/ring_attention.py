@@ -17,7 +17,10 @@ when it has the keys of chip j, for its early and its late chunk of queries:
 | j > i |                    | all               | all              | half            |
 
 All chips run one program, so for the last two rows `ttnn.where` selects the operands of the second
-matmul by a mask that differs from chip to chip."""
+matmul by a mask that differs from chip to chip.
+
+Scores are [keys, queries] here, the transpose of the papers' form. So queries, which stay on their
+chip, are transposed once, and keys, which arrive at each step, are not."""
 
 import functools
 import math
@@ -38,11 +41,11 @@ Values = Sequence[Value]
 
 @functools.lru_cache(8)
 def _constants(layout: Layout, length: int, copies: int) -> Values:
-    """Return the causal mask of a chip's own chunk, [1, 1, copies * length, length], and each
+    """Return the causal mask of a chip's own chunk, [1, 1, length, copies * length], and each
     chip's index in the ring, [1, 1, 1, 1].
     """
     place = np.arange(layout.cp, dtype=np.float32).reshape(-1, 1, 1, 1)
-    hidden = causal_mask(length, copies, layout)
+    hidden = causal_mask(length, copies, layout, keys_first=True)
     index = from_numpy(
         place,
         dtype=layout.dtype,
@@ -54,19 +57,20 @@ def _constants(layout: Layout, length: int, copies: int) -> Values:
 
 
 def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values = ()) -> Values:
-    """Return each query's highest score, sum of exponentials and sum of values.
+    """Return each query's highest score, sum of exponentials and sum of values, [d, queries].
 
     Args:
+        q: queries, [d, queries].
         keys: keys and values.
         sofar: the same three values for the keys seen before, which the result includes.
     """
     k, v = keys
-    scores = _scores(q, k, hidden)
-    top = ttnn.max(scores, dim=-1, keepdim=True)
+    scores = _scores(k, q, hidden)
+    top = ttnn.max(scores, dim=-2, keepdim=True)
     if sofar:
         top = ttnn.maximum(top, sofar[0])
     powers = ttnn.exp(scores - top)
-    sums = [ttnn.sum(powers, dim=-1, keepdim=True), powers @ v]
+    sums = [ttnn.sum(powers, dim=-2, keepdim=True), ttnn.matmul(v, powers, transpose_a=True)]
     if sofar:
         # The highest score may have risen, so earlier sums shrink.
         less = ttnn.exp(sofar[0] - top)
@@ -75,24 +79,27 @@ def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values =
 
 
 def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Values:
-    """Return the gradients of queries, keys and values.
+    """Return the gradients of queries, [d, queries], and of keys and values.
 
     Args:
         keys: keys and values.
-        rows: queries, the gradient of their results, the logarithm of each query's sum of
-            exponentials over all keys, and the dot product of its result and the gradient.
+        rows: queries and the gradient of their results; both again, transposed; the logarithm of
+            each query's sum of exponentials over all keys, and the dot product of its result and
+            the gradient.
     """
-    (k, v), (q, grad, total, dot) = keys, rows
-    probs = ttnn.exp(_scores(q, k, hidden) - total)
-    dprobs = ttnn.matmul(grad, v, transpose_b=True)
-    dscores = probs * (dprobs - dot)
-    dv = ttnn.matmul(probs, grad, transpose_a=True)
-    return dscores @ k, ttnn.matmul(dscores, q, transpose_a=True), dv
+    (k, v), (q, grad, q_t, grad_t, total, dot) = keys, rows
+    probs = ttnn.exp(_scores(k, q_t, hidden) - total)
+    dscores = probs * (v @ grad_t - dot)
+    return ttnn.matmul(k, dscores, transpose_a=True), dscores @ q, probs @ grad
 
 
-def _scores(q: Value, k: Value, hidden: Value | None) -> Value:
-    scores = ttnn.matmul(q, k, transpose_b=True)
+def _scores(k: Value, q: Value, hidden: Value | None) -> Value:
+    scores = k @ q
     return scores if hidden is None else scores + hidden
+
+
+def _transposed(*values: Value) -> list[Value]:
+    return [ttnn.transpose(each, 2, 3) for each in values]
 
 
 def _chunks(value: Value, count: int) -> list[Value]:
@@ -150,7 +157,7 @@ def ring_attention_sdpa(
 
     own = k, v = key.get_value(), value.get_value()
     q = query.get_value() * scale
-    queries, keys = row_chunks(q), key_chunks(k, v)
+    queries, keys = _transposed(*row_chunks(q)), key_chunks(k, v)
     sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
     for step in steps:
         if step:
@@ -162,12 +169,14 @@ def ring_attention_sdpa(
             rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
             more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
             sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
-    out = unstacked([rows * ttnn.reciprocal(total) for _, total, rows in sofar], heads)
-    totals = unstacked([top + ttnn.log(total) for top, total, _ in sofar], heads)
+    means = [rows * ttnn.reciprocal(total) for _, total, rows in sofar]
+    out = unstacked(_transposed(*means), heads)
+    totals = [top + ttnn.log(total) for top, total, _ in sofar]
 
     def backward(grad: Value) -> list[Value]:
         dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
-        rows = list(zip(*map(row_chunks, (q, grad, totals, dot))))
+        rest, grads, dots = map(row_chunks, (q, grad, dot))
+        rows = list(zip(rest, grads, queries, _transposed(*grads), totals, _transposed(*dots)))
         k, v = own
         keys = key_chunks(k, v)
         first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
@@ -194,6 +203,6 @@ def ring_attention_sdpa(
             dk, dv = (d + joined(new) for d, new in zip((dk, dv), zip(*dkeys)))
         # The last shift returns the gradients of keys and values to the chips that own them.
         dk, dv = shift(dk, dv)
-        return [unstacked(dqs, heads) * scale, dk, dv]
+        return [unstacked(_transposed(*dqs), heads) * scale, dk, dv]
 
     return recorded("ring_attention_sdpa", out, [query, key, value], backward)
