@@ -64,7 +64,7 @@ DEFECTS = {
     "no quotes, one number": (
         ('"2,3"', "2"),
         "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: "
-        "Input should be a valid string: 2 without quotes is no text",
+        "Input should be a valid string: 2 without quotes is not a string",
         '"2"',
     ),
     "unknown key": (

@@ -126,7 +126,7 @@ def _finding(document: Document, fault) -> Finding:
     elif kind == "string_type":
         # YAML turns on, off and an empty value into True, False and None; programs expect 1, 0, "".
         written = "" if value is None else int(value) if isinstance(value, bool) else value
-        rule, cure = f"{rule}: {shown} without quotes is no text", f'{key}: "{written}"'
+        rule, cure = f"{rule}: {shown} without quotes is not a string", f'{key}: "{written}"'
         cure = f"put quotes around it: {cure}"
     else:
         rule = rule if kind == "missing" else f"{rule}: {shown}"
