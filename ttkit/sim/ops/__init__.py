@@ -174,7 +174,7 @@ def _guarded(
         first = operands[0] if operands else None
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         stays = inherits and lies is not DRAM_MEMORY_CONFIG
-        if hint is not None or (stays and "memory_config" not in takes.own.parameters):
+        if hint is not None or (stays and "memory_config" not in takes.own):
             _settle(result, hint, operands)
         made = result[0] if type(result) is list and result else result
         if compiles and type(made) is Tensor and made.mesh is not None:
