@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -103,28 +103,22 @@ def _search(
     """
     rows, columns = map(range, mesh.device_dims)
     places = sorted(itertools.product(rows, columns), key=sum)
-    joined: dict[RowColumn, set[RowColumn]] = {place: set() for place in places}
-    for a, b, _ in grid_links(mesh.device_dims, mesh.rings):
-        joined[a].add(b)
-        joined[b].add(a)
-    found: dict[RowColumn, int] = {}
-    # `trail` has the chips that are left to try at each place.
-    trail = [iter(sorted(cables, key=order))]
-    for _ in range(MAX_SEARCH_STEPS):
-        chip = next(trail[-1], None)
-        if chip is not None:
-            found[places[len(found)]] = chip
-            if len(found) == len(places):
-                return found
-            near = [cables[found[place]] for place in joined[places[len(found)]] if place in found]
-            free = set.intersection(*near) - set(found.values())
-            trail.append(iter(sorted(free, key=order)))
-        else:
-            trail.pop()
-            if not found:
-                break
-            found.popitem()
-    return {}
+    cabled = {*grid_links(mesh.device_dims, mesh.rings)}
+    cabled |= {(b, a) for a, b in cabled}
+    steps = iter(range(MAX_SEARCH_STEPS))
+
+    def fill(found: dict[RowColumn, int]) -> Iterator[dict[RowColumn, int]]:
+        """Yield the ways to fill the places that are left."""
+        if len(found) == len(places):
+            yield found
+            return
+        place = places[len(found)]
+        near = [cables[chip] for other, chip in found.items() if (other, place) in cabled]
+        free = set(cables).intersection(*near) - set(found.values())
+        for _, chip in zip(steps, sorted(free, key=order)):
+            yield from fill({**found, place: chip})
+
+    return next(fill({}), {})
 
 
 def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
