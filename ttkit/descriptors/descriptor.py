@@ -145,4 +145,4 @@ class MeshGraphDescriptor:
         devices, hosts = f"{self.total_devices} devices", counted(self.total_hosts, "host")
         return f"MeshGraphDescriptor({self.name}: {what}, {devices}, {hosts})"
 
-    _repr_html_ = drawn_by("mesh.draw_descriptor")
+    _repr_html_ = drawn_by("mesh:draw_descriptor")

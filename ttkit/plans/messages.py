@@ -127,7 +127,7 @@ class Exchange:
         where = [f"each at {place}" for place in places if place]
         return [*map(str, self.waits), *where]
 
-    _repr_html_ = drawn_by("lanes.draw_exchange")
+    _repr_html_ = drawn_by("lanes:draw_exchange")
 
 
 def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exchange:

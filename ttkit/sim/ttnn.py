@@ -5,6 +5,7 @@ The operations come from the one table, which each module fills; the rest is lis
 
 from collections.abc import Iterable as _Iterable
 from importlib import import_module as _import_module
+from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
@@ -12,7 +13,6 @@ from ttkit.errors import fail as _fail
 from ttkit.errors import nearest as _nearest
 from ttkit.errors import older_form as _older_form
 from ttkit.lazy import attach as _attach
-from ttkit.lazy import visualize_function as _visualize_function
 from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
@@ -179,14 +179,14 @@ def get_fallback_function(operation: _Any) -> _Any:
 
 def visualize_system_mesh() -> None:
     """Print the machine as a table."""
-    _visualize_function("tables.print_table")("system mesh")
+    _resolve_name("ttkit.visualize.tables:print_table")("system mesh")
 
 
 def visualize_mesh_device(mesh_device: _Any) -> None:
     """Print a mesh as a table."""
-    _visualize_function("tables.print_table")("mesh device", mesh_device)
+    _resolve_name("ttkit.visualize.tables:print_table")("mesh device", mesh_device)
 
 
 def visualize_tensor(tensor: _Tensor) -> None:
     """Print a tensor's placement as a table."""
-    _visualize_function("tables.print_table")("tensor", tensor)
+    _resolve_name("ttkit.visualize.tables:print_table")("tensor", tensor)

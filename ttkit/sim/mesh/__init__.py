@@ -89,7 +89,7 @@ class MeshDevice:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    _repr_html_ = drawn_by("mesh.draw_mesh")
+    _repr_html_ = drawn_by("mesh:draw_mesh")
 
     @property
     def shape(self) -> MeshShape:

@@ -309,7 +309,7 @@ class Tensor:
     def __repr__(self) -> str:
         return _text(self)
 
-    _repr_html_ = drawn_by("tensor.draw_tensor")
+    _repr_html_ = drawn_by("tensor:draw_tensor")
 
 
 for _field in ("dtype", "layout", "tile"):
