@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass
 class Document:
-    """A YAML file as plain Python values, with the line and column of each key and item.
+    """A file as plain Python values, with the line and column of each key and item.
 
     `position("rank_bindings", 1, "rank")` is that of the key, or of the nearest value around it.
     `repeated_keys` holds the positions of keys that a mapping has more than once.

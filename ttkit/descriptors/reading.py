@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import AnyPath, Finding, errors_in, read_text
+from ttkit.files import AnyPath, Document, Finding, errors_in, read_text
 
 FILE_KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
@@ -54,15 +54,14 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    marks = textproto.field_lines(text)
-    findings = []
-    for line, name, near in marks.unknown:
+    document, findings = Document(Path(path)), []
+    for line, name, near in textproto.note_fields(document, text):
         what = f"unknown field '{name}': the real library skips it without a message"
         cure = f"write {near}, or remove it" if near else "remove it"
         findings.append(Finding("warning", path, line, what, cure))
     broken, report = rules.check(message)
     for what, where, cure in broken:
-        findings.append(Finding("error", path, marks.line(where), what, cure))
+        findings.append(document.finding(tuple(where.split()), what, cure))
     if broken:
         return Loaded(None, findings, report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
