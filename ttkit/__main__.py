@@ -7,8 +7,6 @@ codes are tt-run's: the program's own, 1 for what is wrong with files or argumen
 option, 130 after Ctrl-C, 0 after a dry run.
 """
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence

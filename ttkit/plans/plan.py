@@ -120,7 +120,7 @@ class Plan:
         how = f"{self.algorithm}, {len(self.steps)} steps"
         return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
-    _repr_html_ = drawn_by("plan.draw_plan")
+    _repr_html_ = drawn_by("plan:draw_plan")
 
     @property
     def adds(self) -> bool:
@@ -168,6 +168,10 @@ class Plan:
             chip: {c: part(chip, c) for c in self._chunks(chip, held)} for chip in self.group_of
         }
 
+    def _parts_at_start(self) -> Holdings:
+        """Return for every chunk that a chip holds the chips whose part is added in: itself."""
+        return self.holdings_at_start(lambda chip, c: frozenset([chip]))
+
     def goal(self, chip: int) -> list[int]:
         """Return the chunks that a chip must hold, whole, after the last step."""
         return self._chunks(chip, COLLECTIVES[self.collective].goal)
@@ -183,7 +187,7 @@ class Plan:
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
         """Yield, before the first step and after each, {chip: {chunk: contributing chips}}."""
-        held = self.holdings_at_start(lambda chip, c: frozenset([chip]))
+        held = self._parts_at_start()
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
 
@@ -195,9 +199,7 @@ class Plan:
                 twice or lost, more messages than links, or a chip without its result; the message
                 names chip, chunk and step.
         """
-        # What a chip holds of a chunk has one bit for each chip whose part is added in.
-        bit = {chip: 1 << i for i, chip in enumerate(self.topology.chips)}
-        held = self.holdings_at_start(lambda chip, c: bit[chip])
+        held = self._parts_at_start()
         for number, step in enumerate(self.steps, 1):
             for t in step:
                 cabled = self.topology.joined(t.source, t.destination)
@@ -209,15 +211,15 @@ class Plan:
                 _add_up(self, number, step, held)
             else:
                 for t in step:
-                    held[t.destination].update(dict.fromkeys(t.chunks, 1))
+                    held[t.destination].update(dict.fromkeys(t.chunks, frozenset[int]()))
         last = len(self.steps)
         for chip, (group, _) in self.group_of.items():
-            everyone = sum(bit[other] for other in group) if self.adds else 0
+            everyone = frozenset(group if self.adds else ())
             for c in self.goal(chip):
                 if c not in held[chip]:
                     rule = f"after the last step chip {chip} does not hold chunk {c}"
                     _fail_at_step(self, last, f"{rule}, which {self.collective} should give it")
-                if missing := everyone & ~held[chip][c]:
+                if missing := everyone - held[chip][c]:
                     rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
                     _fail_at_step(self, last, f"{rule} {_chips(self, missing)}")
         return self
@@ -402,13 +404,13 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
     # Every chip reads what it sends before any chip adds.
     arrives = [(t, c, held[t.source][c]) for t in step for c in t.chunks]
     copied: dict[tuple[int, int], int] = {}
-    for t, c, mask in arrives:
+    for t, c, brought in arrives:
         have = held[t.destination]
-        old, rule, cure = have.get(c, 0), "", ""
-        if t.reduce and old & mask:
-            rule = f"which would add the part of {_chips(plan, old & mask)} a second time"
-        elif not t.reduce and old & ~mask:
-            rule = f"where it would overwrite the part of {_chips(plan, old & ~mask)}"
+        old, rule, cure = have.get(c, frozenset()), "", ""
+        if t.reduce and old & brought:
+            rule = f"which would add the part of {_chips(plan, old & brought)} a second time"
+        elif not t.reduce and old - brought:
+            rule = f"where it would overwrite the part of {_chips(plan, old - brought)}"
             cure = "reduce=True adds it"
         elif not t.reduce:
             first = copied.setdefault((t.destination, c), t.source)
@@ -417,16 +419,15 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
                 cure = "reduce=True adds both"
         if rule:
             _fail_at_step(plan, number, f"{_sends(t, c)}, {rule}", cure)
-        have[c] = old | mask
+        have[c] = old | brought
 
 
 def _sends(t: Transfer, chunk: object) -> str:
     return f"chip {t.source} sends chunk {chunk} to chip {t.destination}"
 
 
-def _chips(plan: Plan, mask: int) -> str:
-    chips = [chip for i, chip in enumerate(plan.topology.chips) if mask >> i & 1]
-    return numbered("chip", chips)
+def _chips(plan: Plan, some: frozenset[int]) -> str:
+    return numbered("chip", [chip for chip in plan.topology.chips if chip in some])
 
 
 def _fail_at_step(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:

@@ -25,6 +25,7 @@ from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, process
 from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
+from ttkit.waiting import wait_until
 from ttkit.words import numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
@@ -211,15 +212,9 @@ def _lost(answer) -> bool:
     return getattr(answer.exception(), "ename", "") == "EngineError"
 
 
-def _wait_until(done: Callable[[], object], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not done() and time.monotonic() < until:
-        time.sleep(0.02)
-
-
 def _await_failure(cluster: Cluster, asked: str) -> None:
     """Wait until it is known why the cluster failed, and raise that."""
-    _wait_until(lambda: cluster.failure, NOTICE_S)
+    wait_until(lambda: cluster.failure, timeout_s=NOTICE_S)
     cluster.ensure_running(asked)
 
 
@@ -242,7 +237,8 @@ def interrupt(cluster: Cluster) -> str:
     if not busy:
         return "no rank was busy"
     # A rank that has just begun may not have reported where it is.
-    _wait_until(lambda: all(cluster.report(rank).line for rank in busy), 2 * REPORT_EVERY_S)
+    limit_s = 2 * REPORT_EVERY_S
+    wait_until(lambda: all(cluster.report(rank).line for rank in busy), timeout_s=limit_s)
     before = {rank: cluster.report(rank).line for rank in busy}
     found = [
         f"{numbered('rank', ranks)} {'were' if len(ranks) > 1 else 'was'} at {line}"
@@ -250,9 +246,9 @@ def interrupt(cluster: Cluster) -> str:
     ]
     for rank in busy:
         cluster.signal(rank, signal.SIGINT)
-    _wait_until(lambda: not cluster.busy(), INTERRUPT_S)
+    wait_until(lambda: not cluster.busy(), timeout_s=INTERRUPT_S)
     if all(cluster.report(rank).line != before[rank] for rank in cluster.busy()):
-        _wait_until(lambda: not cluster.busy(), RAISED_S)
+        wait_until(lambda: not cluster.busy(), timeout_s=RAISED_S)
     stuck = cluster.busy()
     if stuck or cluster.failure:
         cluster.renew()

@@ -217,9 +217,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[axis] = places.astype(np.int64)
     # `np.add.at` is ten times as fast with one flat index as with an index for each axis.
-    flat: Array = np.zeros((), np.int64)
-    for number, length in zip(at, into.shape):
-        flat = flat * length + number
+    flat = np.ravel_multi_index(tuple(at), into.shape)
     np.add.at(into.reshape(-1), flat.reshape(-1), values.reshape(-1))
     return into
 
