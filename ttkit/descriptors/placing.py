@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from ttkit.descriptors.descriptor import MeshInstance
+from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
@@ -149,11 +149,11 @@ def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
 
 
 # ---------------------------------------------------------------- the descriptor in use
-def seen_through(path: str, machine: System) -> System:
-    """Return the machine as it looks to a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
+def read_in_use(path: str) -> MeshGraphDescriptor:
+    """Return the descriptor of a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
 
     Raises:
-        TTKitError: the file is refused, or its mesh does not fit on the machine.
+        TTKitError: the file is refused.
     """
     asked = f"{VARIABLE}={path!r}"
     if not os.path.isfile(path):
@@ -167,14 +167,21 @@ def seen_through(path: str, machine: System) -> System:
     text = read_text(path, FILE_KIND)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
-    return placed(machine, _mesh_in(path, text, asked))
+    loaded = _loaded(text, path)
+    return loaded.descriptor or fail_with_findings(asked, loaded)
 
 
-@lru_cache(maxsize=64)
-def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
-    """Return the mesh that this process opens; it is cached, because every opening asks for it."""
-    loaded = load_text(text, path)
-    descriptor = loaded.descriptor or fail_with_findings(asked, loaded)
+# Every opening of a mesh asks for the descriptor, so its text is read once.
+_loaded = lru_cache(maxsize=64)(load_text)
+
+
+def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
+    """Return the machine as it looks to a process alone that uses a descriptor.
+
+    Raises:
+        TTKitError: there are several meshes or hosts, or the mesh does not fit on the machine.
+    """
+    asked = f"{VARIABLE}={os.environ.get(VARIABLE)!r}"
     if len(descriptor.meshes) > 1:
         rule = (
             "Multi-mesh-per-host systems are not supported by this algorithm, "
@@ -187,4 +194,4 @@ def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
     if mesh.num_hosts > 1:
         rule = f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1"
         fail(asked, rule, "one process a host rank (TT_MESH_HOST_RANK)")
-    return mesh
+    return placed(machine, mesh)

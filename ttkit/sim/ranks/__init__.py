@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
+from ttkit.hardware.current import descriptor_in_use
 
 Coordinate = tuple[int, ...]
 # Open MPI and MPICH set these variables for each rank.
@@ -69,7 +70,7 @@ def shared_mesh(mesh_id: int, host_rank: int):
     Raises:
         TTKitError: no such file, mesh or host rank.
     """
-    descriptor = _descriptor()
+    descriptor = descriptor_in_use()
     mesh = None if descriptor is None else descriptor.mesh(mesh_id)
     if mesh is None or mesh.num_hosts == 1:
         return None
@@ -77,24 +78,10 @@ def shared_mesh(mesh_id: int, host_rank: int):
     return mesh
 
 
-def _descriptor():
-    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    # A missing file has no time of change; the reader then reports it.
-    return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
-
-
-@functools.lru_cache(maxsize=16)
-def _read(path: str, changed: int):
-    # This imports protobuf, so it waits until a file is read.
-    from ttkit.descriptors.reading import read_descriptor
-
-    return read_descriptor(path)
-
-
 def machine() -> System:
     """Return the machine of new meshes: all of a mesh that ranks share, else this process's own."""
     given = binding()
-    descriptor = _descriptor() if given else None
+    descriptor = descriptor_in_use() if given else None
     if given is None or descriptor is None:
         return current_system()
     mesh = shared_mesh(*given)
@@ -113,7 +100,7 @@ def visible() -> System:
 
 def check_fabric(fabric: str, asked: str) -> None:
     """Fail where a fabric would have to join the meshes of several ranks, and cannot."""
-    descriptor = _descriptor() if binding() and fabric.startswith("FABRIC_1D") else None
+    descriptor = descriptor_in_use() if binding() and fabric.startswith("FABRIC_1D") else None
     if descriptor and len(descriptor.meshes) > 1:
         rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
         fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
@@ -140,9 +127,9 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     if whole or system.shape == block:
         top, left = (0, 0) if whole else start
         there = {device: (top + r, left + c) for device, (r, c) in system.coordinate_of.items()}
-    known = {c: i for i, c in enumerate(places)} | {c: device for device, c in there.items()}
+    known = {c: device for device, c in there.items()}
     # The devices that this host rank drives get the first numbers.
-    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known[c]))
+    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known.get(c, 0)))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
     cards: tuple[tuple[int, ...], ...] = ()
