@@ -157,9 +157,9 @@ class Plan:
         """The number in its group of the chip that sends, where only one does."""
         return self.topology.place[self.root] if self.destination is not None else self.root
 
-    def _chunks(self, chip: int, numbers: Numbers) -> list[int]:
+    def _chunks(self, chip: int, owners: str) -> list[int]:
         group, number = self.group_of[chip]
-        return [self.topology.place[group[n]] for n in numbers(self, number)]
+        return [self.topology.place[group[n]] for n in OWNERS[owners](self, number)]
 
     def holdings_at_start(self, part: Callable[[int, int], Any]) -> Holdings:
         """Return what every chip holds at the start: {chip: {chunk: part(chip, chunk)}}."""
@@ -327,43 +327,35 @@ class Plan:
 
 
 # ---------------------------------------------------------------- the collectives
-# From a plan and a chip's number in its group it returns numbers of chips of the group.
-Numbers = Callable[[Plan, int], Iterable[int]]
+# Of which chips of its group a chip has the chunks, from the plan and its own number in the group.
+OWNERS: dict[str, Callable[[Plan, int], Iterable[int]]] = {
+    "own": lambda plan, n: [n],
+    "all": lambda plan, n: range(plan.group_size),
+    "sender": lambda plan, n: [plan.sender],
+    "own at sender": lambda plan, n: [n] if n == plan.sender else [],
+    "sender at destination": lambda plan, n: (
+        [plan.sender] if plan.topology.chips[n] == plan.destination else []
+    ),
+    "neighbour": lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size],
+}
 
 
 class Collective(NamedTuple):
-    """Whose chunks a chip holds before the first step, and must hold after the last."""
+    """Whose chunks a chip holds before the first step, and must hold after the last (`OWNERS`)."""
 
-    held: Numbers
-    goal: Numbers
+    held: str
+    goal: str
     adds: bool = False
 
 
-def _own(plan: Plan, number: int) -> Iterable[int]:
-    return [number]
-
-
-def _all(plan: Plan, number: int) -> Iterable[int]:
-    return range(plan.group_size)
-
-
-def _at_sender(plan: Plan, number: int) -> Iterable[int]:
-    return [number] if number == plan.sender else []
-
-
 COLLECTIVES = {
-    "all_gather": Collective(_own, _all),
-    "all_to_all": Collective(_own, _all),
-    "broadcast": Collective(_at_sender, lambda plan, number: [plan.sender]),
-    "point_to_point": Collective(
-        _at_sender,
-        lambda plan, n: [plan.sender] if plan.topology.chips[n] == plan.destination else [],
-    ),
-    "shift": Collective(
-        _own, lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size]
-    ),
-    "reduce_scatter": Collective(_all, _own, adds=True),
-    "all_reduce": Collective(_all, _all, adds=True),
+    "all_gather": Collective("own", "all"),
+    "all_to_all": Collective("own", "all"),
+    "broadcast": Collective("own at sender", "sender"),
+    "point_to_point": Collective("own at sender", "sender at destination"),
+    "shift": Collective("own", "neighbour"),
+    "reduce_scatter": Collective("all", "own", adds=True),
+    "all_reduce": Collective("all", "all", adds=True),
 }
 
 
