@@ -5,6 +5,7 @@ A new reduction of the same arguments is one row in `REDUCTIONS`.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -53,9 +54,9 @@ def _variance(x: Array, axes: Axes) -> Array:
 REDUCTIONS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "sum": (_sum, 1),
     "mean": (_mean, 1),
-    "max": (lambda x, axes: x.max(axes, keepdims=True), 1),
-    "min": (lambda x, axes: x.min(axes, keepdims=True), 1),
-    "prod": (lambda x, axes: x.prod(axes, keepdims=True), 1),
+    "max": (partial(np.maximum.reduce, keepdims=True), 1),
+    "min": (partial(np.minimum.reduce, keepdims=True), 1),
+    "prod": (partial(np.multiply.reduce, keepdims=True), 1),
     "var": (_variance, 4),  # An element is added to the mean, subtracted, squared and added.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }
