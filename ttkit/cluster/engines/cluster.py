@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -260,8 +259,7 @@ class Cluster:
         while not self._client or len(self._client.ids) < self.n:
             self.poll_start(until)
         self.pids = results.connect(self, until)
-        if "IPython" in sys.modules:
-            results.activate(self)
+        results.activate(self)
 
     def poll_start(self, until: float) -> None:
         """Check that the start has not failed and that its time is not up; wait a little."""
