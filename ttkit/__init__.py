@@ -12,14 +12,6 @@ Example:
 
 from typing import Any as _Any
 
-from ttkit.errors import (
-    CollectiveMismatch,
-    DialectWarning,
-    OutOfMemoryError,
-    TTKitError,
-    is_strict,
-    strict,
-)
 from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
@@ -34,6 +26,8 @@ train
 ttml
 backend                  about assert_with_pcc from_numpy pcc to_numpy
 cluster.engines.cluster  Cluster
+errors                   CollectiveMismatch DialectWarning OutOfMemoryError TTKitError is_strict
+errors                   strict
 hardware                 use_system
 layouts.search           explore_layouts plan_layouts
 profiling                profile
@@ -46,16 +40,7 @@ visualize                visualize_memory visualize_mesh_device visualize_plan v
 visualize                visualize_schedule visualize_system_mesh visualize_tensor
 """
 _load, _, _later = _attach(__name__, _NAMES)
-__all__ = [
-    "CollectiveMismatch",
-    "DialectWarning",
-    "OutOfMemoryError",
-    "TTKitError",
-    "is_strict",
-    "strict",
-    "ttnn",
-    *_later,
-]
+__all__ = ["ttnn", *_later]
 
 
 def __getattr__(name: str) -> _Any:

@@ -151,8 +151,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
         >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
         "did you mean 'mesh_id'?"
     """
-    close = nearest(name, known)
-    return f"did you mean '{close}'?" if close else ""
+    return nearest(name, known, "did you mean '{}'?")
 
 
 def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: str = "") -> Path:

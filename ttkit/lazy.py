@@ -32,9 +32,8 @@ def attach(package: str, table: str, parent: str = "") -> Attached:
     def load(name: str):
         if name not in where:
             known = [] if name.startswith("_") else [*where, *vars(sys.modules[package])]
-            closest = nearest(name, known)
-            text = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
+            closest = nearest(name, known, "; the closest is {}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{closest}")
         value = resolve_name(where[name])
         setattr(sys.modules[package], name, value)
         return value

@@ -232,8 +232,7 @@ class Signature:
         unknown = [name for name in kwargs if name not in self.known]
         if not fits or (unknown and not self._takes_older(unknown)):
             rule = f"incompatible function arguments: {bind(self.overloads[0], args, kwargs)[1]}"
-            if unknown and (closest := nearest(unknown[0], self.known)):
-                rule += f"; the closest is {closest}"
+            rule += nearest(unknown[0], self.known, "; the closest is {}") if unknown else ""
             cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
             fail(asked, rule, cure, TypeError)
         fit = min(fits, key=lambda fit: _misfit(fit, values))

@@ -99,8 +99,7 @@ def _missing(name: str, among: _Iterable[str]) -> _Any:
     """Raise for a missing name; name the closest one, and where to add an operation."""
     if name.rpartition(".")[2].startswith("_"):
         raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
-    close = _nearest(name, among)
-    rule = "the simulator has no such name" + (f"; the closest is ttnn.{close}" if close else "")
+    rule = f"the simulator has no such name{_nearest(name, among, '; the closest is ttnn.{}')}"
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
