@@ -74,6 +74,13 @@ def load() -> ModuleType:
         )
 
 
+def __getattr__(name: str) -> ModuleType:
+    """Return the ttnn module as `ttkit.ttnn`, which nothing loads before it is asked for."""
+    if name != "ttnn":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load()
+
+
 @lru_cache(maxsize=1)
 def is_simulated() -> bool:
     """Return whether `ttkit.ttnn` is the simulator."""
