@@ -10,9 +10,7 @@ from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
-from ttkit.hardware.systems import SYSTEMS, RowColumn, System, grid_ids, grid_links
-
-Ids = tuple[tuple[int, ...], ...]
+from ttkit.hardware.systems import SYSTEMS, Ids, RowColumn, System, grid_ids, grid_links
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
@@ -144,7 +142,7 @@ def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
                 break
             except TTKitError:
                 continue
-    places = itertools.product(range(mesh.device_dims[0]), range(mesh.device_dims[1]))
+    places = itertools.product(*map(range, mesh.device_dims))
     return {(r, c): (mesh.host_of((r, c)), ids[r % rows][c % columns]) for r, c in places}
 
 

@@ -6,13 +6,14 @@ descriptors in the ttnn 0.81.1 wheel; the id order of a T3000 was read from the 
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import CHIPS, MACHINES, Chip
 
 Coordinate = tuple[int, ...]
 RowColumn = tuple[int, int]
+Ids = tuple[tuple[int, ...], ...]
 
 
 def grid_links(shape: RowColumn, rings: Sequence[bool]) -> Iterator[tuple[RowColumn, RowColumn]]:
@@ -50,10 +51,10 @@ class System:
 
     name: str
     chip: Chip
-    ids: tuple[tuple[int, ...], ...]
+    ids: Ids
     links_per_pair: int = 0
     wraps: tuple[bool, bool] = (False, False)
-    cards: tuple[tuple[int, ...], ...] = field(default=())
+    cards: Ids = ()
 
     def __post_init__(self) -> None:
         if not self.cards:
@@ -95,7 +96,7 @@ class System:
         return found
 
 
-def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
+def grid_ids(rows: int, columns: int) -> Ids:
     """Return the ids of a grid of chips that are numbered row by row."""
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
 from ttkit.hardware.current import descriptor_in_use
+from ttkit.hardware.systems import Ids
 
 Coordinate = tuple[int, ...]
 # Open MPI and MPICH set these variables for each rank.
@@ -132,7 +133,7 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known.get(c, 0)))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
-    cards: tuple[tuple[int, ...], ...] = ()
+    cards: Ids = ()
     if there:
         cards = tuple(tuple(number[there[device]] for device in chips) for chips in system.cards)
         cards += tuple((i,) for i in range(len(there), len(places)))

@@ -279,7 +279,7 @@ create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")
 
 
 def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
-    config = MeshMapperConfig([placement], MeshShape([len(mesh._ids)]))
+    config = MeshMapperConfig([placement], MeshShape([len(mesh.chips)]))
     return CppTensorToMesh(mesh, config)
 
 
@@ -298,7 +298,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
 @checked
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """Return a composer that joins all shards along `dim`, row-major, replicas included."""
-    line = MeshShape([len(mesh_device._ids)])
+    line = MeshShape([len(mesh_device.chips)])
     return CppMeshToTensor(mesh_device, MeshComposerConfig([dim], line))
 
 
