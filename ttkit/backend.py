@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -134,7 +134,7 @@ def from_numpy(
         >>> from_numpy(np.float32([[1, 2]])).shape
         Shape([1, 2])
     """
-    values: Any = np.asanyarray(array)
+    values = np.asanyarray(array)
     if not is_simulated():
         import torch
 

@@ -112,7 +112,7 @@ SYSTEMS = {
     )
     for name, row in MACHINES["systems"].items()
 }
-ALIASES: dict[str, str] = MACHINES["aliases"]
+ALIASES = MACHINES["aliases"]
 
 
 def system_named(name: str) -> System:

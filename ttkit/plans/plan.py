@@ -328,7 +328,7 @@ class Plan:
 
 # ---------------------------------------------------------------- the collectives
 # Of which chips of its group a chip has the chunks, from the plan and its own number in the group.
-OWNERS: dict[str, Callable[[Plan, int], Iterable[int]]] = {
+OWNERS = {
     "own": lambda plan, n: [n],
     "all": lambda plan, n: range(plan.group_size),
     "sender": lambda plan, n: [plan.sender],

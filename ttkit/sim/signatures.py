@@ -33,7 +33,7 @@ OLDER = {
 Classes = tuple[type, ...]
 # A name of a type stands for these classes; `ttkit.sim.ttnn` adds its own. A type that is not here,
 # such as Sequence[int], takes anything, and the function itself looks at the value.
-CLASSES: dict[str, Classes] = {
+CLASSES = {
     "int": (int, np.integer),
     "float": (int, float, np.number),
     "bool": (bool, int, np.bool_),
@@ -102,7 +102,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             value = default[0] if default else inspect.Parameter.empty
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may stand behind one that has one.
-        unchecked: Any = functools.partial(inspect.Signature, __validate_parameters__=False)
+        unchecked = functools.partial(inspect.Signature, __validate_parameters__=False)
         found.append(unchecked(made))
     return found
 

@@ -303,7 +303,7 @@ class FabricRouterConfig:
 
 
 # ---------------------------------------------------------------- the default device
-_default: list = [None]
+_default = [None]
 
 
 def SetDefaultDevice(device=None) -> None:

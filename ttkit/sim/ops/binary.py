@@ -41,7 +41,7 @@ FUNCTIONS |= {
     "squared_difference": lambda a, b: np.square(a - b),
 }
 # Each test gives 1 where it is true and 0 where it is false.
-TESTS: dict[str, Function] = {
+TESTS = {
     **COMPARISONS,
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,

@@ -231,7 +231,7 @@ def slice_(
     array, lead = shards(input_tensor, host=True)
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
-    picked: list = [slice(None)] * lead
+    picked = [slice(None)] * lead
     for size, lo, hi, step in zip(have, starts, ends, steps, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
         if not (0 <= lo <= hi <= size and step > 0):

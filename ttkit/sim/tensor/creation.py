@@ -4,7 +4,6 @@ import io
 import zlib
 from ast import literal_eval
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -188,7 +187,7 @@ def _of_list(
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
-    values: Any = np.asarray(data).reshape(tuple(shape))
+    values = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     return from_torch(  # type: ignore[no-any-return]
         values, data_type, layout=layout, device=device, memory_config=memory_config

@@ -53,7 +53,7 @@ class _Config:
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        self._entries: list = self._checked(entries[0] if listed else tuple(entries))
+        self._entries = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries) -> list:
         return list(integers(entries, type(self).__name__))
