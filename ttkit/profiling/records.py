@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
 from ttkit.plans.cost import cost
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
@@ -37,6 +38,7 @@ class Record:
     Args:
         name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
+        mesh: the mesh that it ran on.
         chips: device ids of the chips that took part; the others idle.
         operands, results: the shards on each of the chips.
         flops: those of the values on each chip; the time counts whole tiles instead.
@@ -50,6 +52,7 @@ class Record:
 
     name: str
     kind: str
+    mesh: MeshDevice
     chips: tuple[int, ...]
     operands: tuple[Shard, ...]
     results: tuple[Shard, ...]
@@ -69,7 +72,6 @@ class Reader:
 
     def __init__(self, tape: Tape):
         self.tape = tape
-        self.meshes: list = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
         self._seen = 0  # This many events have been read.
         # Each key has the call that made the values (0 if before the tape), then its readers.
@@ -106,8 +108,6 @@ class Reader:
         elif work and kind == COMPUTE:
             spent = (chip, work.flops_of_tiles, work.moved, fidelity)
             time_s, bound = float(operation_s(*spent)), bound_by(*spent)
-        if like.mesh not in self.meshes:
-            self.meshes.append(like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
         socket = given.get("mesh_socket")
         unchanged = not work and same and socket is None
@@ -120,6 +120,7 @@ class Reader:
             Record(
                 name=event.name,
                 kind=kind,
+                mesh=like.mesh,
                 chips=tuple(like.mesh.ids_over(like.grid)),
                 operands=_shards(operands),
                 results=_shards(results),

@@ -155,8 +155,10 @@ class Cluster:
     @property
     def why_failed(self) -> str:
         """Why it failed, in words; "" while all is well."""
-        hosts = [host or socket.gethostname() for host in self.hosts] if self._words else ()
-        return why_ended(self.failure, self.n, hosts) if self.failure else ""
+        hosts = self.hosts
+        if self._words:
+            hosts = [host or socket.gethostname() for host in hosts]
+        return why_ended(self.failure, hosts) if self.failure else ""
 
     @property
     def client(self):
