@@ -20,7 +20,10 @@ ONLY_TEXTPROTO = (
 )
 DESCRIPTOR_FOLDER = Path(__file__).parent / "files"
 # These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
-FILE_FOR_DEVICES = {8: "t3000", 32: "galaxy"}
+FILE_FOR_DEVICES = {
+    8: DESCRIPTOR_FOLDER / "t3000.textproto",
+    32: DESCRIPTOR_FOLDER / "galaxy.textproto",
+}
 
 
 class Loaded(NamedTuple):
@@ -121,8 +124,7 @@ def descriptor_path(num_devices: int) -> Path | None:
         >>> descriptor_path(8).name, descriptor_path(16)
         ('t3000.textproto', None)
     """
-    name = FILE_FOR_DEVICES.get(num_devices)
-    return DESCRIPTOR_FOLDER / f"{name}.textproto" if name else None
+    return FILE_FOR_DEVICES.get(num_devices)
 
 
 # ---------------------------------------------------------------- from a message

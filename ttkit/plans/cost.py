@@ -213,7 +213,7 @@ def _step_time(plan: Plan, number: int, traffic: str) -> float:
     # The fabric forwards packets as they arrive: the rest of a message comes in its first step.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
     for t in plan.steps[number]:
-        size = min(t.bytes or 0, PACKET) if forwards else t.bytes or 0
+        size = min(t.bytes, PACKET) if forwards else t.bytes
         messages.setdefault((t.source, t.destination), []).append(size)
     most = max(1, plan.topology.links)
     loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}

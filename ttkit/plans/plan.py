@@ -33,14 +33,14 @@ class Transfer:
     Args:
         source, destination: device ids of two chips that are cabled.
         chunk: the number of a chunk, or several that travel as one message.
-        bytes: size of the message; a plan fills it in where it is left out.
+        bytes: size of the message; a plan fills it in where it is 0.
         reduce: the destination adds what arrives to what it holds; else it keeps what arrives.
     """
 
     source: int
     destination: int
     chunk: int | tuple[int, ...]
-    bytes: int | None = None
+    bytes: int = 0
     reduce: bool = False
 
     @property
@@ -108,9 +108,7 @@ class Plan:
         """Return transfers that all have their size."""
         known = range(len(self.sizes))  # `validate` reports an unknown chunk.
         return tuple(
-            replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
-            if t.bytes is None
-            else t
+            t if t.bytes else replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
             for t in step
         )
 
@@ -286,7 +284,7 @@ class Plan:
         """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
-            counted[t.source, t.destination] += t.bytes or 0
+            counted[t.source, t.destination] += t.bytes
         return dict(sorted(counted.items()))
 
     @property
@@ -300,7 +298,7 @@ class Plan:
     @property
     def bytes_per_step(self) -> list[int]:
         """Bytes that all chips together send in each step."""
-        return [sum(t.bytes or 0 for t in step) for step in self.steps]
+        return [sum(t.bytes for t in step) for step in self.steps]
 
     @property
     def total_bytes(self) -> int:
@@ -317,9 +315,9 @@ class Plan:
             landing: Counter[int] = Counter()
             for t in step:
                 if self.collective == "all_to_all":
-                    parts[t.destination] += t.bytes or 0
+                    parts[t.destination] += t.bytes
                 elif t.reduce:
-                    landing[t.destination] += t.bytes or 0
+                    landing[t.destination] += t.bytes
             for chip, chunks in state.items():
                 extra = parts[chip] or sum(self.sizes[c] for c in chunks.keys() - first[chip])
                 peak = max(peak, extra + landing[chip])
