@@ -129,16 +129,6 @@ def system_named(name: str) -> System:
     return SYSTEMS[key]
 
 
-def fabric_on_a_subset(idle: set[int]) -> str:
-    """Return ttnn's message where a fabric starts beside chips that are not opened, else ""."""
-    if not idle:
-        return ""
-    rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
-    rule += " that the fabric was launched on a subset of the devices available in the system,"
-    rule += " which is currently not supported. To launch on a subset of devices, first create"
-    return rule + " a MeshDevice of the full system size, then create submeshes accordingly."
-
-
 def outside_fabric(chip: int) -> str:
     """Return ttnn's message for a chip that the fabric does not reach."""
     rule = (

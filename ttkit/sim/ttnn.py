@@ -90,8 +90,7 @@ _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramCo
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
-globals().update(_RECORDS)
-globals().update({name: call for name, call in _calls.items() if "." not in name})
+globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
 globals().update({name: globals()[other] for name, other in _aliases.items()})
 
 
@@ -120,8 +119,8 @@ class _Space(_SimpleNamespace):
 
 def _inner(prefix: str) -> _Space:
     """Return the operations of a namespace."""
-    calls = {name: call for name, call in _calls.items() if name.startswith(prefix)}
-    return _Space(prefix, {name.removeprefix(prefix): call for name, call in calls.items()})
+    inside = [name for name in _calls if name.startswith(prefix)]
+    return _Space(prefix, {name.removeprefix(prefix): _calls[name] for name in inside})
 
 
 def __getattr__(name: str) -> _Any:

@@ -8,8 +8,9 @@ from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
+from ttkit.hardware.current import descriptor_in_use
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import fabric_on_a_subset, outside_fabric
+from ttkit.hardware.systems import outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
@@ -140,16 +141,23 @@ def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked:
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
-    """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
-    ranks.check_fabric(fabric_setting[0].name, asked)
+    """Fail where the fabric cannot join several meshes, or where chips would stay inactive."""
+    fabric, here = fabric_setting[0].name, binding()
+    descriptor = descriptor_in_use() if here and fabric.startswith("FABRIC_1D") else None
+    if descriptor and len(descriptor.meshes) > 1:
+        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
+        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
     remote = {chip for card in devices.cards for chip in card[1:]}
-    rule = fabric_on_a_subset(set(devices.coordinate_of) - set(ids))
+    idle = set(devices.coordinate_of) - set(ids)
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
     # rank cannot know which chips other ranks open.
-    if binding() is None and remote and rule and not remote & set(ids):
+    if not here and idle and remote and remote.isdisjoint(ids):
         fail(
             asked,
-            rule,
+            f"Fabric is being used but Device {min(idle)} is not active. This may indicate "
+            "that the fabric was launched on a subset of the devices available in the system, "
+            "which is currently not supported. To launch on a subset of devices, first create "
+            "a MeshDevice of the full system size, then create submeshes accordingly.",
             f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for "
             "fewer cards",
         )

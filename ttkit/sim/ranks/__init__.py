@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
 from ttkit.hardware.current import descriptor_in_use
 from ttkit.hardware.systems import Ids
@@ -97,14 +96,6 @@ def visible() -> System:
     """Return the mesh that this process shares, else all of its own machine."""
     given = machine()
     return given if isinstance(given, SharedSystem) else current_machine()
-
-
-def check_fabric(fabric: str, asked: str) -> None:
-    """Fail where a fabric would have to join the meshes of several ranks, and cannot."""
-    descriptor = descriptor_in_use() if binding() and fabric.startswith("FABRIC_1D") else None
-    if descriptor and len(descriptor.meshes) > 1:
-        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
-        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
 
 
 @functools.lru_cache(maxsize=16)
