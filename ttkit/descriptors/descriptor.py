@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass, field
 
 from ttkit.errors import fail
+from ttkit.hardware.systems import Coordinate, RowColumn
 from ttkit.lazy import drawn_by
 from ttkit.words import counted
-
-Coordinate = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class MeshInstance:
     mesh_id: int
     name: str
     arch: str
-    device_dims: tuple[int, int]
+    device_dims: RowColumn
     dim_types: tuple[str, str]
-    host_dims: tuple[int, int]
+    host_dims: RowColumn
     channels: int
     policy: str
 
@@ -58,7 +57,7 @@ class MeshInstance:
         return self.dim_types[0] == "RING", self.dim_types[1] == "RING"
 
     @property
-    def host_shape(self) -> tuple[int, int]:
+    def host_shape(self) -> RowColumn:
         """Rows and columns of chips of one host."""
         return self.device_dims[0] // self.host_dims[0], self.device_dims[1] // self.host_dims[1]
 
@@ -67,7 +66,7 @@ class MeshInstance:
         (rows, columns), (row, column) = self.host_shape, coordinate
         return row // rows * self.host_dims[1] + column // columns
 
-    def block_of_host(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def block_of_host(self, host_rank: int) -> tuple[RowColumn, RowColumn]:
         """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
             rule = (

@@ -61,7 +61,7 @@ class System:
             object.__setattr__(self, "cards", tuple((i,) for i in sorted(self.coordinate_of)))
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> RowColumn:
         """Rows and columns of the grid."""
         return len(self.ids), len(self.ids[0])
 
@@ -71,7 +71,7 @@ class System:
         return self.shape[0] * self.shape[1]
 
     @property
-    def coordinate_of(self) -> dict[int, tuple[int, int]]:
+    def coordinate_of(self) -> dict[int, RowColumn]:
         """The place of each device id: {id: (row, column)}."""
         return {device: (r, c) for r, row in enumerate(self.ids) for c, device in enumerate(row)}
 

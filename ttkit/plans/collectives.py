@@ -15,12 +15,11 @@ from dataclasses import replace
 
 from ttkit.errors import fail
 from ttkit.plans.plan import Plan, Transfer
-from ttkit.plans.topology import Topology
+from ttkit.plans.topology import Line, Topology
 from ttkit.words import counted
 
 Bundle = tuple[int, ...]  # Chunks that travel together are a bundle.
 Steps = list[list[Transfer]]
-Line = tuple[int, ...]  # The chips stand in the order of the line.
 ALGORITHMS = ("line", "ring")
 
 

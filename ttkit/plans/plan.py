@@ -18,7 +18,7 @@ import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.topology import Topology
+from ttkit.plans.topology import Line, Topology
 from ttkit.words import numbered
 
 Array = np.ndarray
@@ -127,12 +127,12 @@ class Plan:
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property
-    def groups(self) -> list[tuple[int, ...]]:
+    def groups(self) -> list[Line]:
         """The chips that work together, in order."""
         return self.topology.groups(self.axis)
 
     @functools.cached_property
-    def group_of(self) -> dict[int, tuple[tuple[int, ...], int]]:
+    def group_of(self) -> dict[int, tuple[Line, int]]:
         """For each chip its group and its number in the group."""
         return {chip: (group, i) for group in self.groups for i, chip in enumerate(group)}
 

@@ -10,7 +10,7 @@ from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.current import descriptor_in_use
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import outside_fabric
+from ttkit.hardware.systems import Coordinate, RowColumn, outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
@@ -119,7 +119,7 @@ def open_mesh_device(
     return mesh
 
 
-def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
+def beside(system: System, shape: Coordinate) -> MeshDevice:
     """Return a mesh of any machine, for a `with` block beside what is in use.
 
     Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
@@ -135,7 +135,7 @@ def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
     return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
 
 
-def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked: str):
+def _ids(system: System, shape: Coordinate, corner: Coordinate, asked: str):
     """Return the ids of the chips of a new mesh, in row-major order."""
     return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
 
@@ -326,7 +326,7 @@ def GetDefaultDevice():
 
 # ---------------------------------------------------------------- without values
 @contextmanager
-def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
+def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
     Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from ttkit.hardware import System, current_machine, current_system
 from ttkit.hardware.current import descriptor_in_use
-from ttkit.hardware.systems import Ids
+from ttkit.hardware.systems import Coordinate, Ids
 
-Coordinate = tuple[int, ...]
 # Open MPI and MPICH set these variables for each rank.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
