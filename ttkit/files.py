@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ttkit.errors import fail, nearest
 
@@ -14,8 +14,7 @@ KeyPath = tuple[str | int, ...]
 AnyPath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One error or warning about a file.
 
     Args:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ttkit.errors import fail
 from ttkit.hardware.systems import Coordinate, RowColumn
@@ -79,8 +80,7 @@ class MeshInstance:
         return (row * self.host_shape[0], column * self.host_shape[1]), self.host_shape
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(NamedTuple):
     """Links between two meshes.
 
     Args:

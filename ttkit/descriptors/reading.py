@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -45,7 +44,7 @@ def load_text(text: str, path: str) -> Loaded:
             return Loaded(None, findings)
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
         # Lines of the converted text do not exist in this file, so findings get line 0.
-        findings = [replace(finding, path=path, line=0) for finding in new.findings]
+        findings = [finding._replace(path=path, line=0) for finding in new.findings]
         stem = Path(path).stem
         cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."

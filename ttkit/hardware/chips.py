@@ -6,7 +6,6 @@ chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the f
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,8 +65,7 @@ ENGINE = Fact(*MACHINES["engine"])
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """One ethernet link between two chips, each way.
 
     `rates` and `latencies` hold measured figures: the first of each is a message along a line of
@@ -78,8 +76,7 @@ class Link:
     source: str
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(NamedTuple):
     """One accelerator chip as it is on its card: name, memory, matrix engine, links.
 
     Example:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
@@ -31,8 +30,7 @@ def _shards(tensors: Sequence) -> tuple[Shard, ...]:
     return tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One outermost call: what it did on each of its chips, and its modelled time.
 
     Args:

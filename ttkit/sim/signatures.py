@@ -98,8 +98,7 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             if each == "*":
                 kind = inspect.Parameter.KEYWORD_ONLY
                 continue
-            own, types, *default = each
-            value = default[0] if default else inspect.Parameter.empty
+            own, types, value = [*each, inspect.Parameter.empty][:3]
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may stand behind one that has one.
         unchecked = functools.partial(inspect.Signature, __validate_parameters__=False)

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import ipyparallel
@@ -97,7 +96,7 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
     client = cluster.client
     for rank, report in list(client.reports.items()):
         # What an earlier call was doing must not be shown for this one.
-        client.reports[rank] = replace(report, line=None, doing="")
+        client.reports[rank] = report._replace(line=None, doing="")
     try:
         return {rank: send(client.direct_view(rank)) for rank in ranks}
     # These mean that an engine is no longer registered, or that the sockets are closed.

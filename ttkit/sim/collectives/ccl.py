@@ -8,7 +8,7 @@ spec and one function.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -216,8 +216,7 @@ def _path_between(call: Call) -> dict[str, Any]:
     return {"source": source, "destination": destination, "links": call.num_links}
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective.
 
     Args:

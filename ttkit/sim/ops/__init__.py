@@ -8,8 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,8 +46,7 @@ def no_flops(given, operands, results, shape) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """What an operation is.
 
     Args:
