@@ -1,7 +1,5 @@
 """Records of calls, read from a tape: in numbers, in words, and what each call waits for."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -62,6 +60,20 @@ class Record(NamedTuple):
     time_s: float
     bound: str
     after: tuple[int, ...]
+
+
+# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
+# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
+# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
+Keys = tuple[int, int, int]
+
+
+def keys_of(tensor) -> Keys:
+    """Return the keys of a described tensor."""
+    own, memory, array = (
+        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
+    )
+    return own, memory, array
 
 
 # ---------------------------------------------------------------- reading a tape
@@ -156,20 +168,6 @@ class Reader:
             if array and not calls[array][0]:
                 calls[array][:] = [number]
         return tuple(sorted(waits - {0}))
-
-
-# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
-# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
-# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
-Keys = tuple[int, int, int]
-
-
-def keys_of(tensor) -> Keys:
-    """Return the keys of a described tensor."""
-    own, memory, array = (
-        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
-    )
-    return own, memory, array
 
 
 # ---------------------------------------------------------------- in words

@@ -162,7 +162,9 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     with progress(cluster, asked) as show:
         while True:
             done = [answer for answer in answers.values() if answer.done()]
-            if any(map(_lost, done)) or (cluster.failure and len(done) < len(answers)):
+            # ipyparallel has this name for the error of an engine that ended with its task.
+            lost = "EngineError" in [getattr(each.exception(), "ename", "") for each in done]
+            if lost or (cluster.failure and len(done) < len(answers)):
                 _await_failure(cluster, asked)
             if len(done) == len(answers) or time.monotonic() > until:
                 return
@@ -204,11 +206,6 @@ def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     for rank in ranks:
         found[str(cluster.report(rank).line or "no line of yours")].append(rank)
     return found
-
-
-def _lost(answer) -> bool:
-    """Whether ipyparallel reports that the engine ended with its task."""
-    return getattr(answer.exception(), "ename", "") == "EngineError"
 
 
 def _await_failure(cluster: Cluster, asked: str) -> None:

@@ -256,7 +256,9 @@ def result(
     dtype = dtype or like.dtype
     if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
         array = rounding.convert(array, dtype, owned)
-    topology = topology or _own_topology(like)
+    if topology is None:
+        whole = like.mesh is None or like.grid is like.mesh.grid
+        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
@@ -269,12 +271,6 @@ def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
     # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
     exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
     return result(like, array, owned=False, exact=exact, **how)
-
-
-def _own_topology(like: Tensor) -> TensorTopology:
-    """Return the topology of a result that has one operand."""
-    whole = like.mesh is None or like.grid is like.mesh.grid
-    return like.topology if whole else merged(like.mesh.grid, like.topology)
 
 
 def written(made: Tensor, output: Tensor) -> Tensor:

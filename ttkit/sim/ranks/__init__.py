@@ -63,32 +63,22 @@ def binding() -> tuple[int, int] | None:
     return int(given[0]), int(given[1] or 0)
 
 
-def shared_mesh(mesh_id: int, host_rank: int):
-    """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
+def machine() -> System:
+    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own.
 
     Raises:
-        TTKitError: no such file, mesh or host rank.
+        TTKitError: no such file, mesh or host rank; the mesh does not fit on the machine.
     """
-    descriptor = descriptor_in_use()
-    mesh = None if descriptor is None else descriptor.mesh(mesh_id)
-    if mesh is None or mesh.num_hosts == 1:
-        return None
-    mesh.block_of_host(host_rank)  # This fails for a host rank that does not exist.
-    return mesh
-
-
-def machine() -> System:
-    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own."""
     given = binding()
     descriptor = descriptor_in_use() if given else None
     if given is None or descriptor is None:
         return current_system()
-    mesh = shared_mesh(*given)
-    if mesh is not None:
+    mesh = descriptor.mesh(given[0])
+    if mesh.num_hosts > 1:
         return shared(current_machine(), mesh, given[1])
     from ttkit.descriptors.placing import placed
 
-    return placed(current_machine(), descriptor.mesh(given[0]))
+    return placed(current_machine(), mesh)
 
 
 def visible() -> System:
