@@ -61,8 +61,12 @@ class Cost:
         """
         n, collective = self.plan.group_size, self.plan.collective
         part = (n - 1) / n
-        factors = {"all_gather": n - 1, "all_to_all": part, "reduce_scatter": part}
-        factors["all_reduce"] = 2 * part
+        factors = {
+            "all_gather": n - 1,
+            "all_to_all": part,
+            "reduce_scatter": part,
+            "all_reduce": 2 * part,
+        }
         size = self.plan.shard_bytes * factors.get(collective, 1)
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 

@@ -277,10 +277,9 @@ def show_outputs(answers: Answers, complete: bool, together: bool = False) -> No
     if together and len(shown) > 1 and len(texts) == 1 and not displays:
         shown = {"all ranks": answers[0]}
     for label, answer in shown.items():
-        value = [answer.execute_result] if answer.execute_result else []
         _show(label, answer.stdout, sys.stdout)
         _show(label, answer.stderr, sys.stderr)
-        for content in [*(answer.outputs or []), *value]:
+        for content in filter(None, [*(answer.outputs or []), answer.execute_result]):
             data = content["data"]
             if set(data) <= {"text/plain"}:
                 _show(label, data.get("text/plain"), sys.stdout)

@@ -209,15 +209,14 @@ class MeshDevice:
         The new shape must be a line or a grid that is physically joined.
         """
         self.check_open()
-        shape = tuple(new_shape)
-        if math.prod(shape) != len(self.chips):
+        shape, count = tuple(new_shape), len(self.chips)
+        if math.prod(shape) != count:
             refuse(
                 "New shape must have the same number of devices as current shape: "
-                f"{math.prod(shape)} and {len(self.chips)}"
+                f"{math.prod(shape)} and {count}"
             )
         if shape == self._shape:
             return
-        count = len(self.chips)
         if max(shape) == count and max(self._shape) != count:
             line = line_coordinates(self._shape, (0, 0), count)
             self.chips = tuple(self.id_at(place) for place in line)

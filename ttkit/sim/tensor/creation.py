@@ -45,7 +45,12 @@ def _host_array(data) -> tuple[np.ndarray, str]:
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
-        array = _bits(data) if name == "bfloat16" else data.numpy()
+        if name == "bfloat16":  # As bytes, which `dtypes.narrowed` makes, too.
+            import torch
+
+            array = data.view(torch.int16).numpy().view(dtypes.BITS)
+        else:
+            array = data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
         rule = f"incompatible function arguments: {what}"
@@ -54,13 +59,6 @@ def _host_array(data) -> tuple[np.ndarray, str]:
         rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
         refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
-
-
-def _bits(data) -> np.ndarray:
-    """Return a view of the bytes of a torch tensor in bfloat16, as `dtypes.narrowed` makes them."""
-    import torch
-
-    return data.view(torch.int16).numpy().view(dtypes.BITS)
 
 
 def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
