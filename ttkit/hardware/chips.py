@@ -6,6 +6,7 @@ chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the f
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,8 @@ ENGINE = Fact(*MACHINES["engine"])
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 
-class Link(NamedTuple):
+@dataclass(frozen=True)
+class Link:
     """One ethernet link between two chips, each way.
 
     `rates` and `latencies` hold measured figures: the first of each is a message along a line of
@@ -76,7 +78,8 @@ class Link(NamedTuple):
     source: str
 
 
-class Chip(NamedTuple):
+@dataclass(frozen=True)
+class Chip:
     """One accelerator chip as it is on its card: name, memory, matrix engine, links.
 
     Example:
