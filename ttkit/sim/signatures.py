@@ -169,6 +169,11 @@ class Signature:
         return inspect.signature(self.__wrapped__).parameters
 
     @functools.cached_property
+    def usual(self) -> dict[str, Any]:
+        """The defaults of the function's parameters."""
+        return {name: parameter.default for name, parameter in self.own.items()}
+
+    @functools.cached_property
     def overloads(self) -> list[inspect.Signature]:
         """ttnn's, or the function's own where ttnn has none of that name."""
         return recorded(self.name, *self.more) or [inspect.signature(self.__wrapped__)]
@@ -216,9 +221,8 @@ class Signature:
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a right call by the function's names, and its defaults."""
-        values, usual = (*args, *kwargs.values()), {n: p.default for n, p in self.own.items()}
-        arguments = self.bound(len(args), tuple(kwargs))[0]
-        return usual | {each.name: values[each.number] for each in arguments}
+        values, arguments = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))[0]
+        return self.usual | {name: values[number] for number, name, _ in arguments}
 
     def way(self, asked: describe) -> Way | None:
         """Return how the arguments reach the function: None where it takes them as they are.
