@@ -10,16 +10,6 @@ Example:
     8
 """
 
-from typing import Any as _Any
-
-from ttkit.errors import (
-    CollectiveMismatch,
-    DialectWarning,
-    OutOfMemoryError,
-    TTKitError,
-    is_strict,
-    strict,
-)
 from ttkit.lazy import attach as _attach
 
 __version__ = "0.2.0"
@@ -32,8 +22,10 @@ lessons
 plans
 train
 ttml
-backend                  about assert_with_pcc from_numpy pcc to_numpy
+backend                  about assert_with_pcc from_numpy pcc to_numpy ttnn
 cluster.engines.cluster  Cluster
+errors                   CollectiveMismatch DialectWarning OutOfMemoryError TTKitError is_strict
+errors                   strict
 hardware                 use_system
 layouts.search           explore_layouts plan_layouts
 profiling                profile
@@ -45,27 +37,4 @@ visualize                memory on_one_axis step_through visualize_descriptor vi
 visualize                visualize_memory visualize_mesh_device visualize_plan visualize_ranks
 visualize                visualize_schedule visualize_system_mesh visualize_tensor
 """
-_load, _, _later = _attach(__name__, _NAMES)
-__all__ = [
-    "CollectiveMismatch",
-    "DialectWarning",
-    "OutOfMemoryError",
-    "TTKitError",
-    "is_strict",
-    "strict",
-    "ttnn",
-    *_later,
-]
-
-
-def __getattr__(name: str) -> _Any:
-    if name != "ttnn":
-        return _load(name)
-    from ttkit.backend import load
-
-    globals()["ttnn"] = load()  # A global is found without calling this function again.
-    return globals()["ttnn"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = _attach(__name__, _NAMES)

@@ -7,29 +7,22 @@ codes are tt-run's: the program's own, 1 for what is wrong with files or argumen
 option, 130 after Ctrl-C, 0 after a dry run.
 """
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from importlib import import_module
 
 from ttkit.errors import TTKitError
+from ttkit.lazy import attach
 
-# The keys are commands, the values the modules that hold them.
-COMMANDS = {
-    "run": "cluster.cli",
-    "doctor": "cluster.cli",
-    "sync": "cluster.cli",
-    "lint": "cluster.cli",
-    "convert": "cluster.cli",
-    "train": "train.cli",
-    "plan": "layouts.cli",
-    "python": "program",
-    "report": "program",
-    "lab": "lessons.cli",
-    "lessons": "lessons.cli",
-}
+# A line has a module and the commands that it holds.
+_NAMES = """
+cluster.cli  run doctor sync lint convert
+train.cli    train
+layouts.cli  plan
+program      python report
+lessons.cli  lab lessons
+"""
+command_named, _, COMMANDS = attach(__name__, _NAMES, parent="ttkit")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -43,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(text), file=sys.stdout if asked_for else sys.stderr)
         return 0 if asked_for else 2
     try:
-        command = getattr(import_module(f"ttkit.{COMMANDS[name]}"), name)
+        command = command_named(name)
         parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
         return int(command(parser, words[1:]))
     except TTKitError as error:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,13 @@ def load() -> ModuleType:
         )
 
 
+def __getattr__(name: str) -> ModuleType:
+    """Return the ttnn module as `ttkit.ttnn`, which nothing loads before it is asked for."""
+    if name != "ttnn":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load()
+
+
 @lru_cache(maxsize=1)
 def is_simulated() -> bool:
     """Return whether `ttkit.ttnn` is the simulator."""
@@ -127,7 +134,7 @@ def from_numpy(
         >>> from_numpy(np.float32([[1, 2]])).shape
         Shape([1, 2])
     """
-    values: Any = np.asanyarray(array)
+    values = np.asanyarray(array)
     if not is_simulated():
         import torch
 

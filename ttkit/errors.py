@@ -100,8 +100,8 @@ def check_counts(asked: object, **counts: int) -> None:
             fail(asked, f"{name}={value!r} must be a whole number of at least 1")
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """Return the known name closest to `name`, or "" when none is close.
+def nearest(name: object, known: Iterable[str], form: str = "{}") -> str:
+    """Return the known name closest to `name`, in a sentence; "" when none is close.
 
     Example:
         >>> nearest("mesh_idd", ["rank", "mesh_id"]), nearest("x", ["rank"])
@@ -109,7 +109,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """
     import difflib  # It is imported late, so that `import ttkit` stays light.
 
-    return next(iter(difflib.get_close_matches(str(name), list(known), 1)), "")
+    close = difflib.get_close_matches(str(name), list(known), 1)
+    return form.format(*close) if close else ""
 
 
 _state = {"strict": os.environ.get("TTKIT_STRICT", "") not in ("", "0")}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ttkit.errors import fail, nearest
 
@@ -14,8 +14,7 @@ KeyPath = tuple[str | int, ...]
 AnyPath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One error or warning about a file.
 
     Args:
@@ -53,7 +52,7 @@ class Finding:
 
 @dataclass
 class Document:
-    """A YAML file as plain Python values, with the line and column of each key and item.
+    """A file as plain Python values, with the line and column of each key and item.
 
     `position("rank_bindings", 1, "rank")` is that of the key, or of the nearest value around it.
     `repeated_keys` holds the positions of keys that a mapping has more than once.
@@ -151,8 +150,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
         >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
         "did you mean 'mesh_id'?"
     """
-    close = nearest(name, known)
-    return f"did you mean '{close}'?" if close else ""
+    return nearest(name, known, "did you mean '{}'?")
 
 
 def find_file(path: AnyPath, what: str, base_folder: Path | None = None, asked: str = "") -> Path:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from ttkit.errors import nearest
@@ -23,44 +23,34 @@ def attach(package: str, table: str, parent: str = "") -> Attached:
 
         __getattr__, __dir__, __all__ = attach(__name__, "models  GPT Llama\\ndata")
     """
-    modules: dict[str, tuple[str, str]] = {}  # A name has its module and its name there.
+    where: dict[str, str] = {}  # A name has its module and, after a colon, its name there.
     for line in table.strip().splitlines():
         module, *held = line.split()
-        modules |= {name: (module, name) for name in held}
-        if not held:
-            modules[module.rpartition(".")[2]] = module, ""
+        full = f"{parent or package}.{module}:"
+        where |= {name: full + name for name in held} or {module.rpartition(".")[2]: full}
 
     def load(name: str):
-        if name not in modules:
-            known = [] if name.startswith("_") else [*modules, *vars(sys.modules[package])]
-            closest = nearest(name, known)
-            text = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(text + (f"; the closest is {closest}" if closest else ""))
-        module, held = modules[name]
-        value = import_module(f"{parent or package}.{module}")
-        value = getattr(value, held) if held else value
+        if name not in where:
+            known = [] if name.startswith("_") else [*where, *vars(sys.modules[package])]
+            closest = nearest(name, known, "; the closest is {}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{closest}")
+        value = resolve_name(where[name])
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(modules), list(modules)
-
-
-def visualize_function(function: str) -> Callable:
-    """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
-    module, _, name = function.rpartition(".")
-    return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
+    return load, lambda: sorted(where), list(where)
 
 
 def drawn_by(function: str) -> Callable[[Any], str]:
     """Return a `_repr_html_`, by which Jupyter displays an object as a picture.
 
     Args:
-        function: a function of `ttkit.visualize`, as "plan.draw_plan"; it takes the object and
+        function: a function of `ttkit.visualize`, as "plan:draw_plan"; it takes the object and
             returns a figure, or yields several.
     """
 
     def _repr_html_(self) -> str:
-        drawn = visualize_function(function)(self)
+        drawn = resolve_name(f"ttkit.visualize.{function}")(self)
         figures = drawn if isinstance(drawn, Iterable) else [drawn]
         return "".join(figure._repr_html_() for figure in figures)
 

@@ -8,7 +8,6 @@ from argparse import REMAINDER, ArgumentParser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 from ttkit import backend, errors
 from ttkit.errors import fail
@@ -90,7 +89,7 @@ def python(parser: ArgumentParser, words: Sequence[str]) -> int:
             vars(module)["__tracebackhide__"] = True  # pytest leaves out its frames.
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
-    run: Any = runpy.run_module if asked.m else runpy.run_path
+    run = runpy.run_module if asked.m else runpy.run_path
     try:
         with tape(before=note_line) if asked.report is not None else nullcontext() as calls:
             run(sys.argv[0], run_name="__main__")

@@ -44,7 +44,7 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
 
 
 def wait_until(
-    done: Callable[[], bool], keep: object = None, timeout_s: float | None = None
+    done: Callable[[], object], keep: object = None, timeout_s: float | None = None
 ) -> bool:
     """Call `done` until it returns true; return False if it does not within the time-out.
 

@@ -5,17 +5,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-PREFIXES = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1, ""),
-    (1e-3, "m"),
-    (1e-6, "µ"),
-    (1e-9, "n"),
-)
+PREFIXES = {
+    1e15: "P",
+    1e12: "T",
+    1e9: "G",
+    1e6: "M",
+    1e3: "k",
+    1: "",
+    1e-3: "m",
+    1e-6: "µ",
+    1e-9: "n",
+}
 
 
 def short(value: float, unit: str = "") -> str:
@@ -27,8 +27,8 @@ def short(value: float, unit: str = "") -> str:
     """
     if not value:
         return "0"
-    size, prefix = next((p for p in PREFIXES if value >= 0.9995 * p[0]), PREFIXES[-1])
-    return f"{value / size:.3g} {prefix}{unit}".rstrip()
+    size = next((size for size in PREFIXES if value >= 0.9995 * size), 1e-9)
+    return f"{value / size:.3g} {PREFIXES[size]}{unit}".rstrip()
 
 
 def counted(number: float, what: str) -> str:

@@ -176,7 +176,7 @@ def _rectangle(rows: int, columns: int, wraps: tuple[bool, bool]) -> System:
 def _cabled(system: System, device: int, wraps: tuple[bool, bool]) -> set[int]:
     """Return the neighbours of a device if the machine had these `wraps`."""
     found = set()
-    for one, other, _ in grid_links(system.shape, wraps):
+    for one, other in grid_links(system.shape, wraps):
         pair = [system.ids[row][column] for row, column in (one, other)]
         found |= set(pair) if device in pair else set()
     return found - {device}

@@ -65,7 +65,7 @@ def _price(plan: plans.Plan, latency_s: float, rate: float) -> float:
 
 def _priced(of: Callable[[Sizes], float], plan: plans.Plan, latency_s: float, rate: float) -> float:
     """Return the sum over steps of the latency and of a step's size over the links."""
-    sizes = [of([t.bytes or 0 for t in step]) for step in plan.steps]
+    sizes = [of([t.bytes for t in step]) for step in plan.steps]
     return latency_s * len(sizes) + sum(sizes) / plan.links / rate
 
 

@@ -78,7 +78,7 @@ def test_what_differs(changes, check, state, words, cure):
     ],
 )
 def test_a_host_that_does_not_answer(said, words, cure):
-    examined = {"a": Examined(True, ANSWER), "b": Examined(False, output=said)}
+    examined = {"a": Examined(True, ANSWER), "b": Examined(False, {}, said)}
     (line,) = [line for line in lines(examined, ANSWER) if line.hosts == ("b",)]
     assert (line.check, line.state) == ("ssh", "red"), line
     assert words in line.finding and cure in line.cure, line

@@ -9,7 +9,7 @@ from ttkit.cluster.processes import Ended
 
 
 def test_lines_are_cut_where_ranks_meet():
-    output, stream = Output(3), io.BytesIO()
+    output, stream = Output([""] * 3), io.BytesIO()
     lines = b"[1,0]<stdout>: end of 0[1,2]<stdout>: end of 2\nmpirun's own\n[1,1]<stderr>: \n"
     output.pump(io.BytesIO(lines), stream)
     assert stream.getvalue().decode() == (
@@ -25,7 +25,7 @@ SILENT = (
 
 
 def test_a_host_that_falls_silent_is_named_with_its_ranks():
-    output = Output(3, ["a", "me@b", "b"])
+    output = Output(["a", "me@b", "b"])
     output.framed.append(SILENT)
     said = output.why(0)
     assert said.startswith(
@@ -38,7 +38,7 @@ def test_a_host_that_falls_silent_is_named_with_its_ranks():
     "line", ["connect to host b port 22: No route to host", "me@b: Permission denied (publickey)."]
 )
 def test_a_host_that_ssh_cannot_reach_is_named(line):
-    output, stream = Output(2, ["a", "b"]), io.BytesIO()
+    output, stream = Output(["a", "b"]), io.BytesIO()
     text = f"{'' if '@' in line else 'ssh: '}{line}\r\n".encode()
     output.pump(io.BytesIO(text), stream)
     assert stream.getvalue().strip() == text.strip()
@@ -56,7 +56,7 @@ def test_a_host_that_ssh_cannot_reach_is_named(line):
     ],
 )  # fmt: skip
 def test_mpiruns_own_reports(text, code, how):
-    output = Output(2)
+    output = Output([""] * 2)
     output.framed = [text]
     assert output.exit_code(5) == code and output.exit_code(0) == 0
     where = " on host a" if "node a" in text and output.hosts[1] else ""
@@ -64,7 +64,7 @@ def test_mpiruns_own_reports(text, code, how):
 
 
 def test_a_message_that_names_no_rank_is_passed_on():
-    output = Output(2)
+    output = Output([""] * 2)
     output.framed.append("Something new went wrong.\n")
     assert output.why(3) == (
         "mpirun ended with code 3\n  its last lines:\n    Something new went wrong."
@@ -74,5 +74,5 @@ def test_a_message_that_names_no_rank_is_passed_on():
 def test_a_log_that_is_cut_inside_a_message():
     ruler = "-" * 60 + "\n"
     log = f"of a message\n{ruler}{ruler}  Process name: [prterun-vm-1@1,0]\n  Exit code: 3\n{ruler}"
-    why = why_ended(Ended("mpirun", 3, log), 2)
+    why = why_ended(Ended("mpirun", 3, log), ["", ""])
     assert why == "rank 0 of 2 exited with code 3; the others were stopped"

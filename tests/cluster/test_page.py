@@ -1,6 +1,5 @@
 """What a notebook shows of engines: a card for each rank."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -35,7 +34,7 @@ class Fake:
         return list(self.busy_ranks)
 
     def report(self, rank):
-        return replace(REPORT, doing=f"step 2 of {rank}", line=WORKS)
+        return REPORT._replace(doing=f"step 2 of {rank}", line=WORKS)
 
 
 def test_the_status_of_a_cluster(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 
 import numpy as np
@@ -107,7 +106,7 @@ def test_a_record_says_what_an_operation_is():
     names = "matmul", "all_reduce", "from_torch", "to_numpy", "typecast", "reshape"
     kinds = ["product", "collective", "write", "read", "store", "arrange"]
     assert [OPERATIONS[name].kind for name in names] == kinds
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         record.kind = "store"
 
 

@@ -4,7 +4,6 @@ import shlex
 import sys
 from argparse import REMAINDER, SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def _config(asked: Namespace) -> Config:
     elif "rank_binding" in asked and asked.rank_binding:
         config = Config(bindings=Path(asked.rank_binding))
     if asked.hostfile:
-        config = replace(config, hosts=find_file(asked.hostfile, "Hosts file"))
+        config = config._replace(hosts=find_file(asked.hostfile, "Hosts file"))
     return config
 
 

@@ -29,9 +29,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PREFIX = "ttkit-"
 SHARED_MEMORY = Path("/dev/shm")
@@ -52,8 +51,7 @@ def python_command(module: str, function: str = "main") -> list[str]:
     return [sys.executable, "-c", START.format(root=root, module=module, function=function)]
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A process that ended by itself.
 
     Args:

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ttkit.errors import fail
+from ttkit.hardware.systems import Coordinate, RowColumn
 from ttkit.lazy import drawn_by
 from ttkit.words import counted
-
-Coordinate = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class MeshInstance:
     mesh_id: int
     name: str
     arch: str
-    device_dims: tuple[int, int]
+    device_dims: RowColumn
     dim_types: tuple[str, str]
-    host_dims: tuple[int, int]
+    host_dims: RowColumn
     channels: int
     policy: str
 
@@ -58,7 +58,7 @@ class MeshInstance:
         return self.dim_types[0] == "RING", self.dim_types[1] == "RING"
 
     @property
-    def host_shape(self) -> tuple[int, int]:
+    def host_shape(self) -> RowColumn:
         """Rows and columns of chips of one host."""
         return self.device_dims[0] // self.host_dims[0], self.device_dims[1] // self.host_dims[1]
 
@@ -67,7 +67,7 @@ class MeshInstance:
         (rows, columns), (row, column) = self.host_shape, coordinate
         return row // rows * self.host_dims[1] + column // columns
 
-    def block_of_host(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def block_of_host(self, host_rank: int) -> tuple[RowColumn, RowColumn]:
         """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
             rule = (
@@ -80,8 +80,7 @@ class MeshInstance:
         return (row * self.host_shape[0], column * self.host_shape[1]), self.host_shape
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(NamedTuple):
     """Links between two meshes.
 
     Args:
@@ -145,4 +144,4 @@ class MeshGraphDescriptor:
         devices, hosts = f"{self.total_devices} devices", counted(self.total_hosts, "host")
         return f"MeshGraphDescriptor({self.name}: {what}, {devices}, {hosts})"
 
-    _repr_html_ = drawn_by("mesh.draw_descriptor")
+    _repr_html_ = drawn_by("mesh:draw_descriptor")

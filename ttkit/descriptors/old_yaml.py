@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.files import Finding, parse_yaml
@@ -23,8 +23,8 @@ Pair = tuple[Count, Count]
 MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M"))]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Part(BaseModel, extra="forbid"):
+    """A part of a file, which has no other keys than these."""
 
 
 class _Chip(_Part):

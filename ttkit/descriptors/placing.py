@@ -2,17 +2,15 @@
 
 import itertools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from ttkit.descriptors.descriptor import MeshInstance
+from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.descriptors.reading import FILE_KIND, ONLY_TEXTPROTO, fail_with_findings, load_text
 from ttkit.errors import TTKitError, fail
 from ttkit.files import read_text
-from ttkit.hardware.systems import SYSTEMS, RowColumn, System, grid_ids, grid_links
-
-Ids = tuple[tuple[int, ...], ...]
+from ttkit.hardware.systems import SYSTEMS, Ids, RowColumn, System, grid_ids, grid_links
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 MAX_SEARCH_STEPS = 20_000  # The search gives up after this many steps.
@@ -103,28 +101,22 @@ def _search(
     """
     rows, columns = map(range, mesh.device_dims)
     places = sorted(itertools.product(rows, columns), key=sum)
-    joined: dict[RowColumn, set[RowColumn]] = {place: set() for place in places}
-    for a, b, _ in grid_links(mesh.device_dims, mesh.rings):
-        joined[a].add(b)
-        joined[b].add(a)
-    found: dict[RowColumn, int] = {}
-    # `trail` has the chips that are left to try at each place.
-    trail = [iter(sorted(cables, key=order))]
-    for _ in range(MAX_SEARCH_STEPS):
-        chip = next(trail[-1], None)
-        if chip is not None:
-            found[places[len(found)]] = chip
-            if len(found) == len(places):
-                return found
-            near = [cables[found[place]] for place in joined[places[len(found)]] if place in found]
-            free = set.intersection(*near) - set(found.values())
-            trail.append(iter(sorted(free, key=order)))
-        else:
-            trail.pop()
-            if not found:
-                break
-            found.popitem()
-    return {}
+    cabled = {*grid_links(mesh.device_dims, mesh.rings)}
+    cabled |= {(b, a) for a, b in cabled}
+    steps = iter(range(MAX_SEARCH_STEPS))
+
+    def fill(found: dict[RowColumn, int]) -> Iterator[dict[RowColumn, int]]:
+        """Yield the ways to fill the places that are left."""
+        if len(found) == len(places):
+            yield found
+            return
+        place = places[len(found)]
+        near = [cables[chip] for other, chip in found.items() if (other, place) in cabled]
+        free = set(cables).intersection(*near) - set(found.values())
+        for _, chip in zip(steps, sorted(free, key=order)):
+            yield from fill({**found, place: chip})
+
+    return next(fill({}), {})
 
 
 def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
@@ -150,16 +142,16 @@ def chips_of(mesh: MeshInstance) -> dict[RowColumn, tuple[int, int]]:
                 break
             except TTKitError:
                 continue
-    places = itertools.product(range(mesh.device_dims[0]), range(mesh.device_dims[1]))
+    places = itertools.product(*map(range, mesh.device_dims))
     return {(r, c): (mesh.host_of((r, c)), ids[r % rows][c % columns]) for r, c in places}
 
 
 # ---------------------------------------------------------------- the descriptor in use
-def seen_through(path: str, machine: System) -> System:
-    """Return the machine as it looks to a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
+def read_in_use(path: str) -> MeshGraphDescriptor:
+    """Return the descriptor of a process whose TT_MESH_GRAPH_DESC_PATH is `path`.
 
     Raises:
-        TTKitError: the file is refused, or its mesh does not fit on the machine.
+        TTKitError: the file is refused.
     """
     asked = f"{VARIABLE}={path!r}"
     if not os.path.isfile(path):
@@ -173,14 +165,21 @@ def seen_through(path: str, machine: System) -> System:
     text = read_text(path, FILE_KIND)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
-    return placed(machine, _mesh_in(path, text, asked))
+    loaded = _loaded(text, path)
+    return loaded.descriptor or fail_with_findings(asked, loaded)
 
 
-@lru_cache(maxsize=64)
-def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
-    """Return the mesh that this process opens; it is cached, because every opening asks for it."""
-    loaded = load_text(text, path)
-    descriptor = loaded.descriptor or fail_with_findings(asked, loaded)
+# Every opening of a mesh asks for the descriptor, so its text is read once.
+_loaded = lru_cache(maxsize=64)(load_text)
+
+
+def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
+    """Return the machine as it looks to a process alone that uses a descriptor.
+
+    Raises:
+        TTKitError: there are several meshes or hosts, or the mesh does not fit on the machine.
+    """
+    asked = f"{VARIABLE}={os.environ.get(VARIABLE)!r}"
     if len(descriptor.meshes) > 1:
         rule = (
             "Multi-mesh-per-host systems are not supported by this algorithm, "
@@ -193,4 +192,4 @@ def _mesh_in(path: str, text: str, asked: str) -> MeshInstance:
     if mesh.num_hosts > 1:
         rule = f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1"
         fail(asked, rule, "one process a host rank (TT_MESH_HOST_RANK)")
-    return mesh
+    return placed(machine, mesh)

@@ -4,14 +4,13 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
 from ttkit.errors import fail
-from ttkit.files import AnyPath, Finding, errors_in, read_text
+from ttkit.files import AnyPath, Document, Finding, errors_in, read_text
 
 FILE_KIND = "Custom mesh graph descriptor file"  # A message names a file so.
 ONLY_TEXTPROTO = (
@@ -20,7 +19,10 @@ ONLY_TEXTPROTO = (
 )
 DESCRIPTOR_FOLDER = Path(__file__).parent / "files"
 # These are the files that ttml's enable_fabric takes for 8 and 32 devices; else it takes none.
-FILE_FOR_DEVICES = {8: "t3000", 32: "galaxy"}
+FILE_FOR_DEVICES = {
+    8: DESCRIPTOR_FOLDER / "t3000.textproto",
+    32: DESCRIPTOR_FOLDER / "galaxy.textproto",
+}
 
 
 class Loaded(NamedTuple):
@@ -42,7 +44,7 @@ def load_text(text: str, path: str) -> Loaded:
             return Loaded(None, findings)
         new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
         # Lines of the converted text do not exist in this file, so findings get line 0.
-        findings = [replace(finding, path=path, line=0) for finding in new.findings]
+        findings = [finding._replace(path=path, line=0) for finding in new.findings]
         stem = Path(path).stem
         cure = f"ttkit convert {stem}.yaml > {stem}.textproto, and name that"
         refused = f"{ONLY_TEXTPROTO} ttnn 0.81.1 refuses it."
@@ -54,15 +56,14 @@ def load_text(text: str, path: str) -> Loaded:
         line, what, cure = error.args
         what = f"Failed to parse MeshGraphDescriptor textproto: {what}"
         return Loaded(None, [Finding("error", path, line, what, cure)])
-    marks = textproto.field_lines(text)
-    findings = []
-    for line, name, near in marks.unknown:
+    document, findings = Document(Path(path)), []
+    for line, name, near in textproto.note_fields(document, text):
         what = f"unknown field '{name}': the real library skips it without a message"
         cure = f"write {near}, or remove it" if near else "remove it"
         findings.append(Finding("warning", path, line, what, cure))
     broken, report = rules.check(message)
     for what, where, cure in broken:
-        findings.append(Finding("error", path, marks.line(where), what, cure))
+        findings.append(document.finding(tuple(where.split()), what, cure))
     if broken:
         return Loaded(None, findings, report)
     name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
@@ -122,8 +123,7 @@ def descriptor_path(num_devices: int) -> Path | None:
         >>> descriptor_path(8).name, descriptor_path(16)
         ('t3000.textproto', None)
     """
-    name = FILE_FOR_DEVICES.get(num_devices)
-    return DESCRIPTOR_FOLDER / f"{name}.textproto" if name else None
+    return FILE_FOR_DEVICES.get(num_devices)
 
 
 # ---------------------------------------------------------------- from a message

@@ -9,7 +9,6 @@ its own in the same process.
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from ttkit.errors import nearest
+from ttkit.files import Document, KeyPath
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
@@ -48,37 +48,25 @@ def descriptor_class():
     return message_factory.GetMessageClass(kind)
 
 
-@dataclass
-class FieldLines:
-    """The line of each field by its path, and the fields that the schema does not have.
+def note_fields(document: Document, text: str) -> list[tuple[int, str, str]]:
+    """Note where every field of a text stands that `parse` accepts; return the unknown ones.
 
-    A path is field names, with the number of the message after a repeated one:
-    "mesh_descriptors 0 channels count".
-    """
-
-    lines: dict[str, int] = field(default_factory=dict)
-    # An entry has the line of the field, its name and the nearest known field, or "".
-    unknown: list[tuple[int, str, str]] = field(default_factory=list)
-
-    def line(self, path: str) -> int:
-        """Return the line of the field at `path`, or of the nearest message around it."""
-        while path and path not in self.lines:
-            path = path.rpartition(" ")[0]
-        return self.lines.get(path, 1)
-
-
-def field_lines(text: str) -> FieldLines:
-    """Find the line of every field of a text that `parse` accepts.
+    A path is field names, with the number of the message after a repeated one: ("mesh_descriptors",
+    "0", "channels", "count"). An unknown field has its line, its name and the nearest known field,
+    or "".
 
     Example:
-        >>> marks = field_lines('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
-        >>> marks.line("mesh_descriptors 0 name"), marks.unknown
-        (2, [(3, 'chanels', 'channels')])
+        >>> document = Document(Path("mgd.textproto"))
+        >>> note_fields(document, 'mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
+        [(3, 'chanels', 'channels')]
+        >>> document.position("mesh_descriptors", "0", "name")
+        (2, 0)
     """
-    marks = FieldLines()
+    unknown = []
+    document.positions[()] = 1, 0  # No column is known.
     # An open message has its fields (none if it is unknown), its path, and the fields read so far.
-    stack: list[tuple[Any, str, Counter[str]]] = [
-        (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())
+    stack: list[tuple[Any, KeyPath, Counter[str]]] = [
+        (descriptor_class().DESCRIPTOR.fields_by_name, (), Counter())
     ]
     for match in _FIELD.finditer(text):
         fields, path, seen = stack[-1]
@@ -88,17 +76,17 @@ def field_lines(text: str) -> FieldLines:
         elif match["bare"]:
             stack.append(({}, path, Counter()))
         elif name:
-            known, here = fields.get(name), f"{path} {name}".strip()
+            known, here = fields.get(name), (*path, name)
             if fields and not known:
-                marks.unknown.append((line, name, nearest(name, fields)))
+                unknown.append((line, name, nearest(name, fields)))
             if match["open"]:
                 if known and not known.has_presence:  # A repeated field needs its number.
-                    here = f"{here} {seen[name]}"
+                    here = (*here, str(seen[name]))
                 seen[name] += 1
                 inside = known.message_type if known else None
                 stack.append((inside.fields_by_name if inside else {}, here, Counter()))
-            marks.lines.setdefault(here, line)
-    return marks
+            document.positions.setdefault(here, (line, 0))
+    return unknown
 
 
 class Unreadable(Exception):

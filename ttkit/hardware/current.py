@@ -28,18 +28,32 @@ def use_system(system: str | System | None) -> System:
     return current_machine()
 
 
+def descriptor_in_use():
+    """Return the descriptor that `TT_MESH_GRAPH_DESC_PATH` names; None where it is not set.
+
+    Raises:
+        TTKitError: the descriptor is refused.
+    """
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
+    if not path:
+        return None
+    from ttkit.descriptors.placing import read_in_use  # It loads protobuf, so it is imported late.
+
+    return read_in_use(path)
+
+
 def current_system() -> System:
-    """Return the machine in use, through the descriptor of `TT_MESH_GRAPH_DESC_PATH` if set.
+    """Return the machine in use, through the descriptor in use where there is one.
 
     Raises:
         TTKitError: the descriptor is refused, or does not fit on the machine.
     """
-    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
-    if not path:
+    descriptor = descriptor_in_use()
+    if descriptor is None:
         return current_machine()
-    from ttkit.descriptors.placing import seen_through  # It loads protobuf, so it is imported late.
+    from ttkit.descriptors.placing import seen_through
 
-    return seen_through(path, current_machine())
+    return seen_through(descriptor, current_machine())
 
 
 def current_machine() -> System:

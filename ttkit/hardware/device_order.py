@@ -74,7 +74,7 @@ def device_order(
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")
 
 
-def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
+def opens_transposed(dims: Coordinate, shape: Coordinate) -> str:
     """Return a warning for a shape that fits on a mesh of `dims` only when it is turned, else "".
     A line opens along the rim of a machine, so one that is turned is no surprise.
 

@@ -6,29 +6,29 @@ descriptors in the ttnn 0.81.1 wheel; the id order of a T3000 was read from the 
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import CHIPS, MACHINES, Chip
 
 Coordinate = tuple[int, ...]
 RowColumn = tuple[int, int]
+Ids = tuple[tuple[int, ...], ...]
 
 
-def grid_links(
-    shape: RowColumn, rings: Sequence[bool]
-) -> Iterator[tuple[RowColumn, RowColumn, int]]:
-    """Yield pairs of neighbours in a grid, with the axis; a ring of more than two joins its ends.
+def grid_links(shape: RowColumn, rings: Sequence[bool]) -> Iterator[tuple[RowColumn, RowColumn]]:
+    """Yield pairs of neighbours in a grid; a ring of more than two joins its ends.
 
     Example:
-        >>> [(a, b) for a, b, axis in grid_links((1, 3), (False, True))]
+        >>> list(grid_links((1, 3), (False, True)))
         [((0, 0), (0, 1)), ((0, 1), (0, 2)), ((0, 2), (0, 0))]
     """
-    for r, c in itertools.product(*map(range, shape)):
-        for axis, (r2, c2) in enumerate(((r + 1, c), (r, c + 1))):
-            inside = (r2, c2)[axis] < shape[axis]
-            if inside or (rings[axis] and shape[axis] > 2):
-                yield (r, c), ((r2, c2) if inside else ((0, c) if axis == 0 else (r, 0))), axis
+    rows, columns = shape
+    for r, c in itertools.product(range(rows), range(columns)):
+        if r + 1 < rows or (rings[0] and rows > 2):
+            yield (r, c), ((r + 1) % rows, c)
+        if c + 1 < columns or (rings[1] and columns > 2):
+            yield (r, c), (r, (c + 1) % columns)
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ class System:
 
     name: str
     chip: Chip
-    ids: tuple[tuple[int, ...], ...]
+    ids: Ids
     links_per_pair: int = 0
     wraps: tuple[bool, bool] = (False, False)
-    cards: tuple[tuple[int, ...], ...] = field(default=())
+    cards: Ids = ()
 
     def __post_init__(self) -> None:
         if not self.cards:
             object.__setattr__(self, "cards", tuple((i,) for i in sorted(self.coordinate_of)))
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> RowColumn:
         """Rows and columns of the grid."""
         return len(self.ids), len(self.ids[0])
 
@@ -71,7 +71,7 @@ class System:
         return self.shape[0] * self.shape[1]
 
     @property
-    def coordinate_of(self) -> dict[int, tuple[int, int]]:
+    def coordinate_of(self) -> dict[int, RowColumn]:
         """The place of each device id: {id: (row, column)}."""
         return {device: (r, c) for r, row in enumerate(self.ids) for c, device in enumerate(row)}
 
@@ -79,7 +79,7 @@ class System:
         """Yield pairs of device ids that are cabled, each pair once."""
         return (
             (self.ids[r][c], self.ids[r2][c2])
-            for (r, c), (r2, c2), _ in grid_links(self.shape, self.wraps)
+            for (r, c), (r2, c2) in grid_links(self.shape, self.wraps)
         )
 
     def linked(self, a: int, b: int) -> bool:
@@ -96,7 +96,7 @@ class System:
         return found
 
 
-def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
+def grid_ids(rows: int, columns: int) -> Ids:
     """Return the ids of a grid of chips that are numbered row by row."""
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 
@@ -112,7 +112,7 @@ SYSTEMS = {
     )
     for name, row in MACHINES["systems"].items()
 }
-ALIASES: dict[str, str] = MACHINES["aliases"]
+ALIASES = MACHINES["aliases"]
 
 
 def system_named(name: str) -> System:
@@ -127,16 +127,6 @@ def system_named(name: str) -> System:
         rule = f"no system has that name; known: {', '.join(SYSTEMS)}"
         fail(f"use_system({name!r})", rule, "one of those, or pass a System")
     return SYSTEMS[key]
-
-
-def fabric_on_a_subset(idle: set[int]) -> str:
-    """Return ttnn's message where a fabric starts beside chips that are not opened, else ""."""
-    if not idle:
-        return ""
-    rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
-    rule += " that the fabric was launched on a subset of the devices available in the system,"
-    rule += " which is currently not supported. To launch on a subset of devices, first create"
-    return rule + " a MeshDevice of the full system size, then create submeshes accordingly."
 
 
 def outside_fabric(chip: int) -> str:
@@ -168,27 +158,25 @@ def visible_part(system: System, visible: str) -> System:
     if not all(part.isdigit() and int(part) <= last for part in parts):
         rule = f"it must be a comma list of PCIe devices, numbered 0 to {last}"
         fail(asked, rule, "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy")
-    wanted = dict.fromkeys(map(int, parts))
-    cards = [system.cards[n] for n in wanted]
-    old = [chips[k] for k in range(max(map(len, cards))) for chips in cards if k < len(chips)]
-    if len(old) == system.num_devices:
+    cards = [system.cards[n] for n in dict.fromkeys(map(int, parts))]
+    wanted = [chip for chips in itertools.zip_longest(*cards) for chip in chips if chip is not None]
+    if len(wanted) == system.num_devices:
         return system
-    new_id = {device: number for number, device in enumerate(old)}
-    where = [system.coordinate_of[device] for device in old]
-    rows, columns = (sorted(set(places)) for places in zip(*where))
-    rectangle = [[system.ids[r][c] for c in columns] for r in rows]
-    joined = len(rows) * len(columns) == len(old) and all(
-        places[-1] - places[0] < len(places) for places in (rows, columns)
-    )
-    if not joined:
-        rule = f"{outside_fabric(min(old))}: these cards are not cabled together into a rectangle"
+    where = zip(*(system.coordinate_of[chip] for chip in wanted))
+    (top, bottom), (left, right) = ((min(places), max(places) + 1) for places in where)
+    part = [row[left:right] for row in system.ids[top:bottom]]
+    if {*wanted} != {*itertools.chain(*part)}:
+        rule = (
+            f"{outside_fabric(min(wanted))}: these cards are not cabled together into a rectangle"
+        )
         fail(asked, rule, "cards that are neighbours")
-    ids = tuple(tuple(new_id[device] for device in row) for row in rectangle)
     # Where the cards are two-chip cards in a single column, the real library puts their PCIe side
     # first.
-    if ids[0][0] != 0 and len(columns) == 2:
-        ids = tuple(row[::-1] for row in ids)
-    height, width = system.shape
-    wraps = (system.wraps[0] and len(rows) == height, system.wraps[1] and len(columns) == width)
-    renumbered = tuple(tuple(new_id[device] for device in chips) for chips in cards)
+    if part[0][0] != wanted[0] and right - left == 2:
+        part = [row[::-1] for row in part]
+    (height, width), (rows, columns) = system.shape, system.wraps
+    wraps = (rows and bottom - top == height, columns and right - left == width)
+    ids, renumbered = (
+        tuple(tuple(map(wanted.index, chips)) for chips in groups) for groups in (part, cards)
+    )
     return replace(system, ids=ids, wraps=wraps, cards=renumbered)

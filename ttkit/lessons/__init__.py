@@ -6,32 +6,21 @@ Feedback names the device, the index and the number.
 import sys
 
 from ttkit import backend
-from ttkit.lessons.comparing import (
-    CheckFailed,
-    device_difference,
-    difference,
-    same,
-    values_mean_something,
-)
-from ttkit.lessons.exercises import challenge, check, hint, solution, todo
-from ttkit.lessons.predicting import predict
+from ttkit.lazy import attach
 from ttkit.words import in_notebook
 
-__all__ = [
-    "CheckFailed",
-    "challenge",
-    "check",
-    "course_map",
-    "device_difference",
-    "difference",
-    "hint",
-    "predict",
-    "same",
-    "solution",
-    "tidy",
-    "todo",
-    "values_mean_something",
-]
+# A name is imported on first use. A line has a module and the names that it holds.
+_NAMES = """
+comparing   CheckFailed device_difference difference same values_mean_something
+exercises   challenge check hint solution todo
+predicting  predict
+"""
+__getattr__, _, _names = attach(__name__, _NAMES)
+__all__ = [*_names, "course_map", "tidy"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def course_map() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +43,7 @@ def replicas(mesh, array: np.ndarray) -> list[np.ndarray]:
     return [array] * mesh.get_num_devices()
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """What an answer may use on a mesh: the bytes of the shards in `OnMeshes`, and its collectives.
 
     Args:
@@ -59,8 +58,7 @@ class Budget:
     link_bytes: Callable[..., int] | None = None
 
 
-@dataclass(frozen=True)
-class OnMeshes:
+class OnMeshes(NamedTuple):
     """Calls of an answer with a fresh mesh of each shape, and with arrays.
 
     On a card the mesh is the learner's own, and only values are looked at.

@@ -147,8 +147,11 @@ class Card:
         """Return the box for a guess."""
         import ipywidgets as widgets
 
-        how: dict[str, Any] = {"description": words, "style": {"description_width": "initial"}}
-        how["layout"] = {"width": "auto", "max_width": "100%"}
+        how = {
+            "description": words,
+            "style": {"description_width": "initial"},
+            "layout": {"width": "auto", "max_width": "100%"},
+        }
         if choices:
             box = widgets.Dropdown(options=[("choose", ""), *((c, c) for c in choices)], **how)
         else:

@@ -61,8 +61,12 @@ class Cost:
         """
         n, collective = self.plan.group_size, self.plan.collective
         part = (n - 1) / n
-        factors = {"all_gather": n - 1, "all_to_all": part, "reduce_scatter": part}
-        factors["all_reduce"] = 2 * part
+        factors = {
+            "all_gather": n - 1,
+            "all_to_all": part,
+            "reduce_scatter": part,
+            "all_reduce": 2 * part,
+        }
         size = self.plan.shard_bytes * factors.get(collective, 1)
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
@@ -213,7 +217,7 @@ def _step_time(plan: Plan, number: int, traffic: str) -> float:
     # The fabric forwards packets as they arrive: the rest of a message comes in its first step.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
     for t in plan.steps[number]:
-        size = min(t.bytes or 0, PACKET) if forwards else t.bytes or 0
+        size = min(t.bytes, PACKET) if forwards else t.bytes
         messages.setdefault((t.source, t.destination), []).append(size)
     most = max(1, plan.topology.links)
     loads = {(sum(sizes), min(most, plan.links * len(sizes))) for sizes in messages.values()}

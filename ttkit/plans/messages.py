@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -127,7 +127,7 @@ class Exchange:
         where = [f"each at {place}" for place in places if place]
         return [*map(str, self.waits), *where]
 
-    _repr_html_ = drawn_by("lanes.draw_exchange")
+    _repr_html_ = drawn_by("lanes:draw_exchange")
 
 
 def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exchange:
@@ -199,7 +199,7 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
 
 
 # An order takes a rank, its send and its receive, and returns the rank's calls in a round.
-ORDERS: dict[str, Callable[[int, Call, Call], list[Call]]] = {
+ORDERS = {
     "Sendrecv": lambda rank, send, receive: [send._replace(name="Sendrecv", source=receive.source)],
     "Send, then Recv": lambda rank, send, receive: [send, receive],
     "Recv, then Send": lambda rank, send, receive: [receive, send],

@@ -18,7 +18,7 @@ import numpy as np
 
 from ttkit.errors import check_counts, fail
 from ttkit.lazy import drawn_by
-from ttkit.plans.topology import Topology
+from ttkit.plans.topology import Line, Topology
 from ttkit.words import numbered
 
 Array = np.ndarray
@@ -33,14 +33,14 @@ class Transfer:
     Args:
         source, destination: device ids of two chips that are cabled.
         chunk: the number of a chunk, or several that travel as one message.
-        bytes: size of the message; a plan fills it in where it is left out.
+        bytes: size of the message; a plan fills it in where it is 0.
         reduce: the destination adds what arrives to what it holds; else it keeps what arrives.
     """
 
     source: int
     destination: int
     chunk: int | tuple[int, ...]
-    bytes: int | None = None
+    bytes: int = 0
     reduce: bool = False
 
     @property
@@ -108,9 +108,7 @@ class Plan:
         """Return transfers that all have their size."""
         known = range(len(self.sizes))  # `validate` reports an unknown chunk.
         return tuple(
-            replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
-            if t.bytes is None
-            else t
+            t if t.bytes else replace(t, bytes=sum(self.sizes[c] for c in t.chunks if c in known))
             for t in step
         )
 
@@ -120,7 +118,7 @@ class Plan:
         how = f"{self.algorithm}, {len(self.steps)} steps"
         return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
-    _repr_html_ = drawn_by("plan.draw_plan")
+    _repr_html_ = drawn_by("plan:draw_plan")
 
     @property
     def adds(self) -> bool:
@@ -129,12 +127,12 @@ class Plan:
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property
-    def groups(self) -> list[tuple[int, ...]]:
+    def groups(self) -> list[Line]:
         """The chips that work together, in order."""
         return self.topology.groups(self.axis)
 
     @functools.cached_property
-    def group_of(self) -> dict[int, tuple[tuple[int, ...], int]]:
+    def group_of(self) -> dict[int, tuple[Line, int]]:
         """For each chip its group and its number in the group."""
         return {chip: (group, i) for group in self.groups for i, chip in enumerate(group)}
 
@@ -157,9 +155,9 @@ class Plan:
         """The number in its group of the chip that sends, where only one does."""
         return self.topology.place[self.root] if self.destination is not None else self.root
 
-    def _chunks(self, chip: int, numbers: Numbers) -> list[int]:
+    def _chunks(self, chip: int, owners: str) -> list[int]:
         group, number = self.group_of[chip]
-        return [self.topology.place[group[n]] for n in numbers(self, number)]
+        return [self.topology.place[group[n]] for n in OWNERS[owners](self, number)]
 
     def holdings_at_start(self, part: Callable[[int, int], Any]) -> Holdings:
         """Return what every chip holds at the start: {chip: {chunk: part(chip, chunk)}}."""
@@ -167,6 +165,10 @@ class Plan:
         return {
             chip: {c: part(chip, c) for c in self._chunks(chip, held)} for chip in self.group_of
         }
+
+    def _parts_at_start(self) -> Holdings:
+        """Return for every chunk that a chip holds the chips whose part is added in: itself."""
+        return self.holdings_at_start(lambda chip, c: frozenset([chip]))
 
     def goal(self, chip: int) -> list[int]:
         """Return the chunks that a chip must hold, whole, after the last step."""
@@ -183,7 +185,7 @@ class Plan:
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
         """Yield, before the first step and after each, {chip: {chunk: contributing chips}}."""
-        held = self.holdings_at_start(lambda chip, c: frozenset([chip]))
+        held = self._parts_at_start()
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
 
@@ -195,9 +197,7 @@ class Plan:
                 twice or lost, more messages than links, or a chip without its result; the message
                 names chip, chunk and step.
         """
-        # What a chip holds of a chunk has one bit for each chip whose part is added in.
-        bit = {chip: 1 << i for i, chip in enumerate(self.topology.chips)}
-        held = self.holdings_at_start(lambda chip, c: bit[chip])
+        held = self._parts_at_start()
         for number, step in enumerate(self.steps, 1):
             for t in step:
                 cabled = self.topology.joined(t.source, t.destination)
@@ -209,15 +209,15 @@ class Plan:
                 _add_up(self, number, step, held)
             else:
                 for t in step:
-                    held[t.destination].update(dict.fromkeys(t.chunks, 1))
+                    held[t.destination].update(dict.fromkeys(t.chunks, frozenset[int]()))
         last = len(self.steps)
         for chip, (group, _) in self.group_of.items():
-            everyone = sum(bit[other] for other in group) if self.adds else 0
+            everyone = frozenset(group if self.adds else ())
             for c in self.goal(chip):
                 if c not in held[chip]:
                     rule = f"after the last step chip {chip} does not hold chunk {c}"
                     _fail_at_step(self, last, f"{rule}, which {self.collective} should give it")
-                if missing := everyone & ~held[chip][c]:
+                if missing := everyone - held[chip][c]:
                     rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
                     _fail_at_step(self, last, f"{rule} {_chips(self, missing)}")
         return self
@@ -284,7 +284,7 @@ class Plan:
         """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
-            counted[t.source, t.destination] += t.bytes or 0
+            counted[t.source, t.destination] += t.bytes
         return dict(sorted(counted.items()))
 
     @property
@@ -298,7 +298,7 @@ class Plan:
     @property
     def bytes_per_step(self) -> list[int]:
         """Bytes that all chips together send in each step."""
-        return [sum(t.bytes or 0 for t in step) for step in self.steps]
+        return [sum(t.bytes for t in step) for step in self.steps]
 
     @property
     def total_bytes(self) -> int:
@@ -315,9 +315,9 @@ class Plan:
             landing: Counter[int] = Counter()
             for t in step:
                 if self.collective == "all_to_all":
-                    parts[t.destination] += t.bytes or 0
+                    parts[t.destination] += t.bytes
                 elif t.reduce:
-                    landing[t.destination] += t.bytes or 0
+                    landing[t.destination] += t.bytes
             for chip, chunks in state.items():
                 extra = parts[chip] or sum(self.sizes[c] for c in chunks.keys() - first[chip])
                 peak = max(peak, extra + landing[chip])
@@ -325,43 +325,35 @@ class Plan:
 
 
 # ---------------------------------------------------------------- the collectives
-# From a plan and a chip's number in its group it returns numbers of chips of the group.
-Numbers = Callable[[Plan, int], Iterable[int]]
+# Of which chips of its group a chip has the chunks, from the plan and its own number in the group.
+OWNERS = {
+    "own": lambda plan, n: [n],
+    "all": lambda plan, n: range(plan.group_size),
+    "sender": lambda plan, n: [plan.sender],
+    "own at sender": lambda plan, n: [n] if n == plan.sender else [],
+    "sender at destination": lambda plan, n: (
+        [plan.sender] if plan.topology.chips[n] == plan.destination else []
+    ),
+    "neighbour": lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size],
+}
 
 
 class Collective(NamedTuple):
-    """Whose chunks a chip holds before the first step, and must hold after the last."""
+    """Whose chunks a chip holds before the first step, and must hold after the last (`OWNERS`)."""
 
-    held: Numbers
-    goal: Numbers
+    held: str
+    goal: str
     adds: bool = False
 
 
-def _own(plan: Plan, number: int) -> Iterable[int]:
-    return [number]
-
-
-def _all(plan: Plan, number: int) -> Iterable[int]:
-    return range(plan.group_size)
-
-
-def _at_sender(plan: Plan, number: int) -> Iterable[int]:
-    return [number] if number == plan.sender else []
-
-
 COLLECTIVES = {
-    "all_gather": Collective(_own, _all),
-    "all_to_all": Collective(_own, _all),
-    "broadcast": Collective(_at_sender, lambda plan, number: [plan.sender]),
-    "point_to_point": Collective(
-        _at_sender,
-        lambda plan, n: [plan.sender] if plan.topology.chips[n] == plan.destination else [],
-    ),
-    "shift": Collective(
-        _own, lambda plan, n: [(n + (1 if plan.backwards else -1)) % plan.group_size]
-    ),
-    "reduce_scatter": Collective(_all, _own, adds=True),
-    "all_reduce": Collective(_all, _all, adds=True),
+    "all_gather": Collective("own", "all"),
+    "all_to_all": Collective("own", "all"),
+    "broadcast": Collective("own at sender", "sender"),
+    "point_to_point": Collective("own at sender", "sender at destination"),
+    "shift": Collective("own", "neighbour"),
+    "reduce_scatter": Collective("all", "own", adds=True),
+    "all_reduce": Collective("all", "all", adds=True),
 }
 
 
@@ -402,13 +394,13 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
     # Every chip reads what it sends before any chip adds.
     arrives = [(t, c, held[t.source][c]) for t in step for c in t.chunks]
     copied: dict[tuple[int, int], int] = {}
-    for t, c, mask in arrives:
+    for t, c, brought in arrives:
         have = held[t.destination]
-        old, rule, cure = have.get(c, 0), "", ""
-        if t.reduce and old & mask:
-            rule = f"which would add the part of {_chips(plan, old & mask)} a second time"
-        elif not t.reduce and old & ~mask:
-            rule = f"where it would overwrite the part of {_chips(plan, old & ~mask)}"
+        old, rule, cure = have.get(c, frozenset()), "", ""
+        if t.reduce and old & brought:
+            rule = f"which would add the part of {_chips(plan, old & brought)} a second time"
+        elif not t.reduce and old - brought:
+            rule = f"where it would overwrite the part of {_chips(plan, old - brought)}"
             cure = "reduce=True adds it"
         elif not t.reduce:
             first = copied.setdefault((t.destination, c), t.source)
@@ -417,16 +409,15 @@ def _add_up(plan: Plan, number: int, step: Step, held: Holdings) -> None:
                 cure = "reduce=True adds both"
         if rule:
             _fail_at_step(plan, number, f"{_sends(t, c)}, {rule}", cure)
-        have[c] = old | mask
+        have[c] = old | brought
 
 
 def _sends(t: Transfer, chunk: object) -> str:
     return f"chip {t.source} sends chunk {chunk} to chip {t.destination}"
 
 
-def _chips(plan: Plan, mask: int) -> str:
-    chips = [chip for i, chip in enumerate(plan.topology.chips) if mask >> i & 1]
-    return numbered("chip", chips)
+def _chips(plan: Plan, some: frozenset[int]) -> str:
+    return numbered("chip", [chip for chip in plan.topology.chips if chip in some])
 
 
 def _fail_at_step(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:

@@ -162,7 +162,7 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.title})"
 
-    _repr_html_ = drawn_by("lanes.schedule.schedule_picture")
+    _repr_html_ = drawn_by("lanes.schedule:schedule_picture")
 
     def tasks(self, stage: int) -> tuple[Task, ...]:
         """Return a stage's actions in order, each with what to receive before it and what to send

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import system_named
+from ttkit.hardware.systems import Ids, RowColumn, system_named
 
 LINE, RING = "LINE", "RING"
+Line = tuple[int, ...]  # Chips stand in the order of the line.
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Topology:
 
     name: str
     chips: tuple[int, ...]
-    shape: tuple[int, int]
-    cables: tuple[tuple[int, ...], ...]
+    shape: RowColumn
+    cables: Ids
     links: int
     link: Link
     is_torus: bool = False
@@ -51,7 +52,7 @@ class Topology:
         """Every (chip, chip) that a cable joins, in both orders."""
         return frozenset((a, b) for a in self.chips for b in self.neighbours(a))
 
-    def coordinate(self, chip: int) -> tuple[int, int]:
+    def coordinate(self, chip: int) -> RowColumn:
         """Return row and column of a chip."""
         return divmod(self.place[chip], self.shape[1])
 
@@ -63,7 +64,7 @@ class Topology:
         """Return True where a cable joins two chips."""
         return (a, b) in self.pairs
 
-    def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
+    def groups(self, axis: int | None = None) -> list[Line]:
         """Return the lines of chips along a mesh axis: 0 for each column, 1 for each row, None for
         all chips in one.
         """
@@ -80,7 +81,7 @@ class Topology:
         """
         return RING if all(self.closes(line) for line in self.groups(axis)) else LINE
 
-    def closes(self, line: tuple[int, ...]) -> bool:
+    def closes(self, line: Line) -> bool:
         """Return True where a cable joins the ends of a line of three or more chips."""
         return len(line) > 2 and self.joined(line[-1], line[0])
 
@@ -108,7 +109,7 @@ class Topology:
         return far
 
 
-def topology(of, mesh_shape: tuple[int, int] | None = None) -> Topology:
+def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
     """Return the topology of an open mesh of the simulator, a `System`, or a system's name.
 
     Args:
@@ -142,7 +143,7 @@ def topology(of, mesh_shape: tuple[int, int] | None = None) -> Topology:
 
 
 @functools.lru_cache(maxsize=64)
-def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> Topology:
+def _known(system: System, chips: Line, shape: RowColumn) -> Topology:
     there = set(chips)
     cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
     links, link = system.links_per_pair, system.chip.link

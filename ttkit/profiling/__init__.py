@@ -125,10 +125,9 @@ class Profile:
         return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
-        time = short(self.time_s, "s")  # This reads the records, which fills `meshes` below.
-        chips = [mesh.system.chip.name for mesh in self._reader.meshes]
+        chips = [record.mesh.system.chip.name for record in self.records]
         chip = f", {chips[-1]}s" if chips else ""
-        return f"{what}: {time} modelled end to end{self._model}{chip}"
+        return f"{what}: {short(self.time_s, 's')} modelled end to end{self._model}{chip}"
 
     def timeline(self, *, join: bool = False) -> Timeline:
         """Return when each chip computes and communicates, in modelled time: a lane for each chip.
@@ -136,10 +135,9 @@ class Profile:
         Args:
             join: one lane for chips that do the same at the same time.
         """
-        spans = list(self.spans())  # This reads the records, which fills `meshes`.
-        chips = {chip for mesh in self._reader.meshes for chip in mesh.get_device_ids()}
+        chips = {chip for record in self.records for chip in record.mesh.get_device_ids()}
         bars: dict[int, list[Bar]] = {chip: [] for chip in sorted(chips)}
-        for record, start in spans:
+        for record, start in self.spans():
             for chip, begin in start.items():
                 name = last_name(record.name)
                 bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))

@@ -1,14 +1,12 @@
 """Records of calls, read from a tape: in numbers, in words, and what each call waits for."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ttkit.hardware.roofline import bound_by, default_fidelity, operation_s
 from ttkit.plans.cost import cost
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
 from ttkit.sim.tape import Event, Tape
@@ -30,13 +28,13 @@ def _shards(tensors: Sequence) -> tuple[Shard, ...]:
     return tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One outermost call: what it did on each of its chips, and its modelled time.
 
     Args:
         name: the operation's key in `ttkit.sim.ops.OPERATIONS`, without ttnn in front.
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
+        mesh: the mesh that it ran on.
         chips: device ids of the chips that took part; the others idle.
         operands, results: the shards on each of the chips.
         flops: those of the values on each chip; the time counts whole tiles instead.
@@ -50,6 +48,7 @@ class Record:
 
     name: str
     kind: str
+    mesh: MeshDevice
     chips: tuple[int, ...]
     operands: tuple[Shard, ...]
     results: tuple[Shard, ...]
@@ -63,13 +62,26 @@ class Record:
     after: tuple[int, ...]
 
 
+# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
+# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
+# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
+Keys = tuple[int, int, int]
+
+
+def keys_of(tensor) -> Keys:
+    """Return the keys of a described tensor."""
+    own, memory, array = (
+        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
+    )
+    return own, memory, array
+
+
 # ---------------------------------------------------------------- reading a tape
 class Reader:
     """Reads the events of a tape as records; events that come later are read later."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
-        self.meshes: list = []  # They stand in the order of their first calls.
         self._records: list[Record] = []
         self._seen = 0  # This many events have been read.
         # Each key has the call that made the values (0 if before the tape), then its readers.
@@ -106,8 +118,6 @@ class Reader:
         elif work and kind == COMPUTE:
             spent = (chip, work.flops_of_tiles, work.moved, fidelity)
             time_s, bound = float(operation_s(*spent)), bound_by(*spent)
-        if like.mesh not in self.meshes:
-            self.meshes.append(like.mesh)
         same = len(operands) == len(results) and all(map(is_same, operands, results))
         socket = given.get("mesh_socket")
         unchanged = not work and same and socket is None
@@ -120,6 +130,7 @@ class Reader:
             Record(
                 name=event.name,
                 kind=kind,
+                mesh=like.mesh,
                 chips=tuple(like.mesh.ids_over(like.grid)),
                 operands=_shards(operands),
                 results=_shards(results),
@@ -157,20 +168,6 @@ class Reader:
             if array and not calls[array][0]:
                 calls[array][:] = [number]
         return tuple(sorted(waits - {0}))
-
-
-# By these ids a tensor is recognized in several events: its own, its memory's, its array's; 0 for
-# none. The shards of `get_device_tensors` lie in one memory, and a replay of a trace puts the array
-# of one tensor into another. The weak references of a tape stay, so their ids do not come again.
-Keys = tuple[int, int, int]
-
-
-def keys_of(tensor) -> Keys:
-    """Return the keys of a described tensor."""
-    own, memory, array = (
-        0 if each is None else id(each) for each in (tensor.tensor, tensor.memory, tensor.array)
-    )
-    return own, memory, array
 
 
 # ---------------------------------------------------------------- in words

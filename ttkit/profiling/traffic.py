@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.files import read_text, write_whole
+from ttkit.files import AnyPath, read_text, write_whole
 from ttkit.plans.cost import cost
 from ttkit.profiling.records import last_name
 from ttkit.sim.ops import OPERATIONS
@@ -153,13 +153,13 @@ def _label(held: DescribedTensor, axis: int) -> int | None:
 
 
 # ---------------------------------------------------------------- files
-def write(found: Sequence[ProgramLine], path: str | os.PathLike[str]) -> Path:
+def write(found: Sequence[ProgramLine], path: AnyPath) -> Path:
     """Write lines as JSON, for `ttkit report`."""
     text = json.dumps([line._asdict() for line in found], indent=1)
     return write_whole(path, text, f"write the report {path}")
 
 
-def read(path: str | os.PathLike[str]) -> list[ProgramLine]:
+def read(path: AnyPath) -> list[ProgramLine]:
     """Read what `write` wrote.
 
     Raises:

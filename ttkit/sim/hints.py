@@ -42,7 +42,7 @@ def _record(name: str) -> type[Record]:
     return type(name, (Record,), {"takes": inspect.Signature(fields)})
 
 
-RECORDS: dict[str, Any] = {name: _record(name) for name in known() if name.endswith("Config")}
+RECORDS = {name: _record(name) for name in known() if name.endswith("Config")}
 
 
 def init_device_compute_kernel_config(arch, device_kernel_config=None, **fields):

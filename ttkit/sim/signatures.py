@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, NoReturn
 
@@ -33,7 +33,7 @@ OLDER = {
 Classes = tuple[type, ...]
 # A name of a type stands for these classes; `ttkit.sim.ttnn` adds its own. A type that is not here,
 # such as Sequence[int], takes anything, and the function itself looks at the value.
-CLASSES: dict[str, Classes] = {
+CLASSES = {
     "int": (int, np.integer),
     "float": (int, float, np.number),
     "bool": (bool, int, np.bool_),
@@ -98,31 +98,44 @@ def recorded(name: str, *more: tuple) -> list[inspect.Signature]:
             if each == "*":
                 kind = inspect.Parameter.KEYWORD_ONLY
                 continue
-            own, types, *default = each
-            value = default[0] if default else inspect.Parameter.empty
+            own, types, value = [*each, inspect.Parameter.empty][:3]
             made.append(inspect.Parameter(own, kind, default=value, annotation=types))
         # In ttnn a parameter without a default may stand behind one that has one.
-        unchecked: Any = functools.partial(inspect.Signature, __validate_parameters__=False)
+        unchecked = functools.partial(inspect.Signature, __validate_parameters__=False)
         found.append(unchecked(made))
     return found
 
 
 # ---------------------------------------------------------------- how arguments reach a function
+class Argument(NamedTuple):
+    """An argument of a call.
+
+    Attributes:
+        number: counted from 0, first those by place, then those by name.
+        name: the function's name for it; ttnn's where the function does not have it.
+        parameter: ttnn's.
+    """
+
+    number: int
+    name: str
+    parameter: inspect.Parameter
+
+
 class Way(NamedTuple):
     """How the arguments of calls with the same classes and names reach a function.
 
     Attributes:
-        places: the parameter of each argument by place, if the function has another order.
-        own: the function's name of each argument by name that it has.
-        usual: ttnn's defaults of arguments that it does not have, and that change values.
-        output, memory: the names of the other ones that say where the result goes, or "".
+        in_order: it takes those by place as they are; else it takes all by name.
+        own: the numbers of those that it takes by name.
+        changing: those that it does not have, and that change values.
+        output, memory: the numbers of those that say where the result goes; -1 for none.
     """
 
-    places: list[str]
-    own: dict[str, str]
-    usual: dict[str, Any]
-    output: str = ""
-    memory: str = ""
+    in_order: bool
+    own: dict[str, int]
+    changing: list[Argument]
+    output: int
+    memory: int
 
     def sort(self, args: tuple, kwargs: dict[str, Any]):
         """Return the function's arguments by place and by name, the output, and its memory.
@@ -130,14 +143,13 @@ class Way(NamedTuple):
         Raises:
             TTKitError: an argument that it does not have changes values.
         """
-        if self.places:
-            args, kwargs = (), {**dict(zip(self.places, args)), **kwargs}
-        for key, usual in self.usual.items():
-            value = kwargs[key]
+        values = (*args, *kwargs.values(), None)  # The number -1 is that of None.
+        for number, name, parameter in self.changing:
+            value, usual = values[number], parameter.default
             if value is not None and (type(value) is not type(usual) or value != usual):
-                refuse(f"ttkit's simulator does not have {key}", f"leave {key} out")
-        mine = {own: kwargs[key] for key, own in self.own.items()}
-        return args, mine, kwargs.get(self.output), kwargs.get(self.memory)
+                refuse(f"ttkit's simulator does not have {name}", f"leave {name} out")
+        mine = {name: values[number] for name, number in self.own.items()}
+        return args if self.in_order else (), mine, values[self.output], values[self.memory]
 
 
 class Signature:
@@ -152,58 +164,65 @@ class Signature:
         self.__wrapped__, self.name, self.more = function, name, more
 
     @functools.cached_property
-    def own(self) -> inspect.Signature:
-        """The function's Python signature."""
-        return inspect.signature(self.__wrapped__)
+    def own(self) -> Mapping[str, inspect.Parameter]:
+        """The function's Python parameters."""
+        return inspect.signature(self.__wrapped__).parameters
+
+    @functools.cached_property
+    def usual(self) -> dict[str, Any]:
+        """The defaults of the function's parameters."""
+        return {name: parameter.default for name, parameter in self.own.items()}
 
     @functools.cached_property
     def overloads(self) -> list[inspect.Signature]:
         """ttnn's, or the function's own where ttnn has none of that name."""
-        return recorded(self.name, *self.more) or [self.own]
+        return recorded(self.name, *self.more) or [inspect.signature(self.__wrapped__)]
 
     @property
     def __signature__(self) -> inspect.Signature:
         """The overload that takes most, which `help` shows."""
         return max(self.overloads, key=lambda overload: len(overload.parameters))
 
-    def names(self, overload: inspect.Signature) -> dict[str, str]:
-        """Return the function's name of each parameter of an overload that it has.
+    @functools.cached_property
+    def known(self) -> set[str]:
+        """The parameters of all overloads."""
+        return {name for overload in self.overloads for name in overload.parameters}
+
+    def names(self, there: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+        """Return the function's name of each parameter of an overload; ttnn's where it has none.
 
         One that has another name is the one in the same place.
         """
-        has, there = self.own.parameters, overload.parameters
-        found = {name: name for name in there if name in has}
+        has, found = self.own, {name: name for name in there}
         for mine, name in zip(has, there):
             by_place = {has[mine].kind, there[name].kind} == {PLACE}
             if by_place and not (name in has or mine in there or name in OUTPUTS | CHANGE_VALUES):
                 found[name] = mine
         return found
 
-    @functools.cached_property
-    def known(self) -> set[str]:
-        """The parameters of all overloads."""
-        return {name for overload in self.overloads for name in overload.parameters}
+    @functools.cache  # noqa: B019 - A signature lasts as long as its operation.
+    def bound(self, count: int, names: tuple[str, ...]) -> list[list[Argument]]:
+        """Return the arguments of a call for each overload that takes them.
 
-    def newer(self, names: Iterable[str]) -> dict[str, str]:
-        """Return what ttnn 0.81.1 calls arguments, and their names in the call."""
-        named = {name if name in self.known else OLDER.get(name, name): name for name in names}
-        named.pop("", None)
-        return named
+        Args:
+            count: how many there are by place.
+            names: of the others; those of earlier versions have their new ones.
+        """
+        newer = [name if name in self.known else OLDER.get(name, name) for name in names]
+        numbers = {name: number for number, name in enumerate(newer, count) if name}
+        found = []
+        for overload in self.overloads:
+            fit, _ = bind(overload, range(count), numbers)
+            if fit:
+                there = overload.parameters
+                own = self.names(there)
+                found.append([Argument(n, own[k], there[k]) for k, n in fit.arguments.items()])
+        return found
 
     def given(self, args: Sequence, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a right call by the function's names, and its defaults."""
-        usual, places = self._places(len(args), tuple(kwargs))
-        values = (*args, *kwargs.values())
-        return usual | {name: values[place] for name, place in places.items()}
-
-    @functools.cache  # noqa: B019 - A signature lasts as long as its operation.
-    def _places(self, count: int, names: tuple) -> tuple[dict, dict]:
-        """Return the defaults, and which argument has each of the function's names."""
-        newer = {new: count + names.index(old) for new, old in self.newer(names).items()}
-        bound = next(filter(None, (bind(o, range(count), newer)[0] for o in self.overloads)))
-        own, usual = self.names(bound.signature), self.own.parameters.values()
-        places = {own.get(name, name): place for name, place in bound.arguments.items()}
-        return {p.name: p.default for p in usual}, places
+        values, arguments = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))[0]
+        return self.usual | {name: values[number] for number, name, _ in arguments}
 
     def way(self, asked: describe) -> Way | None:
         """Return how the arguments reach the function: None where it takes them as they are.
@@ -212,48 +231,45 @@ class Signature:
             TypeError: they are no call of it.
         """
         args, kwargs = asked.args, asked.kwargs
-        tried = [bind(overload, args, kwargs) for overload in self.overloads]
-        fit = [bound for bound, _ in tried if bound]
-        if not fit:
-            unknown = [name for name in kwargs if name not in self.known]
-            if unknown and OLDER.keys() >= {*unknown}:
-                newer, new = self.newer(kwargs), OLDER[unknown[0]]
-                spelling = f"{new}=" if new else f"ttnn.{asked.name} without {unknown[0]}"
-                if older_form(f"{asked.name}(..., {unknown[0]}=)", spelling):
-                    rest = {new: kwargs[name] for new, name in newer.items()}
-                    way = self.way(describe(asked.name, args, rest))
-                    way = way or Way([], dict(zip(rest, rest)), {})
-                    return way._replace(own={newer.get(k, k): own for k, own in way.own.items()})
-            rule = f"incompatible function arguments: {tried[0][1]}"
-            if unknown and (closest := nearest(unknown[0], self.known)):
-                rule += f"; the closest is {closest}"
+        values, fits = (*args, *kwargs.values()), self.bound(len(args), tuple(kwargs))
+        unknown = [name for name in kwargs if name not in self.known]
+        if not fits or (unknown and not self._takes_older(unknown)):
+            rule = f"incompatible function arguments: {bind(self.overloads[0], args, kwargs)[1]}"
+            rule += nearest(unknown[0], self.known, "; the closest is {}") if unknown else ""
             cure = " or ".join(f"{asked.name}({', '.join(o.parameters)})" for o in self.overloads)
             fail(asked, rule, cure, TypeError)
-        bound = min(fit, key=_misfit)
-        if _misfit(bound)[0]:
-            self._refuse_class(asked, fit)
-        own, places = self.names(bound.signature), [*bound.signature.parameters][: len(args)]
-        mine = [p.name for p in self.own.parameters.values() if p.kind <= PLACE]
-        in_order = [own.get(name) for name in places] == mine[: len(args)]
-        named = [*kwargs] if in_order else [*places, *kwargs]
-        others = [name for name in named if name not in own]
-        if in_order and not others and all(own[name] == name for name in named):
+        fit = min(fits, key=lambda fit: _misfit(fit, values))
+        if _misfit(fit, values) != RIGHT:
+            self._refuse_class(asked, values, fits)
+        mine = [name for name, parameter in self.own.items() if parameter.kind <= PLACE]
+        in_order = [each.name for each in fit[: len(args)]] == mine[: len(args)]
+        named = sorted(fit[len(args) :] if in_order else fit)  # As in the call.
+        own = {each.name: each.number for each in named if each.name in self.own}
+        if in_order and own.keys() == kwargs.keys():
             return None
-        changing = CHANGE_VALUES.intersection(others)
-        usual = {name: bound.signature.parameters[name].default for name in changing}
-        output = "".join(OUTPUTS.intersection(others))
-        memory = "memory_config" if "memory_config" in others else ""
-        named_own = {name: own[name] for name in named if name in own}
-        return Way([] if in_order else places, named_own, usual, output, memory)
+        others = [each for each in named if each.name not in own]
+        changing = [each for each in others if each.name in CHANGE_VALUES]
+        output, memory = (
+            next((each.number for each in others if each.name in which), -1)
+            for which in (OUTPUTS, {"memory_config"})
+        )
+        return Way(in_order, own, changing, output, memory)
 
-    def _refuse_class(self, asked: describe, fit: list[inspect.BoundArguments]) -> NoReturn:
+    def _takes_older(self, unknown: list[str]) -> bool:
+        """Return whether the dialect takes keywords of an earlier version."""
+        if not OLDER.keys() >= {*unknown}:
+            return False
+        new = OLDER[unknown[0]]
+        spelling = f"{new}=" if new else f"ttnn.{self.name} without {unknown[0]}"
+        return older_form(f"{self.name}(..., {unknown[0]}=)", spelling)
+
+    def _refuse_class(self, asked: describe, values: tuple, fits: list[list[Argument]]) -> NoReturn:
         """Raise a TypeError that names the parameter, what was given and what it takes."""
         # The overload that takes the most of the arguments is the one that was meant.
-        worst = max(map(_misfit, fit))
-        meant = [bound for bound in fit if _misfit(bound) == worst]
-        name, value = worst[1], meant[0].arguments[worst[1]]
-        kinds = " | ".join(bound.signature.parameters[name].annotation for bound in meant)
-        wanted = " | ".join(dict.fromkeys(kinds.split(" | ")))
+        place, name = max(_misfit(fit, values) for fit in fits)
+        meant = [fit[place - 1] for fit in fits if _misfit(fit, values) == (place, name)]
+        kinds = " | ".join(each.parameter.annotation for each in meant)
+        wanted, value = " | ".join(dict.fromkeys(kinds.split(" | "))), values[meant[0].number]
         shown = f"{name}={describe.show(value)} is a {type(value).__name__}"
         cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
         fail(asked, f"incompatible function arguments: {shown}, not {wanted}", cure, TypeError)
@@ -267,10 +283,12 @@ def bind(overload, args, kwargs) -> tuple[inspect.BoundArguments | None, str]:
         return None, str(error)
 
 
-def _misfit(bound: inspect.BoundArguments) -> tuple[int, str]:
-    """Return the number of the first argument of a wrong class, from 1, and its name; else 0."""
-    for number, (name, value) in enumerate(bound.arguments.items(), 1):
-        kind = bound.signature.parameters[name].annotation
-        if not isinstance(value, classes_of(str(kind))):
-            return number, name
-    return 0, ""
+RIGHT = 0, ""
+
+
+def _misfit(arguments: list[Argument], values: tuple) -> tuple[int, str]:
+    """Return the place of the first argument of a wrong class, from 1, and its name; or RIGHT."""
+    for place, (number, _, parameter) in enumerate(arguments, 1):
+        if not isinstance(values[number], classes_of(str(parameter.annotation))):
+            return place, parameter.name
+    return RIGHT

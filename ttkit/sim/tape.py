@@ -326,6 +326,6 @@ def _learn(key, event: Event, results: list[Tensor], operands: list[Tensor]) -> 
             (REUSED_FIELDS(tensor), tensor._allocation.nbytes) if number is None else number
         )
     if made:
-        while len(_known) >= MAX_KNOWN_CALLS:
-            del _known[next(iter(_known))]
+        if len(_known) >= MAX_KNOWN_CALLS:
+            _known.clear()
         _known[key] = Known(event, made)

@@ -5,6 +5,7 @@ The operations come from the one table, which each module fills; the rest is lis
 
 from collections.abc import Iterable as _Iterable
 from importlib import import_module as _import_module
+from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
@@ -12,7 +13,6 @@ from ttkit.errors import fail as _fail
 from ttkit.errors import nearest as _nearest
 from ttkit.errors import older_form as _older_form
 from ttkit.lazy import attach as _attach
-from ttkit.lazy import visualize_function as _visualize_function
 from ttkit.sim.hints import RECORDS as _RECORDS
 from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
@@ -90,8 +90,7 @@ _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramCo
 get_memory_config, is_sharded = _Tensor.memory_config, _Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls.pop("to_numpy")  # Its public name is `ttkit.to_numpy`.
-globals().update(_RECORDS)
-globals().update({name: call for name, call in _calls.items() if "." not in name})
+globals().update(_RECORDS | {name: call for name, call in _calls.items() if "." not in name})
 globals().update({name: globals()[other] for name, other in _aliases.items()})
 
 
@@ -99,8 +98,7 @@ def _missing(name: str, among: _Iterable[str]) -> _Any:
     """Raise for a missing name; name the closest one, and where to add an operation."""
     if name.rpartition(".")[2].startswith("_"):
         raise AttributeError(f"module 'ttnn' has no attribute {name!r}")
-    close = _nearest(name, among)
-    rule = "the simulator has no such name" + (f"; the closest is ttnn.{close}" if close else "")
+    rule = f"the simulator has no such name{_nearest(name, among, '; the closest is ttnn.{}')}"
     cure = (
         "a row in ttkit/sim/ops/unary.py or binary.py, or a function with @operation beside those"
     )
@@ -121,8 +119,8 @@ class _Space(_SimpleNamespace):
 
 def _inner(prefix: str) -> _Space:
     """Return the operations of a namespace."""
-    calls = {name: call for name, call in _calls.items() if name.startswith(prefix)}
-    return _Space(prefix, {name.removeprefix(prefix): call for name, call in calls.items()})
+    inside = [name for name in _calls if name.startswith(prefix)]
+    return _Space(prefix, {name.removeprefix(prefix): _calls[name] for name in inside})
 
 
 def __getattr__(name: str) -> _Any:
@@ -179,14 +177,14 @@ def get_fallback_function(operation: _Any) -> _Any:
 
 def visualize_system_mesh() -> None:
     """Print the machine as a table."""
-    _visualize_function("tables.print_table")("system mesh")
+    _resolve_name("ttkit.visualize.tables:print_table")("system mesh")
 
 
 def visualize_mesh_device(mesh_device: _Any) -> None:
     """Print a mesh as a table."""
-    _visualize_function("tables.print_table")("mesh device", mesh_device)
+    _resolve_name("ttkit.visualize.tables:print_table")("mesh device", mesh_device)
 
 
 def visualize_tensor(tensor: _Tensor) -> None:
     """Print a tensor's placement as a table."""
-    _visualize_function("tables.print_table")("tensor", tensor)
+    _resolve_name("ttkit.visualize.tables:print_table")("tensor", tensor)

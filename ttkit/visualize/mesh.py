@@ -178,7 +178,7 @@ def instance_grid(mesh) -> Grid:
     """Return the grid of one mesh: chips with their ids on their hosts, and its links."""
     chips = _chips(mesh)
     at, hosts = list(chips), [host for host, _ in chips.values()]
-    links = [(at.index(a), at.index(b)) for a, b, _ in grid_links(mesh.device_dims, mesh.rings)]
+    links = [(at.index(a), at.index(b)) for a, b in grid_links(mesh.device_dims, mesh.rings)]
     devices = tuple(device for _, device in chips.values())
     grid = Grid(heading(mesh), mesh.device_dims, devices, tuple(links), mesh.channels)
     grid = grid.folded(LONGEST)

@@ -46,7 +46,7 @@ def meshes(shape=SHAPE):
     shared = ttnn.open_mesh_device(ttnn.MeshShape(shape))
     with alone():
         whole = ttnn.open_mesh_device(ttnn.MeshShape(shape))
-    assert whole.get_num_devices() == len(whole.get_device_ids()) == len(shared._ids)
+    assert whole.get_num_devices() == len(whole.get_device_ids()) == len(shared.chips)
     return shared, whole
 
 

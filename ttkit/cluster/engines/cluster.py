@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -156,8 +155,10 @@ class Cluster:
     @property
     def why_failed(self) -> str:
         """Why it failed, in words; "" while all is well."""
-        hosts = [host or socket.gethostname() for host in self.hosts] if self._words else ()
-        return why_ended(self.failure, self.n, hosts) if self.failure else ""
+        hosts = self.hosts
+        if self._words:
+            hosts = [host or socket.gethostname() for host in hosts]
+        return why_ended(self.failure, hosts) if self.failure else ""
 
     @property
     def client(self):
@@ -260,8 +261,7 @@ class Cluster:
         while not self._client or len(self._client.ids) < self.n:
             self.poll_start(until)
         self.pids = results.connect(self, until)
-        if "IPython" in sys.modules:
-            results.activate(self)
+        results.activate(self)
 
     def poll_start(self, until: float) -> None:
         """Check that the start has not failed and that its time is not up; wait a little."""

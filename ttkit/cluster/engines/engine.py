@@ -15,10 +15,9 @@ import tempfile
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit.cluster.engines.stacks import Frame, running_line
 from ttkit.cluster.processes import pid_file
@@ -32,8 +31,7 @@ REPORT_EVERY_S = 0.5
 REPORT = "ttkit_report"  # The messages have this type.
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The state of a rank at one moment; a field that is not known is empty or None.
 
     Args:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import ipyparallel
@@ -25,6 +24,7 @@ from ttkit.cluster.engines.engine import REPORT, REPORT_EVERY_S, Report, process
 from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
+from ttkit.waiting import wait_until
 from ttkit.words import numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
@@ -96,7 +96,7 @@ def ask(cluster: Cluster, asked: str, send: Callable, ranks: Iterable[int]) -> A
     client = cluster.client
     for rank, report in list(client.reports.items()):
         # What an earlier call was doing must not be shown for this one.
-        client.reports[rank] = replace(report, line=None, doing="")
+        client.reports[rank] = report._replace(line=None, doing="")
     try:
         return {rank: send(client.direct_view(rank)) for rank in ranks}
     # These mean that an engine is no longer registered, or that the sockets are closed.
@@ -162,7 +162,9 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     with progress(cluster, asked) as show:
         while True:
             done = [answer for answer in answers.values() if answer.done()]
-            if any(map(_lost, done)) or (cluster.failure and len(done) < len(answers)):
+            # ipyparallel has this name for the error of an engine that ended with its task.
+            lost = "EngineError" in [getattr(each.exception(), "ename", "") for each in done]
+            if lost or (cluster.failure and len(done) < len(answers)):
                 _await_failure(cluster, asked)
             if len(done) == len(answers) or time.monotonic() > until:
                 return
@@ -206,20 +208,9 @@ def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     return found
 
 
-def _lost(answer) -> bool:
-    """Whether ipyparallel reports that the engine ended with its task."""
-    return getattr(answer.exception(), "ename", "") == "EngineError"
-
-
-def _wait_until(done: Callable[[], object], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not done() and time.monotonic() < until:
-        time.sleep(0.02)
-
-
 def _await_failure(cluster: Cluster, asked: str) -> None:
     """Wait until it is known why the cluster failed, and raise that."""
-    _wait_until(lambda: cluster.failure, NOTICE_S)
+    wait_until(lambda: cluster.failure, timeout_s=NOTICE_S)
     cluster.ensure_running(asked)
 
 
@@ -242,7 +233,8 @@ def interrupt(cluster: Cluster) -> str:
     if not busy:
         return "no rank was busy"
     # A rank that has just begun may not have reported where it is.
-    _wait_until(lambda: all(cluster.report(rank).line for rank in busy), 2 * REPORT_EVERY_S)
+    limit_s = 2 * REPORT_EVERY_S
+    wait_until(lambda: all(cluster.report(rank).line for rank in busy), timeout_s=limit_s)
     before = {rank: cluster.report(rank).line for rank in busy}
     found = [
         f"{numbered('rank', ranks)} {'were' if len(ranks) > 1 else 'was'} at {line}"
@@ -250,9 +242,9 @@ def interrupt(cluster: Cluster) -> str:
     ]
     for rank in busy:
         cluster.signal(rank, signal.SIGINT)
-    _wait_until(lambda: not cluster.busy(), INTERRUPT_S)
+    wait_until(lambda: not cluster.busy(), timeout_s=INTERRUPT_S)
     if all(cluster.report(rank).line != before[rank] for rank in cluster.busy()):
-        _wait_until(lambda: not cluster.busy(), RAISED_S)
+        wait_until(lambda: not cluster.busy(), timeout_s=RAISED_S)
     stuck = cluster.busy()
     if stuck or cluster.failure:
         cluster.renew()
@@ -285,10 +277,9 @@ def show_outputs(answers: Answers, complete: bool, together: bool = False) -> No
     if together and len(shown) > 1 and len(texts) == 1 and not displays:
         shown = {"all ranks": answers[0]}
     for label, answer in shown.items():
-        value = [answer.execute_result] if answer.execute_result else []
         _show(label, answer.stdout, sys.stdout)
         _show(label, answer.stderr, sys.stderr)
-        for content in [*(answer.outputs or []), *value]:
+        for content in filter(None, [*(answer.outputs or []), answer.execute_result]):
             data = content["data"]
             if set(data) <= {"text/plain"}:
                 _show(label, data.get("text/plain"), sys.stdout)

@@ -3,8 +3,8 @@
 import os
 import socket
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
 from ttkit.cluster.files.hosts import host_of_each_slot, read_hosts
@@ -14,8 +14,7 @@ BINDINGS = "rank_bindings.yaml"
 HOSTS = ("hosts.txt", "hosts.json")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """The files of a launch, such as those of a configuration folder; None where one is not there.
 
     Example:

@@ -14,7 +14,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictStr,
     ValidationError,
@@ -51,10 +50,10 @@ Descriptor = Annotated[Path, _file("Mesh graph descriptor")]
 OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 
 
-class RankBinding(BaseModel):
+class RankBinding(BaseModel, frozen=True, extra="allow"):
     """One rank: an MPI process, the mesh it belongs to and its place among that mesh's hosts."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")  # The linter reports unknown keys.
+    # The linter reports unknown keys.
     rank: int = Field(ge=0)
     mesh_id: int = Field(ge=0)
     mesh_host_rank: int | None = Field(default=None, ge=0)
@@ -67,10 +66,9 @@ class RankBinding(BaseModel):
     subcontext_size: int | None = Field(default=None, ge=1)
 
 
-class TTRunConfig(BaseModel):
+class TTRunConfig(BaseModel, frozen=True, extra="allow"):
     """All ranks of a launch, in rank order, and what they share."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
     rank_bindings: list[RankBinding] = Field(min_length=1)
     mesh_graph_desc_path: Descriptor
     global_env: Environment = Field(default_factory=dict)

@@ -27,14 +27,14 @@ RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slo
 
 def _lines(
     path: AnyPath, what: str, pattern: re.Pattern[str], cure: str
-) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield the number and the match of each line that is not empty or a comment."""
+) -> Iterator[re.Match[str]]:
+    """Yield the match of each line that is not empty or a comment."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
         if line := raw.partition("#")[0].strip():
             match = pattern.fullmatch(line)
             if match is None:
                 fail(f"read {path}:{number}", f"{line[:60]!r} is not a line of a {what}", cure)
-            yield number, match
+            yield match
 
 
 def read_hosts(path: AnyPath) -> Counter[str]:
@@ -54,7 +54,7 @@ def read_hosts(path: AnyPath) -> Counter[str]:
     if str(path).endswith(".json"):
         slots.update(_names_in_json(path))
     else:
-        for _, match in _lines(path, "hosts file", HOST_LINE, TEXT_CURE):
+        for match in _lines(path, "hosts file", HOST_LINE, TEXT_CURE):
             slots[match["name"]] += int(match["slots"] or 1)
     if not slots:
         fail(f"read {path}", "it names no host", TEXT_CURE)
@@ -88,7 +88,7 @@ def read_rankfile(path: AnyPath) -> dict[int, str]:
         TTKitError: not there; a line of another form; a rank twice or left out.
     """
     lines = _lines(path, "rankfile", RANK_LINE, RANK_CURE)
-    entries = [(int(match["rank"]), match["name"]) for _, match in lines]
+    entries = [(int(match["rank"]), match["name"]) for match in lines]
     ranks = sorted(rank for rank, _ in entries)
     if ranks != list(range(len(ranks))) or not ranks:
         rule = f"ranks must be numbered from 0, each once. Got: {ranks}"

@@ -52,7 +52,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     """
     check_mpirun(command[0])
     sys.stdout.flush()
-    processes, output = Supervised("run"), Output(len(hosts), hosts)
+    processes, output = Supervised("run"), Output(hosts)
     ended, interrupts = threading.Event(), list[int]()
     pumps, streams = [], [os.dup(0)]
     before = {
@@ -137,13 +137,12 @@ class Output:
     """The output of mpirun, taken apart.
 
     Args:
-        ranks: how many ranks there are.
         hosts: the host of each rank, "" where it is not known or not to be named.
     """
 
-    def __init__(self, ranks: int, hosts: Sequence[str] = ()):
-        self.ranks, self.hosts = ranks, [*hosts] or [""] * ranks
-        self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
+    def __init__(self, hosts: Sequence[str]):
+        self.ranks, self.hosts = len(hosts), hosts
+        self.last = [deque[str](maxlen=LAST_LINES) for _ in hosts]
         self.framed: list[str] = []  # These are mpirun's own messages, kept for the end.
         self.others = deque[str](maxlen=LAST_LINES)  # These lines have no rank's tag.
         self._lock = threading.Lock()
@@ -222,7 +221,7 @@ class Output:
 
         Example:
             >>> import io
-            >>> output = Output(2)
+            >>> output = Output(["", ""])
             >>> output.pump(io.BytesIO(b"[1,0]<stderr>: No module named 'numpy'\\n"))
             >>> print(output.why(1))
             mpirun ended with code 1
@@ -252,16 +251,16 @@ class Output:
         return _with_last(rule, self.last[rank])
 
 
-def why_ended(ended: Ended, ranks: int, hosts: Sequence[str] = ()) -> str:
+def why_ended(ended: Ended, hosts: Sequence[str]) -> str:
     """Describe why a process whose output went into a log has ended, with its last lines below.
 
     Example:
-        >>> print(why_ended(Ended("controller", -9, "a line\\n"), ranks=2))
+        >>> print(why_ended(Ended("controller", -9, "a line\\n"), ["", ""]))
         controller was killed by signal 9 (SIGKILL)
           its last lines:
             a line
     """
-    output = Output(ranks, hosts)
+    output = Output(hosts)
     output.pump(io.BytesIO(ended.log.encode()))
     if ended.name == "mpirun":
         return output.why(ended.code, ended.rank).removesuffix(DOCTOR)

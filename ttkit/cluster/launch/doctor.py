@@ -11,9 +11,8 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit.cluster.launch import probe, remote
 from ttkit.cluster.launch.command import find_mpirun
@@ -40,8 +39,7 @@ Answer = Mapping[str, Any]  # The probe prints it; it is empty where a host does
 Verdict = tuple[str, str, str, str]  # These are check, state, finding and cure.
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """The result of one check.
 
     Args:
@@ -55,8 +53,7 @@ class Line:
     cure: str = ""
 
 
-@dataclass
-class Examined:
+class Examined(NamedTuple):
     """The answer of one host.
 
     Args:
@@ -65,7 +62,7 @@ class Examined:
     """
 
     here: bool
-    answer: Answer = field(default_factory=dict)
+    answer: Answer
     output: str = ""
 
 

@@ -9,6 +9,7 @@ reach.
 """
 
 import fnmatch
+import glob
 import hashlib
 import importlib.util
 import json
@@ -73,9 +74,7 @@ def mpi(named):
 
 def devices():
     """Return the number of PCIe devices."""
-    folder = "/dev/tenstorrent"
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return len([name for name in names if name.isdigit()])
+    return len(glob.glob("/dev/tenstorrent/[0-9]*"))
 
 
 def unreached(host, address):

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from ttkit.errors import fail
 from ttkit.words import counted
 
-H = TypeVar("H")
 T = TypeVar("T")
 
 AT_ONCE = 32  # This many hosts are asked at the same time.
@@ -168,7 +167,7 @@ def cure(host: str, output: str) -> str:
     return next(found, "ttkit doctor, which checks {host}").format(host=host)
 
 
-def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterator[T]:
+def for_all(function: Callable[[str], T], hosts: Iterable[str]) -> Iterator[T]:
     """Call a function for all hosts at once; yield the results in the order of the hosts."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(function, hosts)

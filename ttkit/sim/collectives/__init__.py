@@ -3,9 +3,8 @@
 An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
 """
 
-import functools
 import math
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     return looked_up(np.moveaxis(view, at, lead), lead, places(tensor.grid, tuple(axes)))
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def places(grid: Grid, axes: Chips) -> Array:
     """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
     lengths = tuple(grid.mesh_shape[a] for a in axes)

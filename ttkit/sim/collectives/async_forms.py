@@ -6,7 +6,6 @@ result.
 """
 
 import inspect
-from collections.abc import Callable
 
 import numpy as np
 
@@ -160,7 +159,7 @@ def all_to_all(input_tensor: Tensor, in_dim: int, out_dim: int, **how) -> Tensor
 # ---------------------------------------------------------------- the table
 # An async form takes what ttnn's own takes. The function gets what it has of that; the rest, such
 # as a semaphore, changes nothing.
-FORMS: dict[str, Callable] = {
+FORMS = {
     "all_gather_async": all_gather,
     "all_gather_async_reversed": gather_reversed,
     "strided_all_gather_async": all_gather,

@@ -8,7 +8,7 @@ spec and one function.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -216,8 +216,7 @@ def _path_between(call: Call) -> dict[str, Any]:
     return {"source": source, "destination": destination, "links": call.num_links}
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective.
 
     Args:
@@ -267,7 +266,7 @@ def _sent(call: Call):
     return every
 
 
-COLLECTIVES: dict[str, Collective] = {
+COLLECTIVES = {
     "all_gather": Collective(
         (fabric_is_on, dim_in_range, axis_is_named, neighbours, result_fits),
         lambda call: along(call, call.dim),
@@ -425,7 +424,7 @@ def all_broadcast(input_tensor: Tensor, **path: Any) -> list[Tensor]:
 @keywords_of(Path)
 def broadcast(input_tensor: Tensor, sender_coord: MeshCoordinate, **path: Any) -> Tensor:
     """Return on every chip along `cluster_axis` the shard at the sender's place of that axis."""
-    usual: Any = {"topology": Topology.Linear}
+    usual = {"topology": Topology.Linear}
     return run(Call("broadcast", input_tensor, ends=(sender_coord,), **usual | path))
 
 

@@ -70,7 +70,9 @@ class MeshDevice:
         self.has_values = has_values  # Only a mesh for dry runs has none: see `without_values`.
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
-        self._ids, self._shape = ids, shape
+        # All ids are in row-major order. Chips that other ranks drive have numbers that only this
+        # process knows.
+        self.chips, self._shape = ids, shape
         # A key is a shape that the mesh has had: older tensors still refer to theirs.
         self._ids_of: dict[Coordinate, tuple[int, ...]] = {}
         self._submeshes: list[MeshDevice] = []
@@ -81,7 +83,7 @@ class MeshDevice:
         register(self)
 
     def __repr__(self) -> str:
-        return f"MeshDevice({'x'.join(map(str, self._shape))} grid, {len(self._ids)} devices)"
+        return f"MeshDevice({'x'.join(map(str, self._shape))} grid, {len(self.chips)} devices)"
 
     def __enter__(self) -> MeshDevice:
         return self
@@ -89,25 +91,17 @@ class MeshDevice:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    _repr_html_ = drawn_by("mesh.draw_mesh")
+    _repr_html_ = drawn_by("mesh:draw_mesh")
 
     @property
     def shape(self) -> MeshShape:
         """Rows and columns."""
         return MeshShape(self._shape)
 
-    @property
-    def chips(self) -> tuple[int, ...]:
-        """Ids of all chips in row-major order.
-
-        Those that other ranks drive have numbers that only this process knows.
-        """
-        return self._ids
-
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        self.owners = owners_of(self.system, self._ids)
-        self._ids_of[self._shape] = self._ids
+        self.owners = owners_of(self.system, self.chips)
+        self._ids_of[self._shape] = self.chips
         # Tensors on all chips of the mesh refer to this grid.
         self.grid = grid_over(self._shape, None, self.owners)
 
@@ -121,7 +115,7 @@ class MeshDevice:
 
     def get_num_devices(self) -> int:
         """How many chips."""
-        return len(self._ids)
+        return len(self.chips)
 
     @partial(checked, note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
@@ -148,7 +142,7 @@ class MeshDevice:
     def ids_over(self, grid: Grid) -> Sequence[int]:
         """The ids of the chips of a grid whose values this process has."""
         # The grid covers all chips, whose ids are known in row-major order.
-        if len(grid.coords) == len(self._ids):
+        if len(grid.coords) == len(self.chips):
             return self._ids_of[grid.mesh_shape]
         return [self.id_at(coordinate, grid.mesh_shape) for coordinate in grid.coords]
 
@@ -215,20 +209,19 @@ class MeshDevice:
         The new shape must be a line or a grid that is physically joined.
         """
         self.check_open()
-        shape = tuple(new_shape)
-        if math.prod(shape) != len(self._ids):
+        shape, count = tuple(new_shape), len(self.chips)
+        if math.prod(shape) != count:
             refuse(
                 "New shape must have the same number of devices as current shape: "
-                f"{math.prod(shape)} and {len(self._ids)}"
+                f"{math.prod(shape)} and {count}"
             )
         if shape == self._shape:
             return
-        count = len(self._ids)
         if max(shape) == count and max(self._shape) != count:
             line = line_coordinates(self._shape, (0, 0), count)
-            self._ids = tuple(self.id_at(place) for place in line)
+            self.chips = tuple(self.id_at(place) for place in line)
         elif max(shape) != count:
-            where = {self.system.coordinate_of[device]: device for device in self._ids}
+            where = {self.system.coordinate_of[device]: device for device in self.chips}
             sides = tuple(len({place[axis] for place in where}) for axis in (0, 1))
             if shape not in (sides, sides[::-1]):
                 refuse(
@@ -237,7 +230,7 @@ class MeshDevice:
                     "open the shape directly",
                 )
             order = sorted(where, key=lambda place: place if shape == sides else place[::-1])
-            self._ids = tuple(where[place] for place in order)
+            self.chips = tuple(where[place] for place in order)
         self._shape = shape
         self._settle()
 

@@ -8,8 +8,9 @@ from functools import partial
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, System
+from ttkit.hardware.current import descriptor_in_use
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import fabric_on_a_subset, outside_fabric
+from ttkit.hardware.systems import Coordinate, RowColumn, outside_fabric
 from ttkit.sim import ranks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
@@ -118,7 +119,7 @@ def open_mesh_device(
     return mesh
 
 
-def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
+def beside(system: System, shape: Coordinate) -> MeshDevice:
     """Return a mesh of any machine, for a `with` block beside what is in use.
 
     Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
@@ -134,22 +135,29 @@ def beside(system: System, shape: tuple[int, ...]) -> MeshDevice:
     return MeshDevice(system, _ids(system, shape, (0, 0), asked), shape)
 
 
-def _ids(system: System, shape: tuple[int, ...], corner: tuple[int, ...], asked: str):
+def _ids(system: System, shape: Coordinate, corner: Coordinate, asked: str):
     """Return the ids of the chips of a new mesh, in row-major order."""
     return tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
-    """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
-    ranks.check_fabric(fabric_setting[0].name, asked)
+    """Fail where the fabric cannot join several meshes, or where chips would stay inactive."""
+    fabric, here = fabric_setting[0].name, binding()
+    descriptor = descriptor_in_use() if here and fabric.startswith("FABRIC_1D") else None
+    if descriptor and len(descriptor.meshes) > 1:
+        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
+        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
     remote = {chip for card in devices.cards for chip in card[1:]}
-    rule = fabric_on_a_subset(set(devices.coordinate_of) - set(ids))
+    idle = set(devices.coordinate_of) - set(ids)
     # Opening one chip without a PCIe connector wakes all chips, as measured on cards of two. This
     # rank cannot know which chips other ranks open.
-    if binding() is None and remote and rule and not remote & set(ids):
+    if not here and idle and remote and remote.isdisjoint(ids):
         fail(
             asked,
-            rule,
+            f"Fabric is being used but Device {min(idle)} is not active. This may indicate "
+            "that the fabric was launched on a subset of the devices available in the system, "
+            "which is currently not supported. To launch on a subset of devices, first create "
+            "a MeshDevice of the full system size, then create submeshes accordingly.",
             f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for "
             "fewer cards",
         )
@@ -303,7 +311,7 @@ class FabricRouterConfig:
 
 
 # ---------------------------------------------------------------- the default device
-_default: list = [None]
+_default = [None]
 
 
 def SetDefaultDevice(device=None) -> None:
@@ -318,7 +326,7 @@ def GetDefaultDevice():
 
 # ---------------------------------------------------------------- without values
 @contextmanager
-def without_values(shape: tuple[int, int]) -> Iterator[tuple[MeshDevice, Tape]]:
+def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, Tape]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
     Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations

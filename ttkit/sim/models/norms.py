@@ -233,13 +233,13 @@ def preprocess_model_parameters(
             return ParameterDict(own)
         made, usual = ParameterDict(), ("weight", "bias")
         for name, values in module.named_parameters(recurse=False):
-            kind: Any = DataType.BFLOAT16 if values.is_floating_point() else None
+            kind = DataType.BFLOAT16 if values.is_floating_point() else None
+            make: Callable = from_torch
             if isinstance(module, torch.nn.Linear) and name == "weight":
-                made[name] = preprocess_linear_weight(values, dtype=kind, device=device)
+                make = preprocess_linear_weight
             elif isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)) and name in usual:
-                made[name] = preprocess_linear_bias(values, dtype=kind, device=device)
-            else:
-                made[name] = from_torch(values, kind, device=device)
+                make = preprocess_linear_bias
+            made[name] = make(values, dtype=kind, device=device)
         for name, child in module.named_children():
             inner = converted(child, [*path, name])
             if inner:

@@ -8,8 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,8 +46,7 @@ def no_flops(given, operands, results, shape) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """What an operation is.
 
     Args:
@@ -174,7 +172,7 @@ def _guarded(
         first = operands[0] if operands else None
         lies = getattr(first, "plain_memory_config", DRAM_MEMORY_CONFIG)
         stays = inherits and lies is not DRAM_MEMORY_CONFIG
-        if hint is not None or (stays and "memory_config" not in takes.own.parameters):
+        if hint is not None or (stays and "memory_config" not in takes.own):
             _settle(result, hint, operands)
         made = result[0] if type(result) is list and result else result
         if compiles and type(made) is Tensor and made.mesh is not None:
@@ -258,7 +256,9 @@ def result(
     dtype = dtype or like.dtype
     if not exact and (dtype is not DataType.FLOAT32 or array.dtype != np.float32):
         array = rounding.convert(array, dtype, owned)
-    topology = topology or _own_topology(like)
+    if topology is None:
+        whole = like.mesh is None or like.grid is like.mesh.grid
+        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
@@ -271,12 +271,6 @@ def moved(like: Tensor, array: np.ndarray, **how) -> Tensor:
     # Elements of a block float share an exponent with their neighbours, so they are rounded anew.
     exact = like.mesh is None or like.dtype not in rounding.BLOCK_FLOATS
     return result(like, array, owned=False, exact=exact, **how)
-
-
-def _own_topology(like: Tensor) -> TensorTopology:
-    """Return the topology of a result that has one operand."""
-    whole = like.mesh is None or like.grid is like.mesh.grid
-    return like.topology if whole else merged(like.mesh.grid, like.topology)
 
 
 def written(made: Tensor, output: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ numbers.
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from ttkit.sim.arguments import refuse
 from ttkit.sim.blocks import empty
 from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result
-from ttkit.sim.ops.unary import activation, gelu_erf, truth
+from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
 from ttkit.sim.tensor.tensor import Tensor
@@ -42,9 +41,12 @@ FUNCTIONS |= {
     "squared_difference": lambda a, b: np.square(a - b),
 }
 # Each test gives 1 where it is true and 0 where it is false.
-COMPARISONS = "eq ne lt le gt ge"
-TESTS: dict[str, Function] = {name: getattr(operator, name) for name in COMPARISONS.split()}
-TESTS |= {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
+TESTS = {
+    **COMPARISONS,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
 FUNCTIONS |= {name: truth(test) for name, test in TESTS.items()}
 # These take floats, and whole numbers of one type.
 WHOLE = {"add", "subtract", "multiply", "rsub", "squared_difference", "maximum", "minimum", "clamp"}
@@ -222,7 +224,7 @@ def _operator(word: str, name: str) -> None:
         setattr(Tensor, f"__r{word}__", lambda a, b: call(b, a))
 
 
-for _word in (*COMPARISONS.split(), "matmul", "add"):
+for _word in (*COMPARISONS, "matmul", "add"):
     _operator(_word, _word)
 for _word, _name in (("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide")):
     _operator(_word, _name)

@@ -5,6 +5,7 @@ A new reduction of the same arguments is one row in `REDUCTIONS`.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -53,9 +54,9 @@ def _variance(x: Array, axes: Axes) -> Array:
 REDUCTIONS: dict[str, tuple[Callable[[Array, Axes], Array], int]] = {
     "sum": (_sum, 1),
     "mean": (_mean, 1),
-    "max": (lambda x, axes: x.max(axes, keepdims=True), 1),
-    "min": (lambda x, axes: x.min(axes, keepdims=True), 1),
-    "prod": (lambda x, axes: x.prod(axes, keepdims=True), 1),
+    "max": (partial(np.maximum.reduce, keepdims=True), 1),
+    "min": (partial(np.minimum.reduce, keepdims=True), 1),
+    "prod": (partial(np.multiply.reduce, keepdims=True), 1),
     "var": (_variance, 4),  # An element is added to the mean, subtracted, squared and added.
     "std": (lambda x, axes: np.sqrt(_variance(x, axes)), 4),
 }
@@ -217,9 +218,7 @@ def _add_at(into: Array, axis: int, places: Array, values: Array) -> Array:
     at: list[Array] = list(np.indices(places.shape, sparse=True))
     at[axis] = places.astype(np.int64)
     # `np.add.at` is ten times as fast with one flat index as with an index for each axis.
-    flat: Array = np.zeros((), np.int64)
-    for number, length in zip(at, into.shape):
-        flat = flat * length + number
+    flat = np.ravel_multi_index(tuple(at), into.shape)
     np.add.at(into.reshape(-1), flat.reshape(-1), values.reshape(-1))
     return into
 

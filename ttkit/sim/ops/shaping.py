@@ -121,15 +121,13 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int) -> Tensor:
 @operation("pad", "arrange")
 def pad(input_tensor: Tensor, padding: Sequence, value=0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
-    array, lead = shards(input_tensor)
-    have = input_tensor.shard_shape
-    pairs = [(0, 0)] * (len(have) - len(padding)) + list(padding)
+    array, _ = shards(input_tensor)
+    pairs: Any = [(0, 0)] * (array.ndim - len(padding)) + list(padding)
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
         refuse(rule, "a row-major tensor, or padding after")
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
-    widths: Any = [(0, 0)] * lead + pairs
-    return moved(input_tensor, np.pad(array, widths, constant_values=border))
+    return moved(input_tensor, np.pad(array, pairs, constant_values=border))
 
 
 @operation("repeat", "arrange")
@@ -138,10 +136,9 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     array, lead = shards(input_tensor)
     times = integers(repeat_dims, None, 0)
     array = with_rank(array, lead, len(times))
-    times = (1,) * (array.ndim - lead - len(times)) + times
-    would_fit(input_tensor, tuple(map(operator.mul, array.shape[lead:], times)))
-    tiled = np.tile(array, (1,) * lead + times)
-    return moved(input_tensor, tiled)
+    times = (1,) * (array.ndim - len(times)) + times
+    would_fit(input_tensor, tuple(map(operator.mul, array.shape, times))[lead:])
+    return moved(input_tensor, np.tile(array, times))
 
 
 @operation("repeat_interleave", "arrange")
@@ -169,7 +166,7 @@ def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
 @operation("unsqueeze_to_4D", "arrange", moves="shape")
 def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     """Insert dimensions of size 1 in front, up to rank 4."""
-    return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
+    return reshape(tensor, tensor.shape.to_rank(4))
 
 
 @operation("expand", "arrange")
@@ -237,7 +234,7 @@ def slice_(
     array, lead = shards(input_tensor, host=True)
     have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
-    picked: list = [slice(None)] * lead
+    picked = [slice(None)] * lead
     for size, lo, hi, step in zip(have, starts, ends, steps, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
         if not (0 <= lo <= hi <= size and step > 0):

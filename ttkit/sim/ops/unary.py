@@ -6,6 +6,7 @@ function of its own, with `@operation`.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,10 @@ def truth(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda *given: function(*given).astype(given[0].dtype)
 
 
+def _with_zero(test: Callable[[Array, float], Array]) -> Function:
+    return lambda x: test(x, 0)
+
+
 # ---------------------------------------------------------------- the table
 # NumPy has these under the same names. Those of IN_BLOCKS are faster in blocks that
 # stay in the cache.
@@ -151,20 +156,13 @@ UNARY |= {
 }
 OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
 PREDICATES: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
-PREDICATES |= {
-    "eqz": lambda x: x == 0,
-    "nez": lambda x: x != 0,
-    "gtz": lambda x: x > 0,
-    "ltz": lambda x: x < 0,
-    "gez": lambda x: x >= 0,
-    "lez": lambda x: x <= 0,
-}
+COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
+WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
 # A call of these may have keywords, such as the digits to round to.
 WITH_KEYWORDS: dict[str, Function] = {"gelu": _gelu, "round": _round, "softplus": _softplus}
-UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in PREDICATES.items()}
+UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH_ZERO).items()}
 # Operations take floats only, except these.
-WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg"}
-WHOLE |= {"eqz", "nez", "logical_not", "gtz", "ltz", "gez", "lez"}
+WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg", "logical_not", *WITH_ZERO}
 
 
 def _register(name: str, function: Callable[..., Array]) -> None:

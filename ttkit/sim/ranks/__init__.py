@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ttkit.errors import fail
 from ttkit.hardware import System, current_machine, current_system
+from ttkit.hardware.current import descriptor_in_use
+from ttkit.hardware.systems import Coordinate, Ids
 
-Coordinate = tuple[int, ...]
 # Open MPI and MPICH set these variables for each rank.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -63,60 +63,28 @@ def binding() -> tuple[int, int] | None:
     return int(given[0]), int(given[1] or 0)
 
 
-def shared_mesh(mesh_id: int, host_rank: int):
-    """Return a mesh of the descriptor that several ranks drive; None where one rank drives it.
+def machine() -> System:
+    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own.
 
     Raises:
-        TTKitError: no such file, mesh or host rank.
+        TTKitError: no such file, mesh or host rank; the mesh does not fit on the machine.
     """
-    descriptor = _descriptor()
-    mesh = None if descriptor is None else descriptor.mesh(mesh_id)
-    if mesh is None or mesh.num_hosts == 1:
-        return None
-    mesh.block_of_host(host_rank)  # This fails for a host rank that does not exist.
-    return mesh
-
-
-def _descriptor():
-    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    # A missing file has no time of change; the reader then reports it.
-    return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) if path else None
-
-
-@functools.lru_cache(maxsize=16)
-def _read(path: str, changed: int):
-    # This imports protobuf, so it waits until a file is read.
-    from ttkit.descriptors.reading import read_descriptor
-
-    return read_descriptor(path)
-
-
-def machine() -> System:
-    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own."""
     given = binding()
-    descriptor = _descriptor() if given else None
+    descriptor = descriptor_in_use() if given else None
     if given is None or descriptor is None:
         return current_system()
-    mesh = shared_mesh(*given)
-    if mesh is not None:
+    mesh = descriptor.mesh(given[0])
+    if mesh.num_hosts > 1:
         return shared(current_machine(), mesh, given[1])
     from ttkit.descriptors.placing import placed
 
-    return placed(current_machine(), descriptor.mesh(given[0]))
+    return placed(current_machine(), mesh)
 
 
 def visible() -> System:
     """Return the mesh that this process shares, else all of its own machine."""
     given = machine()
     return given if isinstance(given, SharedSystem) else current_machine()
-
-
-def check_fabric(fabric: str, asked: str) -> None:
-    """Fail where a fabric would have to join the meshes of several ranks, and cannot."""
-    descriptor = _descriptor() if binding() and fabric.startswith("FABRIC_1D") else None
-    if descriptor and len(descriptor.meshes) > 1:
-        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
-        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
 
 
 @functools.lru_cache(maxsize=16)
@@ -140,12 +108,12 @@ def shared(system: System, mesh, host_rank: int) -> SharedSystem:
     if whole or system.shape == block:
         top, left = (0, 0) if whole else start
         there = {device: (top + r, left + c) for device, (r, c) in system.coordinate_of.items()}
-    known = {c: i for i, c in enumerate(places)} | {c: device for device, c in there.items()}
+    known = {c: device for device, c in there.items()}
     # The devices that this host rank drives get the first numbers.
-    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known[c]))
+    order = sorted(places, key=lambda c: (mesh.host_of(c) != host_rank, known.get(c, 0)))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(dims[1])) for r in range(dims[0]))
-    cards: tuple[tuple[int, ...], ...] = ()
+    cards: Ids = ()
     if there:
         cards = tuple(tuple(number[there[device]] for device in chips) for chips in system.cards)
         cards += tuple((i,) for i in range(len(there), len(places)))

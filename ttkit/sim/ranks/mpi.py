@@ -19,7 +19,7 @@ import numpy as np
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import blocks, collectives
 from ttkit.sim.arguments import describe
-from ttkit.sim.ranks import binding, shared_mesh
+from ttkit.sim.ranks import SharedSystem, binding, machine
 from ttkit.sim.tensor.grid import Grid, grid_over, restricted
 from ttkit.sim.tensor.tensor import Tensor
 from ttkit.waiting import CURE, settings, wait_until
@@ -45,7 +45,7 @@ class World:
         mine = "" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks")
         self.rank_of: dict[int, int] = {}  # Each host rank of this rank's mesh has one rank.
-        ours = str(given[0]) if given is not None and shared_mesh(*given) is not None else None
+        ours = str(given[0]) if given and isinstance(machine(), SharedSystem) else None
         for rank, text in sorted(bindings.items()):
             mesh_id, _, host_rank = text.partition(" ")
             if mesh_id == ours:

@@ -160,6 +160,7 @@ class MeshSocket:
     def _join(self, device: MeshDevice, end: SocketEndpoint, channel: _Channel) -> MeshSocket:
         device.check_open()
         self._device, self._end, self._channel = device, end, channel
+        self.shift = channel.shift
         # The connections of this rank's chips, by the rank at the other end. They are sorted by
         # receiver, so that what one rank sends arrives in the order of the shards.
         self._chips: dict[int, list[Coordinate]] = {}
@@ -169,11 +170,6 @@ class MeshSocket:
                 chip = pair[end.value]
                 self._chips.setdefault(ranks[1 - end.value], []).append(chip)
         return self
-
-    @property
-    def shift(self) -> tuple[int, int] | None:
-        """The axis and the direction in which each chip sends to the next one, if all do."""
-        return self._channel.shift
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
         """Which end this is."""

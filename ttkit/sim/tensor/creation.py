@@ -4,7 +4,6 @@ import io
 import zlib
 from ast import literal_eval
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,12 @@ def _host_array(data) -> tuple[np.ndarray, str]:
     elif type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
         data = data.detach().cpu()
-        array = _bits(data) if name == "bfloat16" else data.numpy()
+        if name == "bfloat16":  # As bytes, which `dtypes.narrowed` makes, too.
+            import torch
+
+            array = data.view(torch.int16).numpy().view(dtypes.BITS)
+        else:
+            array = data.numpy()
     else:
         what = f"{type(data).__name__} is neither a torch tensor nor a NumPy array"
         rule = f"incompatible function arguments: {what}"
@@ -55,13 +59,6 @@ def _host_array(data) -> tuple[np.ndarray, str]:
         rule = f"unsupported host type {name}; known: {', '.join(FROM_HOST)}"
         refuse(rule, "x.float() or x.astype(np.float32) first")
     return array, name
-
-
-def _bits(data) -> np.ndarray:
-    """Return a view of the bytes of a torch tensor in bfloat16, as `dtypes.narrowed` makes them."""
-    import torch
-
-    return data.view(torch.int16).numpy().view(dtypes.BITS)
 
 
 def onto_device(device: MeshDevice, array: np.ndarray, grid: Grid) -> tuple[np.ndarray, Grid]:
@@ -188,7 +185,7 @@ def _of_list(
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
-    values: Any = np.asarray(data).reshape(tuple(shape))
+    values = np.asarray(data).reshape(tuple(shape))
     values = values.astype(dtypes.numpy_dtype(data_type))
     return from_torch(  # type: ignore[no-any-return]
         values, data_type, layout=layout, device=device, memory_config=memory_config

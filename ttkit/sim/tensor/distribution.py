@@ -53,7 +53,7 @@ class _Config:
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        self._entries: list = self._checked(entries[0] if listed else tuple(entries))
+        self._entries = self._checked(entries[0] if listed else tuple(entries))
 
     def _checked(self, entries) -> list:
         return list(integers(entries, type(self).__name__))
@@ -279,7 +279,7 @@ create_mesh_composer = checked(CppMeshToTensor, "create_mesh_composer")
 
 
 def _line(mesh: MeshDevice, placement: Placement) -> CppTensorToMesh:
-    config = MeshMapperConfig([placement], MeshShape([len(mesh._ids)]))
+    config = MeshMapperConfig([placement], MeshShape([len(mesh.chips)]))
     return CppTensorToMesh(mesh, config)
 
 
@@ -298,7 +298,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
 @checked
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """Return a composer that joins all shards along `dim`, row-major, replicas included."""
-    line = MeshShape([len(mesh_device._ids)])
+    line = MeshShape([len(mesh_device.chips)])
     return CppMeshToTensor(mesh_device, MeshComposerConfig([dim], line))
 
 

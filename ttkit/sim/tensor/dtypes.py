@@ -163,8 +163,8 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- bytes
-BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.ELEMENT_BYTES.items()}
-TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in chips.TILE_BYTES.items()}
+_tiles = {name: 1024 * nbytes for name, nbytes in chips.ELEMENT_BYTES.items()} | chips.TILE_BYTES
+TILE_BYTES = {DataType[name.upper()]: nbytes for name, nbytes in _tiles.items()}
 
 
 def bytes_of(padded_shape: Sequence[int], dtype: DataType) -> int:
@@ -174,10 +174,7 @@ def bytes_of(padded_shape: Sequence[int], dtype: DataType) -> int:
         >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
         (4096, 2176)
     """
-    elements = math.prod(padded_shape)
-    if dtype in TILE_BYTES:
-        return elements * TILE_BYTES[dtype] // 1024
-    return elements * BYTES[dtype]
+    return math.prod(padded_shape) * TILE_BYTES[dtype] // 1024
 
 
 class Tile(NamedTuple):
@@ -198,9 +195,9 @@ class Tile(NamedTuple):
 
 def element_size(dtype: DataType, /) -> int:
     """Return the bytes of an element; numbers of a block float share an exponent."""
-    if dtype in TILE_BYTES:
+    if dtype in BLOCK_FLOATS:
         fail(f"element_size({dtype!r})", "datum for bfp4, bfp8 is invalid", "Tile.get_tile_size")
-    return BYTES[dtype]
+    return TILE_BYTES[dtype] // 1024
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:

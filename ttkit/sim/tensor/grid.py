@@ -1,10 +1,9 @@
 """Which chips of a mesh a tensor covers, how its array axes run over them, and their labels."""
 
-import functools
 import itertools
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -55,12 +54,12 @@ class Grid:
         """How many chips' values this process has."""
         return len(self.coords)
 
-    @functools.cached_property
+    @cached_property
     def lead(self) -> int:
         """How many axes of an array, the first ones, run over the chips."""
         return len(self.shape)
 
-    @functools.cached_property
+    @cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
         return len(self.coords) == len(self.covers)
@@ -175,7 +174,7 @@ SINGLE = grid_over((1, 1))  # A host tensor that was never distributed has this 
 REPLICATE = PlacementReplicate()
 
 
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def merged(grid, *topologies: TensorTopology) -> TensorTopology:
     """Return the topology of a result of these operands on the mesh `grid`.
 
@@ -198,7 +197,7 @@ def merged(grid, *topologies: TensorTopology) -> TensorTopology:
 
 # ---------------------------------------------------------------- topologies after collectives
 # A topology does not depend on values, so each is computed once and cached.
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def after_collective(
     old: TensorTopology,
     grid,
@@ -236,8 +235,8 @@ def after_collective(
     return TensorTopology(shape, placements, grid.covers)
 
 
-after_scatter = functools.partial(after_collective, shards=True)
-after_partition = functools.partial(after_collective, shards=True, keeps=True)
+after_scatter = partial(after_collective, shards=True)
+after_partition = partial(after_collective, shards=True, keeps=True)
 
 
 def unchanged(old: TensorTopology, *where) -> TensorTopology:

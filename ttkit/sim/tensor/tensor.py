@@ -307,9 +307,21 @@ class Tensor:
         fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
     def __repr__(self) -> str:
-        return _text(self)
+        """Print the tensor shard by shard; on a mesh a device id and coordinate heads each one."""
+        tail = f", shape={self.shape!r}, dtype=DataType::{self.dtype.name}, "
+        tail += f"layout=Layout::{self.layout.name})"
+        if not self.is_allocated():
+            return f"ttnn.Tensor(<buffer is not allocated>{tail}"
+        texts = []
+        for coordinate, shard in zip(self.grid.coords, self.shards()):
+            text = f"ttnn.Tensor({_values(shard)}{tail}"
+            if self.mesh is not None:
+                device = self.mesh.id_at(coordinate, self.grid.mesh_shape)
+                text = f"device_id: {device}, MeshCoordinate({list(coordinate)})\n{text}"
+            texts.append(text)
+        return "\n".join(texts)
 
-    _repr_html_ = drawn_by("tensor.draw_tensor")
+    _repr_html_ = drawn_by("tensor:draw_tensor")
 
 
 for _field in ("dtype", "layout", "tile"):
@@ -367,22 +379,6 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 
 # ---------------------------------------------------------------- print
-def _text(tensor: Tensor) -> str:
-    """Print a tensor shard by shard; on a mesh a device id and coordinate heads each one."""
-    tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, "
-    tail += f"layout=Layout::{tensor.layout.name})"
-    if not tensor.is_allocated():
-        return f"ttnn.Tensor(<buffer is not allocated>{tail}"
-    texts = []
-    for coordinate, shard in zip(tensor.grid.coords, tensor.shards()):
-        text = f"ttnn.Tensor({_values(shard)}{tail}"
-        if tensor.mesh is not None:
-            device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)
-            text = f"device_id: {device}, MeshCoordinate({list(coordinate)})\n{text}"
-        texts.append(text)
-    return "\n".join(texts)
-
-
 def _values(shard: np.ndarray) -> str:
     """Print whole, fixed-point, or (by torch's rule) scientific numbers; of many, the ends."""
     form = "5d" if shard.dtype.kind != "f" else "7.4f"
