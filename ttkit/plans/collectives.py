@@ -242,18 +242,17 @@ def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) ->
 
 def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, int]]) -> Steps:
     """Steps in which each chip's load makes this many hops forwards and this many backwards."""
-    routes: list[Steps] = []
+    steps: Steps = [[] for _ in range(max(map(max, reach)))]
     for i, (load, far) in enumerate(zip(loads, reach)):
         chunk = load[0] if len(load) == 1 else load
         size = sum([draft.sizes[c] for c in load])
         for hops, towards in zip(far if load else (), (1, -1)):
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
-            sizes = [size] * hops
-            if draft.collective == "all_to_all":  # It sends a part of each chunk.
-                sizes = [-(-draft.shard_bytes * left // len(line)) for left in range(hops, 0, -1)]
-            ends = zip(way, way[1:], sizes)
-            routes.append([[Transfer(a, b, chunk, nbytes)] for a, b, nbytes in ends])
-    return _together(routes)
+            for hop, (a, b) in enumerate(itertools.pairwise(way)):
+                if draft.collective == "all_to_all":  # It sends a part of each chunk.
+                    size = -(-draft.shard_bytes * (hops - hop) // len(line))
+                steps[hop].append(Transfer(a, b, chunk, size))
+    return [step for step in steps if step]  # A broadcast from the middle ends early.
 
 
 # ---------------------------------------------------------------- from lines to a mesh

@@ -209,15 +209,15 @@ class Plan:
                 _add_up(self, number, step, held)
             else:
                 for t in step:
-                    held[t.destination].update(dict.fromkeys(t.chunks, frozenset[int]()))
+                    held[t.destination].update(dict.fromkeys(t.chunks))
         last = len(self.steps)
         for chip, (group, _) in self.group_of.items():
-            everyone = frozenset(group if self.adds else ())
+            everyone = frozenset(group)
             for c in self.goal(chip):
                 if c not in held[chip]:
                     rule = f"after the last step chip {chip} does not hold chunk {c}"
                     _fail_at_step(self, last, f"{rule}, which {self.collective} should give it")
-                if missing := everyone - held[chip][c]:
+                if self.adds and (missing := everyone - held[chip][c]):
                     rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
                     _fail_at_step(self, last, f"{rule} {_chips(self, missing)}")
         return self
