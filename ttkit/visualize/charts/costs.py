@@ -79,7 +79,7 @@ class CostCurves(Curves):
         ax.axvline(self.size, color=INK, linewidth=0.8, linestyle=":")
         for size, there, below, above in self.crossings:
             ax.plot(size, there, color=INK, marker="x", ms=9, mew=2)
-            text = f"cross-over at {size_text(size)}:\n{below} below, {above} from there on"
+            text = f"cross-over at {size_text(size)}:\n{below} below,\n{above} from there on"
             ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
         ax.set_ylim(bottom=min(y for points in self.curves.values() for _, y in points) / 4)
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))

@@ -19,6 +19,13 @@ NARROW = """
 }
 .ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
 .ttkit-guess > input { max-width: 240px; }
+.ttkit-card, .ttkit-to-do {
+    border: 1px solid var(--jp-border-color2, #8a94a3); border-radius: 6px;
+    border-left: 4px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 12px;
+}
+.ttkit-card button, .ttkit-to-do button {
+    border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
+}
 .ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
 .ttkit-to-do .widget-label { flex: 0 1 auto; height: auto; white-space: normal; }
 .ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
