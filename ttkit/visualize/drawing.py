@@ -36,7 +36,7 @@ LIGHT = (
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
     "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
-    "--chart:invert(1) hue-rotate(180deg)"
+    "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"

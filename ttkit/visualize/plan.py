@@ -243,10 +243,10 @@ class StepCells(Cells):
         """Return the chips with their chunks; those that glide know where they come from."""
         step, plan, slots = self.step, self.step.plan, self.step.slots
         whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
-        columns, *size = next(size for limit, *size in BOXES if most <= limit)
+        columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
         shares = most <= 8 and plan.adds and plan.group_size < 100
         if shares:
-            size = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
+            wide, high = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H
         sources: dict[Pair, list[Pair]] = {}
         added = set()
         for arrow in step.arrows:
@@ -276,7 +276,6 @@ class StepCells(Cells):
                 boxes.append(box)
             name = step.names.get(chip, str(chip) if small else label)
             lines = () if small or chip in step.names else [f"device {chip}"]
-            wide, high = size
             cells.append(
                 Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))
             )

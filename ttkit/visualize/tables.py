@@ -216,6 +216,6 @@ class Report:
         body = "".join(line(row, "td", "right;white-space:nowrap") for row in self.rows)
         foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
         return on_page(
-            f'<div class="ttkit-title">{escape(self.title)}</div><table><thead>{head}</thead>'
-            f"<tbody>{body}</tbody>{foot}</table>"
+            f'<div class="ttkit-title">{escape(self.title)}</div><div style="overflow-x:auto">'
+            f"<table><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>"
         )

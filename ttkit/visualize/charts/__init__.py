@@ -43,11 +43,7 @@ class Chart:
     """
 
     title: str
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return 3.0
+    height = 3.0  # It is that of the figure, in inches.
 
     def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
@@ -218,11 +214,9 @@ class Stacks(Chart):
     def _name(self, name: str) -> str:
         return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
 
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
+    def __post_init__(self):
         lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
-        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
+        self.height = 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
     def draw(self, ax) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""

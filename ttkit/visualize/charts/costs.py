@@ -40,6 +40,8 @@ class CostCurves(Curves):
           cross-over at 83.3 KiB: tree below, line from there on
     """
 
+    height = 3.6
+
     def __init__(
         self, title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
     ):
@@ -63,11 +65,6 @@ class CostCurves(Curves):
         for size, _, below, above in self.crossings:
             lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
         return "\n  ".join(lines)
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return 3.6
 
     def draw(self, ax) -> None:
         """Draw the curves, a line at the size, and a cross at each cross-over."""
