@@ -355,7 +355,7 @@ class Figure:
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
             panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
-        alarms = [said(self.alarm)] if self.alarm else []
+        alarms = [message_box(self.alarm)] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'
         pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
@@ -366,7 +366,7 @@ def _div(kind: str, content: str) -> str:
     return f'<div class="ttkit-{kind}">{content}</div>'
 
 
-def said(text: str, fine: bool = False) -> str:
+def message_box(text: str, fine: bool = False) -> str:
     """Return a box with words that a screen reader reads at once: red unless all is fine."""
     kind = "ttkit-alarm ttkit-fine" if fine else "ttkit-alarm"
     return f'<div class="{kind}" role="status">{escape(text)}</div>'

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.plans import Action, Plan, Schedule, Topology, Transfer
-from ttkit.visualize.drawing import Figure, on_page, said, size_text
+from ttkit.visualize.drawing import Figure, message_box, on_page, size_text
 from ttkit.visualize.lanes.schedule import schedule_picture
 from ttkit.visualize.plan import StepCells, StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
@@ -162,7 +162,7 @@ class PlanBuilder(Touched):
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
         buttons = "".join(BUTTON.format(*each) for each in ACTS.items())
-        words = on_page(said(wrong or self.says, fine=not wrong) + buttons)
+        words = on_page(message_box(wrong or self.says, fine=not wrong) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
         table = Report("", head, self.score)
         return self.figure(clickable=True)._repr_html_() + words + table._repr_html_()
@@ -272,7 +272,7 @@ class ScheduleEditor(Touched):
 
     def page(self) -> str:
         """Return its picture as HTML, and whether it works, in words."""
-        words = said(self.problem or FINE, fine=not self.problem)
+        words = message_box(self.problem or FINE, fine=not self.problem)
         return replace(self.figure(), alarm="")._repr_html_() + on_page(words)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ttkit.visualize.drawing import on_page, said
+from ttkit.visualize.drawing import message_box, on_page
 from ttkit.visualize.widgets import listed, live, touchable
 from ttkit.words import in_notebook
 
@@ -103,7 +103,7 @@ def page_of(draw: Callable) -> str:
     try:
         pictures = draw()
     except (RuntimeError, TypeError, ValueError) as error:
-        return on_page(said(str(error)))
+        return on_page(message_box(str(error)))
     return "".join(picture._repr_html_() for picture in listed(pictures))
 
 
