@@ -67,6 +67,7 @@ _RULES = (
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;min-height:30px;padding:5px 9px;"
     "white-space:pre-line}"
+    "@media(max-width:900px){.NAME .ttkit-alarm{min-height:45px}}"
     ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
