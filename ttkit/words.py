@@ -104,4 +104,6 @@ class Tables:
         from html import escape
 
         tables = "".join(report._repr_html_() for report in self.reports())
-        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())
+        look = "font-size:12px;line-height:15px;margin:4px 0;max-width:800px"
+        notes = (f'<p style="{look}">note: {escape(note)}</p>' for note in self.notes())
+        return tables + "".join(notes)

@@ -85,7 +85,7 @@ def test_a_function_is_told_the_call_the_difference_and_the_mistake(declared, ca
         praise="{height} rows",
     )
     check(lambda a, b: a * b)
-    assert capsys.readouterr().out == "exercise 00.mine: 3 rows\n"
+    assert capsys.readouterr().out == "✓ exercise 00.mine: 3 rows\n"
     said = r"^area\(2, 3\) should be 6, but is 5: 2 and 3 are added$"
     with pytest.raises(lessons.CheckFailed, match=said):
         check(lambda a, b: a + b)

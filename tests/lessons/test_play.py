@@ -32,7 +32,7 @@ def test_each_value_has_its_picture():
 def test_what_is_refused_is_said_in_red_and_the_next_value_has_its_picture():
     row, shown = made().children
     row.children[0].value = 3
-    assert 'role="alert">3 tokens do not divide &lt;by&gt; 2<' in shown.page
+    assert 'role="status">3 tokens do not divide &lt;by&gt; 2<' in shown.page
     row.children[0].value = 2
     assert shown.page == picture(2)._repr_html_()
 

@@ -54,7 +54,7 @@ def right(answers, on=None):
     @pytest.mark.parametrize(("name", "answer"), answers, ids=numbered(answers))
     def test(name, answer, capsys, request):
         lessons.check(name, answer, request.getfixturevalue(on) if on else None)
-        assert capsys.readouterr().out.startswith(f"exercise {name}: ")
+        assert capsys.readouterr().out.startswith(f"✓ exercise {name}: ")
 
     return test
 

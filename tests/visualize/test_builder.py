@@ -83,7 +83,8 @@ def test_what_is_wrong_is_told_in_the_plans_words_and_nothing_is_added():
             call()
     assert builder.plan.steps == Plan("all_gather", SQUARE, [[Transfer(a, b, 0)]], 4096).steps
     page = builder.act(f"send {a} {d}")
-    assert "ttkit-alarm" in page.split("</style>")[-1] and "no cable joins them" in page
+    assert 'class="ttkit-alarm"' in page and "no cable joins them" in page
+    assert 'class="ttkit-alarm"' not in builder.page()
 
 
 def test_too_many_transfers_for_the_links_of_a_pair():
@@ -143,3 +144,8 @@ def test_in_a_notebook_there_is_a_widget(shown):
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "<svg" in still["text/html"] and "best known 2" in still["text/plain"]
     assert 'data-act="' not in still["text/html"]  # nobody answers there
+
+
+def test_a_needless_send_is_named():
+    builder = build(square(), "ab ab")
+    assert builder.says == "Step 1: a sends chunk 0 to b, which has it already."

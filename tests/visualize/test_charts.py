@@ -118,8 +118,11 @@ def test_the_parts_of_a_stack_follow_each_other_and_what_is_lost_is_hatched():
     assert ax.yaxis_inverted() and ax.get_xlabel() == "tokens"
 
 
-def test_a_stack_in_words_leaves_out_what_is_not_there():
+def test_a_stack_leaves_out_what_is_not_there():
     chart = Stacks("tokens", {"a": (4, 0), "b": (2, 1 / 3)}, ("kept", "lost"))
+    ax = axes(chart)
+    assert [round(bar.get_width(), 3) for bar in ax.patches] == [4, 2, 0.333]
+    assert ax.get_xlim()[1] > 4  # The longest bar does not end the axis.
     assert repr(chart) == "tokens\n  a: 4 kept\n  b: 2 kept, 0.3333 lost"
 
 

@@ -60,6 +60,13 @@ def test_what_a_reader_does_on_the_page(text, stage, row):
     assert page.count('tabindex="0"') == page.count('role="button"') == len(wanted)
 
 
+def test_its_page_has_one_box_of_words_whether_it_works_or_not():
+    mine = editor()
+    assert 'class="ttkit-alarm ttkit-fine"' in mine.page()
+    mine.move(0, "B0", 0)
+    assert mine.problem and mine.page().count('class="ttkit-alarm"') == 1
+
+
 def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, capsys):
     editor().show()
     assert "bubble 25.0% of the time" in capsys.readouterr().out

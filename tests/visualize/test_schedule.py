@@ -84,6 +84,7 @@ def test_every_bar_is_an_action_and_none_hides_another(name, p, m):
 
 def test_figures_beside_the_lanes():
     picture = schedule_picture(interleaved(4, 8, 2))
+    assert "paler: a later chunk of its stage" in picture._repr_html_()
     assert beside(picture) == [
         f"bubble 15.8%, holds {peak}" for peak in ("5.5", "4.5", "3.5", "2.5")
     ]

@@ -67,6 +67,11 @@ def test_a_report_escapes_and_keeps_words_whole():
     assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4
 
 
+def test_a_name_is_not_broken_at_its_hyphen():
+    page = Report("a", ["<layout"], [["DP8 ZeRO-3"]])._repr_html_()
+    assert '>DP8 <span style="white-space:nowrap">ZeRO-3</span><' in page
+
+
 def test_a_report_that_is_too_wide_folds_its_text_and_loses_no_column():
     text = repr(
         Report(

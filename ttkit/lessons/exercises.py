@@ -261,7 +261,7 @@ def check(name: str, answer, mesh=None) -> None:
         progress.save("exercises", name, "tried")
         raise
     progress.save("exercises", name, progress.PASSED)
-    print(in_lines(f"exercise {name}: {praise}"))
+    print(in_lines(f"✓ exercise {name}: {praise}"))
 
 
 def _to_do(name: str) -> None:

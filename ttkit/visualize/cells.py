@@ -23,7 +23,7 @@ NAME, SIZE, STEP = 12, 11, 13
 HEAD, PAD = 20, 5  # A cell has HEAD px for its name, and PAD px at its sides.
 SLIVER = 2.5  # A thinner part of a box than this many px would not be visible.
 # Cells are this many px apart, across and down; with narrow gaps eight chips in a row fit a page.
-GAPS, NARROW = (20.0, 30.0), (6.0, 30.0)
+GAPS, NARROW = (34.0, 28.0), (6.0, 28.0)
 # The links of one pair of cells are this many px apart: straight ones, and the tops of arcs.
 LINK_STEP, CURVE_STEP = 5, 3
 OUTLINE = 8  # The outline of a card is at most this many px away from its chips.
@@ -247,10 +247,10 @@ class Cells(Drawing):
         links = self.grid.links or 0
         for pair in self.grid.pairs:
             straight = self.grid.straight(pair)
-            own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
+            own = "var(--link)" if straight else "var(--curve)"
             for i in range(links):
                 course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
-                self.line(*course, stroke=colour or own, stroke_width=width)
+                self.line(*course, stroke=colour or own, stroke_width=1.3)
 
     def _cell(self, cell: Cell, x: float, y: float) -> None:
         """Draw a cell with its words."""

@@ -36,7 +36,7 @@ LIGHT = (
 DARK = (
     "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
     "--frame:#4d5664;--empty:#323944;--page:#15181d;--alarm:#5f2a2a;"
-    "--chart:invert(1) hue-rotate(180deg)"
+    "--chart:invert(1) hue-rotate(180deg) brightness(1.25)"
 )
 _RULES = (
     f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
@@ -60,11 +60,15 @@ _RULES = (
     "color:var(--ink);cursor:pointer;display:inline-block;font-size:12px;margin:3px;"
     "padding:3px 9px}"
     ".NAME .ttkit-button[aria-pressed=true]{background:var(--frame);color:var(--ink)}"
-    ".NAME table{border:0;color:var(--ink);font-size:12px}"
-    ".NAME td,.NAME th{padding:2px 14px 2px 0}"
+    ".NAME table{border:0;color:var(--ink);font-size:12px;font-variant-numeric:tabular-nums;"
+    "margin-left:0}"
+    ".NAME td,.NAME th{padding:2px 10px 2px 4px;vertical-align:top}"
+    ".NAME tfoot th{border-top:1px solid var(--frame)}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:var(--ink);font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;min-height:30px;padding:5px 9px;"
     "white-space:pre-line}"
+    "@media(max-width:900px){.NAME .ttkit-alarm{min-height:45px}}"
+    ".NAME .ttkit-fine{background:var(--chip);font-size:12px}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
 # theirs.
@@ -84,16 +88,16 @@ PALETTE = """
 # What is not a chip has one colour in all pictures: first what a chip holds, in charts; then what
 # it does, in lanes, whose boxes have dark words.
 ROLES = {
-    "weights": "#3466b8",
-    "gradients": "#a3551f",
-    "optimizer": "#7a828c",
-    "activations": "#a85cc4",
-    "compute": "#b4d26e",
-    "forward": "#b4d26e",
+    "weights": "#5b8fdc",
+    "gradients": "#cc7a3c",
+    "optimizer": "#8a939e",
+    "activations": "#bb7ad3",
+    "compute": "#a0bf58",
+    "forward": "#a0bf58",
     "backward": "#6fa3e8",
     "input gradient": "#e39a5b",
     "weight gradient": "#b48be0",
-    "communication": "#c3c9d2",
+    "communication": "#adb5c1",
     "exposed communication": "#f2948b",
 }
 
@@ -221,12 +225,13 @@ class Drawing:
         for i, line in enumerate([text] if isinstance(text, str) else text):
             self.add("text", line, x=x, y=y + i * step, font_size=size, **TEXT | look)
 
-    def badge(self, x: float, y: float, text: str, **look) -> None:
+    def badge(self, x: float, y: float, *lines: str, **look) -> None:
         """Write a few bold letters in a box around a point; `look` is that of the box."""
-        wide = max(13, width_of(text, 11, bold=True) + 4)
-        self.box((x - wide / 2, y - 7, wide, 14), **{"rx": 0} | look)
+        wide = max(13, *(width_of(line, 11, bold=True) + 4 for line in lines))
+        high = 13 * len(lines) + 1
+        self.box((x - wide / 2, y - high / 2, wide, high), **{"rx": 0} | look)
         ink = "var(--ink)" if look["fill"] == ALARM else INK
-        self.words(x, y + 4, text, size=11, fill=ink, font_weight=BOLD)
+        self.words(x, y - high / 2 + 11, lines, size=11, fill=ink, font_weight=BOLD)
 
     @contextmanager
     def moving(
@@ -351,7 +356,7 @@ class Figure:
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
             panels.append(_div("panel", caption + drawing.svg(drawing.readable_look)))
-        alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
+        alarms = [message_box(self.alarm)] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
         title = f'<span class="ttkit-title">{escape(self.title)}</span>'
         pause = PAUSE if any(drawing.loops for drawing in self.drawings) else ""
@@ -360,6 +365,12 @@ class Figure:
 
 def _div(kind: str, content: str) -> str:
     return f'<div class="ttkit-{kind}">{content}</div>'
+
+
+def message_box(text: str, fine: bool = False) -> str:
+    """Return a box with words that a screen reader reads at once: red unless all is fine."""
+    kind = "ttkit-alarm ttkit-fine" if fine else "ttkit-alarm"
+    return f'<div class="{kind}" role="status">{escape(text)}</div>'
 
 
 # ---------------------------------------------------------------- words in pictures

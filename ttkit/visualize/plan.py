@@ -232,10 +232,10 @@ class StepCells(Cells):
             if not arrow.why_not:
                 colour = "var(--curve)" if arrow.reduce else "var(--link)"
                 self.arrow(*self.way(arrow.source, arrow.destination), colour)
-        # Labels are drawn after all arrows, so that no arrow hides them.
-        for arrow in step.arrows:
+        # Labels are drawn after all arrows, so that none hides them; last comes what goes wrong.
+        for arrow in sorted(step.arrows, key=lambda arrow: arrow.why_not):
             if arrow.why_not and {*arrow[:2]} <= self.at.keys():
-                self._draw_impossible(arrow)
+                self._draw_impossible(arrow, ["✕"] if small else arrow.why_not.split())
             elif not arrow.why_not and not small:
                 self._label(arrow)
 
@@ -243,10 +243,10 @@ class StepCells(Cells):
         """Return the chips with their chunks; those that glide know where they come from."""
         step, plan, slots = self.step, self.step.plan, self.step.slots
         whole, most = contributors_in_all(plan), max(1, *map(len, slots.values()))
-        columns, *size = next(size for limit, *size in BOXES if most <= limit)
+        columns, wide, high = next(row for limit, *row in BOXES if most <= limit)
         shares = most <= 8 and plan.adds and plan.group_size < 100
         if shares:
-            size = [math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H]
+            wide, high = math.ceil(width_of(f"{whole}/{whole}", SIZE)) + 5, SHARE_H
         sources: dict[Pair, list[Pair]] = {}
         added = set()
         for arrow in step.arrows:
@@ -274,9 +274,8 @@ class StepCells(Cells):
                     added=key in added,
                 )
                 boxes.append(box)
-            name = str(step.names.get(chip, chip)) if small else step.names.get(chip, label)
+            name = step.names.get(chip, str(chip) if small else label)
             lines = () if small or chip in step.names else [f"device {chip}"]
-            wide, high = size
             cells.append(
                 Cell(name, lines, boxes=boxes, columns=min(columns, most), box=(wide, high))
             )
@@ -303,11 +302,13 @@ class StepCells(Cells):
         hover = f"{self.step.name(source)} to {self.step.name(to)}{adds}: {arrow.brings}"
         self.badge(x, y, plus + text, fill=fill, stroke=INK, hover=hover)
 
-    def _draw_impossible(self, arrow: Arrow) -> None:
-        """Draw a dashed red line for what cannot be sent, with the reason."""
+    def _draw_impossible(self, arrow: Arrow, why_not: Sequence[str]) -> None:
+        """Draw a dashed red line for what cannot be sent, with the reason, a word to a line."""
         (x1, y1), (x2, y2) = map(self.centre, (self.at[arrow.source], self.at[arrow.destination]))
         self.line((x1, y1), (x2, y2), stroke=BAD, stroke_width=2.5, stroke_dasharray="6 4")
-        self.badge((x1 + x2) / 2, (y1 + y2) / 2, arrow.why_not, fill=ALARM, stroke=BAD)
+        self.badge(
+            (x1 + x2) / 2, (y1 + y2) / 2, *why_not, fill=ALARM, stroke=BAD, hover=arrow.why_not
+        )
 
 
 # ---------------------------------------------------------------- figures

@@ -1,6 +1,7 @@
 """Tables: meshes and tensors on a terminal as ttnn prints them, and reports of numbers."""
 
 import colorsys
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from html import escape
 
 from ttkit import backend
 from ttkit.visualize.cells import Coordinate
+from ttkit.visualize.drawing import on_page
 from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
@@ -201,16 +203,19 @@ class Report:
         def line(cells: Sequence[str], tag: str, right: str = "right") -> str:
             found = []
             for heading, cell in zip(self.columns, cells):
-                side = "left" if heading.startswith("<") else right
-                found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
+                left = f"left;min-width:{min(len(cell), FOLDED)}ch"
+                side = left if heading.startswith("<") else right
+                # A name such as "ZeRO-2" is not broken at its hyphen.
+                whole = r'<span style="white-space:nowrap">\g<0></span>'
+                text = re.sub(r"\S+-\S+", whole, escape(cell))
+                found.append(f'<{tag} style="text-align:{side}">{text}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
-        look = "text-align:left;font-weight:600;white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
         body = "".join(line(row, "td", "right;white-space:nowrap") for row in self.rows)
         foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
-        return (
-            f'<div style="overflow-x:auto"><table><caption style="{look}">{escape(self.title)}'
-            f"</caption><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>"
+        return on_page(
+            f'<div class="ttkit-title">{escape(self.title)}</div><div style="overflow-x:auto">'
+            f"<table><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>"
         )

@@ -162,7 +162,7 @@ def draw_tensor(tensor) -> Figure:
         lines, fill, held = ["no shard"], "var(--empty)", Box()
         if place.ranges is not None:
             text, fill = slice_text(place.ranges, picture.whole), tone(place.group)
-            lines = wrap(text, 11, max_lines=3, break_long_words=False)
+            lines = wrap(text, 15 if wide else 11, max_lines=3, break_long_words=False)
             part, unequal = map_of(picture, place.ranges), place.group in picture.unequal
             held = Box(fill="#3d4a5c", part=part, hatched=unequal)
         name = label
@@ -299,17 +299,15 @@ def placement(
         "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})"
         for dim in (axis_0, axis_1)
     ]
-    code = "\n".join(
-        [
-            f"# x is a NumPy array of shape {list(shape)}",
-            f"mesh = ttnn.open_mesh_device(ttnn.MeshShape({', '.join(map(str, mesh_shape))}))",
-            f"placements = [{', '.join(f'ttnn.{kind}' for kind in kinds)}]",
-            "mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))",
-            "tensor = ttkit.from_numpy(",
-            f"    x, dtype=ttnn.{dtype}, layout=ttnn.{layout}_LAYOUT,",
-            "    device=mesh, mesh_mapper=mapper,",
-            ")",
-        ]
+    code = (
+        f"# x is a NumPy array of shape {list(shape)}\n"
+        f"mesh = ttnn.open_mesh_device(ttnn.MeshShape({', '.join(map(str, mesh_shape))}))\n"
+        f"placements = [{', '.join(f'ttnn.{kind}' for kind in kinds)}]\n"
+        "mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))\n"
+        "tensor = ttkit.from_numpy(\n"
+        f"    x, dtype=ttnn.{dtype}, layout=ttnn.{layout}_LAYOUT,\n"
+        "    device=mesh, mesh_mapper=mapper,\n"
+        ")"
     )
     ttnn: Any = simulated  # The picture uses the simulator even where the program runs on cards.
     try:

@@ -22,10 +22,9 @@ SMALL, DOTS_PER_INCH = 8, 192
 LEGEND = 84  # The line of a legend has room for this many letters; a sign takes 8.
 # Charts are drawn in the colours of a light page; the style of pictures turns them on a dark one.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
-INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "link", "curve", "frame"))
-GREY = "#7a828c"
-# Each colour stands out from a light and from a dark page.
-COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
+INK, FRAME = LIGHT_PAGE["ink"], LIGHT_PAGE["frame"]
+# Each colour of a curve stands out from a light and from a dark page.
+COLOURS = ("#3466b8", "#a3551f", "#7a828c", "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # Dashes distinguish curves that lie on one another.
 HATCHES = ("", "//", "..", "xx", "--", "\\\\")  # Hatches distinguish parts of a bar without colour.
 DOTS = 20  # Each point of a curve has a dot if there are at most this many.
@@ -44,11 +43,7 @@ class Chart:
     """
 
     title: str
-
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return 3.0
+    height = 3.0  # It is that of the figure, in inches.
 
     def draw(self, ax) -> None:
         """Draw into a matplotlib Axes."""
@@ -161,7 +156,6 @@ class Curves(Chart):
         """Draw a line for each curve; a value that is not finite leaves a gap."""
         from matplotlib.ticker import MaxNLocator
 
-        entitle(ax, self.title)
         ax.set_xlabel(self.over)
         ax.grid(axis="y")
         for i, (name, points) in enumerate(self.curves.items()):
@@ -172,8 +166,7 @@ class Curves(Chart):
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
             x, y = zip(*points) if points else ((), ())
             ax.plot(x, y, label=name, linewidth=width, **look)
-        if self.curves:
-            ax.legend()
+        entitle(ax, self.title)
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
 
@@ -221,34 +214,37 @@ class Stacks(Chart):
     def _name(self, name: str) -> str:
         return f"{name}: {self._text(sum(self.rows[name]))}" if self.unit == "B" else name
 
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
+    def __post_init__(self):
         lines = sum(fill(name, BESIDE).count("\n") for name in self.rows)
-        return 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
+        self.height = 1.1 + (0.28 if len(self.rows) <= 16 else 0.2) * len(self.rows) + 0.1 * lines
 
     def draw(self, ax) -> None:
         """Draw a bar for each row; each part has lines of its own, beside its colour."""
-        from matplotlib.ticker import EngFormatter
+        from matplotlib.ticker import EngFormatter, MaxNLocator
 
         left = [0.0] * len(self.rows)
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes = [row[i] for row in self.rows.values()]
-            colour = ROLES.get(part, COLOURS[i % len(COLOURS)])
+            colour = ROLES.get(part, [*ROLES.values()][i % len(HATCHES)])
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
             look["hatch"] = HATCHES[i % len(HATCHES)] or None
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             label = part if self.parts[1:] else ""
-            ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
+            bars = ax.barh(names, sizes, 0.7, left, label=label, linewidth=0.8, **look)
+            for bar, size in zip(bars, sizes):
+                if not size:  # It would draw its edge, and end the axis where it stands.
+                    bar.remove()
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
         if self.unit in ("B", "s"):
             ax.xaxis.set_major_formatter(EngFormatter(self.unit))
         else:
-            ax.set_xlabel(self.unit or "" if self.parts[1:] else self.parts[0])
+            ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
+            ax.set_xlabel(self.unit or ("" if self.parts[1:] else self.parts[0]))
+        ax.set_xlim(left=0)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")

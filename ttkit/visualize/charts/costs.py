@@ -40,6 +40,8 @@ class CostCurves(Curves):
           cross-over at 83.3 KiB: tree below, line from there on
     """
 
+    height = 3.6
+
     def __init__(
         self, title: str, algorithms: Mapping[str, Callable[[int], Plan]], size: int = 4096
     ):
@@ -64,11 +66,6 @@ class CostCurves(Curves):
             lines.append(f"cross-over at {size_text(size)}: {below} below, {above} from there on")
         return "\n  ".join(lines)
 
-    @property
-    def height(self) -> float:
-        """The height of the figure, in inches."""
-        return 3.6
-
     def draw(self, ax) -> None:
         """Draw the curves, a line at the size, and a cross at each cross-over."""
         from matplotlib.ticker import FuncFormatter, LogLocator
@@ -79,7 +76,7 @@ class CostCurves(Curves):
         ax.axvline(self.size, color=INK, linewidth=0.8, linestyle=":")
         for size, there, below, above in self.crossings:
             ax.plot(size, there, color=INK, marker="x", ms=9, mew=2)
-            text = f"cross-over at {size_text(size)}:\n{below} below, {above} from there on"
+            text = f"cross-over at {size_text(size)}:\n{below} below,\n{above} from there on"
             ax.annotate(text, (size, there), (12, -12), textcoords="offset points", va="top")
         ax.set_ylim(bottom=min(y for points in self.curves.values() for _, y in points) / 4)
         ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))

@@ -132,7 +132,7 @@ class Page:
 
     def _repr_html_(self) -> str:
         tables = "".join(report._repr_html_() for report in self.reports)
-        return on_page(f"{tables}<pre>{escape(self.text)}</pre>")
+        return tables + on_page(f"<pre>{escape(self.text)}</pre>")
 
 
 # A click does not change the height of the page: the box below the chart scrolls.
@@ -183,7 +183,7 @@ class LayoutMap(Curves):
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")
-            page, says = self.layouts.explain(chosen), str(chosen.layout)
+            page, says = self.layouts.explain(chosen), "Click it again to see all layouts."
         title = f'<div class="ttkit-title" role="status">{says}</div>'
         below = f"<div>{title}{page._repr_html_()}</div>"
         return on_page(f'{LOOK}<div class="ttkit-map">{image}</div>{below}')

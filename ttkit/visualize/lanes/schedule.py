@@ -126,6 +126,7 @@ class SchedulePicture:
             never = [bar(stage, action) for action in late]
             lanes.append(Lane(name, [bar(stage, *slot) for slot in slots], about, never))
         axis = "time" if self.unit else "time, in forwards of one stage"
+        axis += "; paler: a later chunk of its stage" if chunks > 1 else ""
         drawing = Lanes(lanes, LOOKS, self.end_s, title=repr(self), idle="bubble: waits",
                         axis=axis, unit=self.unit, until=self.until,
                         seconds=SECONDS * self.moving)  # fmt: skip

@@ -11,7 +11,8 @@ from typing import Any
 from ttkit.words import in_notebook
 
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
-# ipywidgets would cut both. A list stands beside its question, not at the far end of the row.
+# ipywidgets would cut both. A list stands beside its question, not at the far end of the row. A
+# card has lines above and below it only: its pictures need the whole width.
 NARROW = """
 .ttkit-guess { flex-wrap: wrap; height: auto !important; }
 .ttkit-guess > .widget-label {
@@ -19,8 +20,17 @@ NARROW = """
 }
 .ttkit-guess > select { flex: 0 1 auto; height: 28px !important; }
 .ttkit-guess > input { max-width: 240px; }
+.ttkit-card, .ttkit-to-do {
+    border-bottom: 1px solid var(--jp-border-color2, #8a94a3);
+    border-top: 3px solid var(--jp-brand-color1, #3466b8); margin: 2px 0; padding: 6px 0;
+}
+.ttkit-card button, .ttkit-to-do button {
+    border: 1px solid var(--jp-border-color1, #8a94a3); border-radius: 5px; width: auto;
+}
 .ttkit-to-do .widget-hbox { flex-wrap: wrap; height: auto; }
-.ttkit-to-do .widget-label { flex: 0 1 auto; height: auto; white-space: normal; }
+.ttkit-to-do .widget-label {
+    flex: 0 1 auto; font-weight: 600; height: auto; margin-right: 12px; white-space: normal;
+}
 .ttkit-to-do pre { overflow-wrap: anywhere; word-break: normal; }
 [data-jp-theme-light="false"] .widget-dropdown > select {
     background-image: url("data:image/svg+xml,\

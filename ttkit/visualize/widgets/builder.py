@@ -4,12 +4,11 @@ schedule, whose bubble or deadlock follows each move at once."""
 from __future__ import annotations
 
 from dataclasses import replace
-from html import escape
 
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.plans import Action, Plan, Schedule, Topology, Transfer
-from ttkit.visualize.drawing import Figure, on_page, size_text
+from ttkit.visualize.drawing import Figure, message_box, on_page, size_text
 from ttkit.visualize.lanes.schedule import schedule_picture
 from ttkit.visualize.plan import StepCells, StepPicture, problem_of, step_pictures
 from ttkit.visualize.tables import Report
@@ -20,6 +19,7 @@ UNFINISHED = "after the last step"  # A plan that is only unfinished has these w
 ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
 KEYS = "Drag a box onto another of its stage, or Tab to a box and use the left or right arrow key."
+FINE = "It works, and no stage holds too much."
 HIT = 18  # A click within a band of this many px around an arrow hits it.
 
 
@@ -83,9 +83,10 @@ class PlanBuilder(Touched):
         wrong = problem_of(plan, self.names)[0]
         if wrong and UNFINISHED not in wrong:
             raise TTKitError(wrong)
+        needless = ", which has it already" if chosen in self._picture.after[destination] else ""
         self._steps, self._new = steps, {(destination, chosen)}
         ends = [self._picture.name(chip) for chip in (source, destination)]
-        self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}."
+        self.says = f"Step {len(steps)}: {ends[0]} sends chunk {chosen} to {ends[1]}{needless}."
         if not wrong:
             done = f"{plan.collective} in {counted(len(steps), 'step')}"
             self.says += f" Complete: {done}. {self.stars}"
@@ -160,12 +161,11 @@ class PlanBuilder(Touched):
 
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
-        steps = "".join(BUTTON.format(act, text) for act, text in ACTS.items())
-        kind = "ttkit-alarm" if wrong else "ttkit-title"
-        words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
+        buttons = "".join(BUTTON.format(*each) for each in ACTS.items())
+        words = on_page(message_box(wrong or self.says, fine=not wrong) + buttons)
         head = ["<", "<your plan", f"<best known ({self.best.algorithm})"]
-        table = Report("", head, self.score)._repr_html_()
-        return self.figure(clickable=True)._repr_html_() + on_page(f"{words}{steps}{table}")
+        table = Report("", head, self.score)
+        return self.figure(clickable=True)._repr_html_() + words + table._repr_html_()
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""
@@ -271,8 +271,9 @@ class ScheduleEditor(Touched):
         return self.page()
 
     def page(self) -> str:
-        """Return its picture as HTML."""
-        return self.figure()._repr_html_()
+        """Return its picture as HTML, and whether it works, in words."""
+        words = message_box(self.problem or FINE, fine=not self.problem)
+        return replace(self.figure(), alarm="")._repr_html_() + on_page(words)
 
     def __repr__(self) -> str:
         text = repr(schedule_picture(self.schedule))

@@ -51,51 +51,51 @@ class Lines:
 
 
 class Page(Lines):
-    """The figures of the last step and the chart; then the chart stays.
+    """The figures of the last step above the chart, which stay at the end.
 
     Where outputs are compared only the chart is shown, at the end.
     """
 
     def __init__(self, trainer, end: int, prompt: str = ""):
         super().__init__(trainer, end)
-        self.drawn, self.prompt = time.monotonic(), prompt
+        self.drawn, self.prompt, self.sample = time.monotonic(), prompt, ""
         # IPython's display handle, through which the page is updated, is None until there is one.
         self.handle: Any = None
         if shows_progress():
             from IPython.display import display
 
-            self.handle = display(self._data("nothing yet"), raw=True, display_id=True)
+            self.handle = display(self._data(), raw=True, display_id=True)
 
     def update(self, record) -> None:
         """Take a record."""
+        self.now = self.figures(record)
         if self.handle and time.monotonic() - self.drawn > EVERY_S:
-            text = self.figures(record)
             if self.prompt:
-                text += f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
-            self.handle.update(self._data(text), raw=True)
+                self.sample = f"\n{self.trainer.sample(self.prompt, temperature=0)!r}"
+            self.handle.update(self._data(), raw=True)
             # The next interval starts only now, because the sample itself takes time.
             self.drawn = time.monotonic()
 
-    def _data(self, text: str) -> dict[str, str]:
-        """Return what is displayed."""
-        lines = escape(text).replace("\n", "<br>")
-        page = on_page(f'<div class="ttkit-title">{lines}</div>')
-        page += loss_curves(self.trainer)._repr_html_() if self.trainer.history else ""
-        return {"text/html": page, "text/plain": text}
+    def _data(self) -> dict[str, str]:
+        """Return what is displayed; it is as tall before the first step as after the last."""
+        text, chart = (self.now or "nothing yet") + self.sample, loss_curves(self.trainer)
+        room = f"min-height:{51 if self.prompt else 17}px;white-space:pre-line"
+        title = f'<div class="ttkit-title" style="{room}">{escape(text)}</div>'
+        page = on_page(title) + chart._repr_html_()
+        return {"text/html": page, "text/plain": f"{text}\n{chart!r}"}
 
     def stopped(self, text: str) -> None:
         """End the cell, which would go on with its next line."""
         raise Interrupted(text)
 
     def close(self) -> None:
-        """Leave the chart of all steps."""
-        chart = loss_curves(self.trainer)
+        """Leave the figures and the chart of all steps."""
         if self.handle:
-            self.handle.update(chart)
+            self.handle.update(self._data(), raw=True)
         else:
             from IPython.display import display
 
-            display(chart)
+            display(loss_curves(self.trainer))
 
 
 def progress(trainer, end: int, prompt: str = "") -> Lines:

@@ -1,10 +1,9 @@
 """Controls whose picture answers a question, and the picture that stays where nothing moves."""
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any
 
-from ttkit.visualize.drawing import on_page
+from ttkit.visualize.drawing import message_box, on_page
 from ttkit.visualize.widgets import listed, live, touchable
 from ttkit.words import in_notebook
 
@@ -104,7 +103,7 @@ def page_of(draw: Callable) -> str:
     try:
         pictures = draw()
     except (RuntimeError, TypeError, ValueError) as error:
-        return on_page(f'<div class="ttkit-alarm" role="alert">{escape(str(error))}</div>')
+        return on_page(message_box(str(error)))
     return "".join(picture._repr_html_() for picture in listed(pictures))
 
 
