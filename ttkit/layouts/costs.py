@@ -12,7 +12,7 @@ import numpy as np
 from ttkit.hardware.chips import ELEMENT_BYTES, Chip
 from ttkit.hardware.roofline import default_fidelity, dram_s, operation_s
 from ttkit.layouts.dry_run import Job, Moment, Stage, one_pass, update
-from ttkit.layouts.passes import REPEATED, Sends
+from ttkit.layouts.passes import Sends, is_repeated
 from ttkit.layouts.places import Machine, Place
 from ttkit.plans import Plan, Topology, collectives
 from ttkit.plans.cost import cost, hop_time_s
@@ -23,16 +23,7 @@ from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 
 # A collective is named after the phase of the step in which it runs.
-PHASES = {
-    "start": "forward",
-    "block": "forward",
-    "head": "loss",
-    "block backward": "backward",
-    "rest": "backward",
-    "block gradients": "gradients",
-    "block norm": "norm",
-    "block optimizer": "optimizer",
-}
+PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean": "loss"}
 # Along the DP and CP axes a collective is named after what it sends, whatever the phase.
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
@@ -116,10 +107,10 @@ def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
     """
     found: Counter[tuple[str, str, str, int]] = Counter()
     for part, collective, axis, nbytes in sends:
-        phase = PHASES.get(part, part)
+        phase = PHASES.get(part, part.split()[-1])
         if axis != "tp":
             phase = SENT_BY.get(collective, phase)
-        times = 1 + others if part in REPEATED else 1
+        times = 1 + others if is_repeated(part) else 1
         found[f"{NAMES[axis]} {phase}", collective, axis, nbytes] += times
     return found
 
@@ -276,7 +267,10 @@ def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing
     """
     step, others = one_pass(job, layout, stage), stage.others
     in_use, at = step.in_use[int(has_grads)], {k: v[int(has_grads)] for k, v in step.at.items()}
-    weights, gradients, _ = update(job, layout, stage).block
+    after = update(job, layout, stage)
+    run = stage.blocks - after.others
+    gradients = sum(each.gradients for each in after.of_blocks) // run
+    weights = sum(each.weights for each in after.of_blocks) // run
     block = at["without block"] - at["end"]
     constants = step.constants + others * (block - weights - gradients)
     if not has_grads:
@@ -284,13 +278,13 @@ def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing
     # Of each block, `one_kept` is what its forward keeps for backward, `left` is what remains after
     # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
-    left = one_kept + at["rest"] - at["block backward"]
+    left = one_kept + at["embedding backward"] - at["block backward"]
     # In the block's backward all others have what they keep if it is the last one, and what remains
     # if it is the first one.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
     most = (in_use + others * (of_others + block)).max()
-    kept = at["end of forward"] - at["start"] + others * one_kept
-    state = at["start"] + others * block
+    kept = at["end of forward"] - at["embedding"] + others * one_kept
+    state = at["embedding"] + others * block
     return Passing(state, kept, int(most) - state - kept, constants)
 
 
@@ -342,7 +336,7 @@ class Times(NamedTuple):
 
 def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float, float]:
     """Return the seconds of a micro-batch's operations, forward and backward."""
-    calls = one_pass(job, layout, stage).computed
+    calls = one_pass(job, layout, stage)
     fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
     seconds = operation_s(chip, calls.flops, calls.moved, fidelity)
     times = 1 + stage.others * calls.repeated
@@ -351,7 +345,7 @@ def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float
 
 def flops(job: Job, layout: Layout, stage: Stage) -> int:
     """Return the floating-point operations of the matmuls of a step on a chip."""
-    calls = one_pass(job, layout, stage).computed
+    calls = one_pass(job, layout, stage)
     return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * layout.micro_batches
 
 

@@ -4,14 +4,25 @@ and what follows the last backward."""
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ttkit.layouts.passes import Ends, Pass, Sends, dry_run, give_grads, model_of, pass_of
+from ttkit.layouts.passes import (
+    Ends,
+    Pass,
+    Recording,
+    Sends,
+    dry_run,
+    give_grads,
+    is_on,
+    model_of,
+    part_of,
+    pass_of,
+)
 from ttkit.sim.tape import stored_bytes
-from ttkit.sim.tensor.tensor import most_in_use
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TrainingConfig, TransformerConfig
 from ttkit.train.model.modules import Parameter, tiled
@@ -19,104 +30,135 @@ from ttkit.train.parallel.data_parallel import average_gradients, owners
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 
+class Held(NamedTuple):
+    """What a parameter takes of a chip.
+
+    Attributes:
+        part: of a step, which uses it first.
+        weights, gradients, optimizer: bytes.
+        size: of its shard.
+    """
+
+    part: str
+    weights: int
+    gradients: int
+    optimizer: int
+    size: int
+
+
 class Update(NamedTuple):
     """What follows the last backward, of a block and the ends: averaged gradients, optimizer.
 
     Attributes:
         sends: the collectives.
-        state, block: bytes of weights, gradients and optimizer; of all, and of a block.
-        most: the peak of the bytes in use beside them.
-        sizes: of the shards of the parameters, of all and of a block.
+        held: what each parameter takes.
+        most: the peak of the bytes in use beside that.
         others: blocks that are not run.
         hosts: ranks that share the optimizer's state.
     """
 
     sends: Sends
-    state: tuple[int, int, int]
-    block: tuple[int, int, int]
+    held: list[Held]
     most: int
-    sizes: tuple[tuple[int, ...], tuple[int, ...]]
     others: int = 0
     hosts: int = 1
 
     @property
+    def of_blocks(self) -> list[Held]:
+        """The part of `held` that blocks take."""
+        return [each for each in self.held if each.part == "block"]
+
+    @property
     def of_all(self) -> tuple[int, int, int]:
         """Bytes of weights, gradients and optimizer of all blocks."""
-        both = zip(self.state, self.block)
-        weights, gradients, optimizer = (all_ + self.others * one for all_, one in both)
-        most, every = largest_share(*self.sizes, self.others, self.hosts)
-        return weights, gradients, optimizer * most // every
+        every = zip(*self.held, *self.others * self.of_blocks)
+        _, weights, gradients, optimizer, sizes = every
+        most, size = largest_share(sizes, self.hosts)
+        return sum(weights), sum(gradients), sum(optimizer) * most // size
 
 
 @functools.lru_cache(maxsize=1024)
-def largest_share(
-    sizes: tuple[int, ...], block: tuple[int, ...], others: int, hosts: int
-) -> tuple[int, int]:
+def largest_share(sizes: tuple[int, ...], hosts: int) -> tuple[int, int]:
     """Return the size of what the rank updates that has most, and the size of all parameters."""
-    every, held = sizes + others * block, Counter[int]()
-    for rank, size in zip(owners(every, hosts), every):
+    held = Counter[int]()
+    for rank, size in zip(owners(sizes, hosts), sizes):
         held[rank] += size
-    return max(held.values()), sum(every)
+    return max(held.values()), sum(sizes)
 
 
 @functools.lru_cache(maxsize=1024)
-def update_of(
+def _steps(
     config: TransformerConfig,
     layout: Layout,
     ends: Ends,
     clips: bool,
     optimizer: tuple,
     bucket_mb: float,
-) -> Update:
+) -> tuple[Recording, list[Held]]:
     """Run what follows the last backward, of a step after the first.
 
-    Args:
-        clips: whether gradients are clipped.
-        optimizer: the keys and values of its settings.
-        bucket_mb: gradients are averaged together up to this many MB.
+    Returns:
+        What it did, and what each parameter takes.
     """
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
     with dry_run(layout) as run:
-        model = model_of(config, run, ends)
-        parameters = model.parameters()
-        last = f"blocks.{max(model.blocks)}."
-        mine = {name: each for name, each in parameters.items() if name.startswith(last)}
-        others = {name: each for name, each in parameters.items() if name not in mine}
+        parameters = model_of(config, run, ends).parameters()
         update = make_optimizer(training, parameters)
+        by_part = itertools.groupby(parameters.items(), lambda item: part_of(item[0]))
+        groups = [(part, dict(group)) for part, group in by_part]
 
         def optimize(group: dict[str, Parameter]) -> None:
             update.parameters = group
             update.step()
 
-        halves = [("", others), ("block ", mine)]
-        steps: list[tuple[str, Callable, list]] = [("optimizer", optimize, halves)]
-        if clips:  # Any norm exceeds 0, so this always clips.
-            steps.insert(0, ("norm", lambda group: clip_grad_norm(group, 0.0), halves))
         average = functools.partial(average_gradients, bucket_mb=bucket_mb)
-        steps.insert(0, ("gradients", average, [("", parameters)] if bucket_mb else halves))
+        steps: list[tuple[str, Callable, list]] = [
+            ("gradients", average, [("block", parameters)] if bucket_mb else groups[::-1]),
+            # Any norm exceeds 0, so this always clips.
+            ("norm", lambda group: clip_grad_norm(group, 0.0), groups if clips else []),
+            ("optimizer", optimize, groups),
+        ]
         for _ in range(2):  # The first step makes the optimizer's state.
             give_grads(parameters, run)
-            first, most = len(run.calls.events), most_in_use(run.layout.device)
-            for name, do, groups in steps:
-                for prefix, group in groups:
-                    run.begin(prefix + name)
+            first = len(run.calls.events)
+            for name, do, pairs in steps:
+                # The block comes last.
+                for part, group in sorted(pairs, key=lambda pair: pair[0] == "block"):
+                    run.begin(f"{part} {name}")
                     do(group)
-        events, state = run.calls.events[first:], update.state.items()
-        most = max(most, *(event.in_use for event in events))
+        recording = Recording(run, first)
         give_grads(parameters, run)
-        of = [
-            (
-                stored_bytes([parameter.get_value() for parameter in group.values()]),
-                stored_bytes([parameter.get_grad() for parameter in group.values()]),
-                stored_bytes([value for key, value in state if key.split("/", 1)[1] in group]),
+        return recording, [
+            Held(
+                part_of(name),
+                stored_bytes([parameter.get_value()]),
+                stored_bytes([parameter.get_grad()]),
+                stored_bytes([v for key, v in update.state.items() if key.endswith(f"/{name}")]),
+                tiled(parameter.shard_shape),
             )
-            for group in (parameters, mine)
+            for name, parameter in parameters.items()
         ]
-    every, block = (
-        tuple(tiled(each.shard_shape) for each in group.values()) for group in (parameters, mine)
-    )
-    return Update(run.sends(events), of[0], of[1], most - sum(of[0]), (every, block))
+
+
+@functools.lru_cache(maxsize=1024)
+def update_of(
+    config: TransformerConfig, layout: Layout, ends: Ends, clips: bool, *how: Any
+) -> Update:
+    """Return what follows the last backward on a stage with those ends.
+
+    Args:
+        clips: whether gradients are clipped.
+        how: the keys and values of the optimizer's settings; gradients are averaged together up to
+            this many MB.
+    """
+    both = ends if clips or how[-1] else (True, True)  # One run serves all stages.
+    run, held = _steps(config, layout, both, clips, *how)
+    runs = is_on(layout, ends)
+    calls, sends, in_use = run.share(runs)
+    mine = [each for each in held if runs(each.part)]
+    most = int(in_use[: len(calls), 1][calls].max())
+    return Update(sends, mine, most - sum(sum(each[1:4]) for each in mine))
 
 
 # ---------------------------------------------------------------- a chip's part of a step
@@ -188,39 +230,56 @@ ONE_STAGE: dict[str, Any] = {"pp": 1, "schedule": "1f1b", "chunks": 1, "blocks":
 
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
     """Return forward and backward of a micro-batch through one block of a stage."""
-    rows, zero = job.rows(layout), layout.zero
-    layout = replace(
+    config = _plain(job.config, 1, job.sequence, all(stage.ends))
+    return pass_of(config, _for_pass(layout), stage.ends, job.rows(layout))
+
+
+@functools.lru_cache(maxsize=4096)
+def _for_pass(layout: Layout) -> Layout:
+    """Return a layout without what does not change a pass."""
+    zero = layout.zero
+    return replace(
         layout,
         dp=layout.dp if zero > 1 or layout.ep > 1 else min(layout.dp, 2),
         zero=0 if zero == 1 else zero,  # ZeRO-1 changes only the optimizer's step.
         micro_batches=min(layout.micro_batches, 2),
         **ONE_STAGE,
     )
-    return pass_of(_plain(job.config, 1, job.sequence), layout, stage.ends, rows)
 
 
 def update(job: Job, layout: Layout, stage: Stage) -> Update:
     """Return what follows the last backward of a step; buckets need all blocks."""
-    zero, hosts = layout.zero, layout.hosts
-    layout = replace(
+    training, blocks = job.training, stage.blocks if job.bucket_mb else 1
+    optimizer, clips = tuple((training.optimizer or {}).items()), training.use_clip_grad_norm
+    config = _plain(job.config, blocks, job.sequence, clips or all(stage.ends))
+    layout, hosts = _for_update(layout), layout.hosts
+    found = update_of(config, layout, stage.ends, clips, optimizer, job.bucket_mb)
+    return found._replace(others=stage.blocks - blocks, hosts=hosts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _for_update(layout: Layout) -> Layout:
+    """Return a layout without what does not change an update."""
+    return replace(
         layout,
-        dp=layout.dp if zero or layout.ep > 1 else min(layout.dp, 2),
-        cp=layout.cp if zero and layout.dp == 1 else min(layout.cp, 2),
+        dp=layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2),
+        cp=layout.cp if layout.zero and layout.dp == 1 else min(layout.cp, 2),
         sequence_parallel=False,
         recompute=False,
         micro_batches=1,
         **ONE_STAGE,
     )
-    training, blocks = job.training, stage.blocks if job.bucket_mb else 1
-    optimizer = tuple((training.optimizer or {}).items())
-    config = _plain(job.config, blocks, job.sequence)
-    clips = training.use_clip_grad_norm
-    found = update_of(config, layout, stage.ends, clips, optimizer, job.bucket_mb)
-    return found._replace(others=stage.blocks - blocks, hosts=hosts)
 
 
 @functools.lru_cache
-def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
-    """Return the configuration without what does not change a chip's share of a step."""
+def _plain(
+    config: TransformerConfig, blocks: int, sequence: int, is_tied: bool
+) -> TransformerConfig:
+    """Return the configuration without what does not change a chip's share of a step.
+
+    Args:
+        is_tied: whether it matters that weights are tied.
+    """
     few = replace(config, experimental=None, runner_type="default")
+    few = few if is_tied else replace(few, weight_tying="disabled")
     return replace(few, num_blocks=blocks, max_sequence_length=sequence)

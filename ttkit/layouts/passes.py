@@ -5,8 +5,8 @@ One block of a model is run. It stands for all of them: as the last one, whose b
 all others keep, and as the first one, whose backward finds the gradients of all others."""
 
 import functools
+import itertools
 import math
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,35 +19,41 @@ from ttkit.errors import fail
 from ttkit.sim.mesh.opening import without_values
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.ops.work import work_of
-from ttkit.sim.tape import DescribedTensor, Event, Tape, stored_bytes
-from ttkit.sim.tensor.tensor import most_in_use
+from ttkit.sim.tape import DescribedTensor, Event, TapeWithoutValues, stored_bytes
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.config.layout import TILE, Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import Transformer, create_model
-from ttkit.train.model.modules import Parameter
+from ttkit.train.model.modules import HEAD, Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
 
-# HOLDS_EARLIER_BLOCKS: in these parts of a step the activations of the blocks before this one are
-# in memory.
-# REPEATED: these parts run once in each block, so their collectives are counted for each.
-HOLDS_EARLIER_BLOCKS = ("block", "head", "block backward")
-REPEATED = ("block", "block backward", "block gradients", "block norm", "block optimizer")
-FORWARD = ("start", "block")
+# A part of a step begins with the word for what it is of: the embedding, the block, the head, the
+# numbers of the tokens, which both ends use, or "stage", for what is only where there is no head.
+FORWARD = ("embedding", "block")
+# A tensor counts under the part that makes it, but for the block's input, its output, and a
+# parameter's gradient of earlier micro-batches, with what is added to it.
+INPUT, OUTPUT, LATER = "block input", "head input", " later"
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
 # An entry is a collective: the part of the step, its name, its axis's strategy, bytes of a shard.
 Sends = tuple[tuple[str, str, str, int], ...]
 
 
-class Snapshot(NamedTuple):
-    """A moment of a dry run: the calls so far, the bytes in use, and those of them that exist only
-    from the second micro-batch on.
-    """
+def is_repeated(part: str) -> bool:
+    """Return whether a part runs once in each block, so that its collectives count for each."""
+    return part.startswith("block")
 
-    calls: int
-    in_use: int
-    earlier: int
+
+def is_on(layout: Layout, ends: Ends) -> Callable[[str], bool]:
+    """Return whether a stage with those ends runs a part, or has what a part makes in memory."""
+    embeds, has_head = ends
+    on = {"embedding": embeds, "block": True, "head": has_head, "stage": not has_head}
+    on["numbers"] = has_head or (embeds and layout.tp > 1)
+    without: tuple[str, ...] = (LATER, "scale") if layout.micro_batches == 1 else ()
+    without += ("mean",) if layout.dp == layout.cp == 1 else ()
+    return functools.cache(
+        lambda part: on.get(part.split()[0], False) and not part.endswith(without)
+    )
 
 
 @dataclass
@@ -56,35 +62,22 @@ class DryRun:
 
     Attributes:
         layout: on the mesh.
-        at: where each part of the step began.
-        earlier: bytes of the gradients that the first micro-batch does not have here.
-        sums: of each call that has added to a gradient: its number, that of the calls before what
-            it added was freed, and the bytes of a gradient.
+        at: where each part of the step began: the number of calls before, and bytes by owner.
+        edge: bytes of the block's output.
     """
 
     layout: Layout
-    calls: Tape
-    at: dict[str, Snapshot] = field(default_factory=dict)
-    earlier: int = 0
-    sums: list[tuple[int, int, int]] = field(default_factory=list)
+    calls: TapeWithoutValues
+    at: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+    edge: int = 0
 
     def begin(self, part: str) -> None:
         """Name the part of a step that follows; where it began first counts."""
-        self.calls.part = part
-        self.at.setdefault(part, self.snapshot())
-
-    def snapshot(self) -> Snapshot:
-        """Return how much has been called, and is in use, so far."""
-        return Snapshot(len(self.calls.events), most_in_use(self.layout.device), self.earlier)
-
-    def sends(self, events: Iterable[Event]) -> Sends:
-        """Return the collectives of some calls."""
-        strategies = {axis: name for name, axis in self.layout.axes or ()}
-        return tuple(
-            (event.part, each.collective, strategies[each.axis or 0], each.shard_bytes)
-            for event in events
-            for each in event.sent
-        )
+        if part in ("head", "block backward") and part not in self.at:
+            # A stage without the head keeps its output, then the gradient that it is given, too.
+            self.calls.mesh.used["stage"] += self.edge
+        self.at.setdefault(part, (len(self.calls.events), [*self.calls.mesh.used.values()]))
+        self.calls.part = self.calls.mesh.owner = part
 
     def new(self, shape: Iterable[int]) -> Value:
         """Return a tensor of the layout's type on the mesh."""
@@ -102,6 +95,54 @@ class DryRun:
         )
 
 
+class Recording:
+    """What a dry run did.
+
+    Args:
+        first: the number of its first call that counts.
+
+    Attributes:
+        events, sends: the calls and their collectives.
+        names, parts: the parts of the step; for each call, the number of its part among them.
+        moments: where the parts began.
+        after: for each call, then each moment, how many calls there were with it.
+        held: for each of these, bytes by owner.
+        owners: the owners.
+    """
+
+    def __init__(self, run: DryRun, first: int):
+        strategies = {axis: name for name, axis in run.layout.axes or ()}
+        self.events, self.owners = run.calls.events[first:], list(run.calls.mesh.used)
+        self.sends: Sends = tuple(
+            (event.part, each.collective, strategies[each.axis or 0], each.shard_bytes)
+            for event in self.events
+            for each in event.sent
+        )
+        parts = [event.part for event in self.events]
+        self.names, self.parts = np.unique(parts, return_inverse=True)
+        self.moments, (numbers, held) = list(run.at), zip(*run.at.values())
+        self.after = np.array([*range(1, len(parts) + 1), *(n - first for n in numbers)])
+        # Owners are in the order of their first tensors, so earlier calls know fewer of them.
+        table = itertools.zip_longest(*run.calls.held[first:], *held, fillvalue=0)
+        self.held = np.array(list(table)).T
+
+    def where(self, holds: Callable[[str], bool]) -> np.ndarray:
+        """Return whether something holds for the part of each call."""
+        return np.array(list(map(holds, self.names)))[self.parts]
+
+    def share(self, runs: Callable[[str], bool]) -> tuple[np.ndarray, Sends, np.ndarray]:
+        """Return what a stage does that runs certain parts.
+
+        Returns:
+            Whether it makes each call; its collectives; for each call and moment its bytes, in the
+            first micro-batch and in the others.
+        """
+        mine = list(map(runs, self.owners))
+        first = [own and not owner.endswith(LATER) for own, owner in zip(mine, self.owners)]
+        sends = tuple(send for send in self.sends if runs(send[0]))
+        return self.where(runs), sends, self.held @ np.array([first, mine]).T
+
+
 @contextmanager
 def dry_run(layout: Layout) -> Iterator[DryRun]:
     """Open a mesh without values for a layout, with a mesh axis for each strategy that is on."""
@@ -111,6 +152,14 @@ def dry_run(layout: Layout) -> Iterator[DryRun]:
     rows, columns = [*(n for n in (layout.dp, layout.cp, layout.tp) if n > 1), 1, 1][:2]
     with without_values((rows, columns)) as (mesh, calls):
         yield DryRun(replace(layout, axes=None).on(mesh), calls)
+
+
+def part_of(parameter: str) -> str:
+    """Return the part of a step that uses a parameter first."""
+    kind = parameter.split(".")[0]
+    return {"blocks": "block", "norm": "head"}.get(
+        kind, "head" if parameter == HEAD else "embedding"
+    )
 
 
 def _marked(x: Tensor, run: DryRun, part: str) -> Tensor:
@@ -133,19 +182,22 @@ def _mark_parts(model: Transformer, run: DryRun, again: bool) -> None:
     forward = block.forward
 
     def marked(x: Tensor, cache=None) -> Tensor:
-        if run.calls.part != "start":
+        if run.calls.part != "embedding":
             run.begin("block backward")
             return forward(x, cache)
+        x.get_value()._allocation.give_to(INPUT)
         run.begin("block")
         y = forward(x, cache)
+        y.get_value()._allocation.give_to(OUTPUT)
+        run.edge = stored_bytes([y.get_value()])
         run.begin("head")
         return y if again else _marked(y, run, "block backward")
 
-    vars(model)["embed"] = lambda ids, cache: _marked(embed(ids, cache), run, "rest")
+    vars(model)["embed"] = lambda ids, cache: _marked(embed(ids, cache), run, "embedding backward")
     vars(block)["forward"] = marked
 
 
-def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
+def _pass(model: Transformer, run: DryRun, rows: int) -> None:
     """Go forward and backward, as `Trainer` and `Stage` do."""
     layout, config = model.layout, model.config
     length = config.max_sequence_length // layout.cp
@@ -154,18 +206,24 @@ def _pass(model: Transformer, run: DryRun, rows: int, parts: int) -> None:
     else:
         length //= layout.tp if layout.sequence_parallel else 1
         start = Tensor(run.new((rows, 1, length, config.embedding_dim)))
-        start = _marked(start, run, "rest")
+        start = _marked(start, run, "embedding backward")
     end = model(start)
     del start
     if model.is_last:
         end = model.loss(end, run.tokens(rows, config.max_sequence_length // layout.cp))
+        run.begin("head mean")
         mean_over_replicas(end, layout)
-    run.at["end of forward"] = run.snapshot()
-    if model.is_last:
-        (end * (1 / parts) if parts > 1 else end).backward()
-    else:
+    run.begin("end of forward")
+    run.begin("head")
+    total = end
+    if not model.is_last:
         end.set_grad(run.new(end.shape()))
-        end.backward()
+    elif layout.micro_batches > 1:
+        run.begin("head scale")
+        scaled = _marked(end, run, "head") * (1 / layout.micro_batches)
+        run.begin("head")
+        total = _marked(scaled, run, "head scale")
+    total.backward()
 
 
 def model_of(
@@ -178,27 +236,12 @@ def model_of(
     runner: Any = "memory_efficient" if recompute else "default"
     config = replace(config, num_blocks=count, runner_type=runner)
     model = create_model(config, run.layout, blocks)
-    for parameter in model.parameters().values():
+    for name, parameter in model.parameters().items():
+        run.calls.mesh.owner = part_of(name)
         sharded = parameter.is_sharded
         parameter.set_value(run.new(parameter.shard_shape if sharded else parameter.local_shape))
     model.train()
     return model
-
-
-class Computed(NamedTuple):
-    """Calls that compute or move something on a chip.
-
-    Attributes:
-        repeated, forward: whether each runs once in each block, and before the loss.
-        flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
-        multiplied: the flops of its values if it is a matmul, else 0.
-    """
-
-    repeated: np.ndarray
-    forward: np.ndarray
-    flops: np.ndarray
-    moved: np.ndarray
-    multiplied: np.ndarray
 
 
 class Pass(NamedTuple):
@@ -213,105 +256,93 @@ class Pass(NamedTuple):
         at: bytes held where each part began, in the first micro-batch and in the others.
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
-        computed: the calls that compute or move something on a chip.
+        repeated, forward: for each call that computes or moves something on a chip, whether it runs
+            once in each block, and before the loss.
+        flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
+        multiplied: the flops of its values if it is a matmul, else 0.
     """
 
     in_use: np.ndarray
     kept: np.ndarray
     back: np.ndarray
-    at: dict[str, tuple[int, int]]
+    at: dict[str, list[int]]
     constants: int
     sends: Sends
-    computed: Computed
+    repeated: np.ndarray
+    forward: np.ndarray
+    flops: np.ndarray
+    moved: np.ndarray
+    multiplied: np.ndarray
 
 
-def give_grads(
-    parameters: Mapping[str, Parameter],
-    run: DryRun,
-    kind: Callable[[Value], Any] = lambda grad: grad,
-) -> None:
-    """Give parameters gradients as earlier micro-batches leave them; `kind` may wrap each."""
-    for parameter in parameters.values():
+def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = "") -> None:
+    """Give parameters gradients as earlier micro-batches leave them.
+
+    Args:
+        later: `LATER`, if what is added to them is noted.
+    """
+    for name, parameter in parameters.items():
+        run.calls.mesh.owner = owner = part_of(name) + later
         sharded = parameter.zero_dim is not None and run.layout.zero >= 2
         grad = run.new(parameter.shard_shape if sharded else parameter.local_shape)
-        parameter.set_grad(kind(grad))
+        parameter.set_grad(_Earlier(grad, owner, run.calls) if later else grad)
 
 
+@dataclass
 class _Earlier:
-    """A gradient of earlier micro-batches; notes when what is added to it is freed, since the first
-    micro-batch keeps that as its gradient.
+    """A gradient of earlier micro-batches. The first micro-batch has none: there what is added here
+    is the gradient, and stays as long as the sum does here.
     """
 
-    def __init__(self, grad: Value, run: DryRun):
-        self.grad, self.run = grad, run
-        run.earlier += stored_bytes([grad])
+    grad: Value
+    owner: str
+    calls: TapeWithoutValues
 
     def __add__(self, grad: Value) -> Value:
-        total, nbytes, run = self.grad + grad, stored_bytes([self.grad]), self.run
-        number = len(run.calls.events) - 1
-
-        def freed() -> None:
-            run.earlier -= nbytes
-            run.sums.append((number, len(run.calls.events), nbytes))
-
-        weakref.finalize(grad, freed)
+        grad._allocation.give_to(self.owner)
+        self.calls.part += LATER
+        total = self.grad + grad
+        self.calls.part = self.calls.part.removesuffix(LATER)
         return total
-
-
-def _constants(events: list[Event]) -> np.ndarray:
-    """Return the bytes of the constants that are made from each call on, and at the end 0.
-
-    The first forward puts them on the mesh, and they stay.
-    """
-    nbytes = [
-        stored_bytes(event.results)
-        if OPERATIONS[event.name].kind == "write" and event.result.tensor() is not None
-        else 0
-        for event in events
-    ]
-    return np.append(np.cumsum(nbytes[::-1])[::-1], 0)
 
 
 @functools.lru_cache(maxsize=1024)
 def _run(
     config: TransformerConfig, layout: Layout, ends: Ends, rows: int
-) -> tuple[Pass, list[Event]]:
-    """Run a micro-batch of `rows` sequences in each replica, of a step after the first."""
+) -> tuple[Recording, list[tuple[str, int]]]:
+    """Run a micro-batch of `rows` sequences in each replica, of a step after the first.
+
+    Returns:
+        What it did; the part and the bytes of each constant. The first forward puts them on the
+        mesh, and they stay, so they are counted from the beginning.
+    """
     with dry_run(layout) as run:
         model = model_of(config, run, ends, layout.recompute)
         parameters = model.parameters()
         if layout.micro_batches > 1:
-            give_grads(parameters, run, lambda grad: _Earlier(grad, run))
+            give_grads(parameters, run, LATER)
         _mark_parts(model, run, layout.recompute)
-        run.begin("start")
         first = len(run.calls.events)
-        _pass(model, run, rows, layout.micro_batches)
-        events = run.calls.events[first:]
-        later = _constants(events)
+        if any(ends):
+            run.begin("numbers")
+            model.vocabulary.numbers  # noqa: B018 - They are made when they are first asked for.
+        run.begin("embedding")
+        _pass(model, run, rows)
+        run.calls.mesh.used["stage"] = 0
+        stay = [
+            (number, event.part, stored_bytes(event.results))
+            for number, event in enumerate(run.calls.events[first:])
+            if OPERATIONS[event.name].kind == "write" and event.result.tensor() is not None
+        ]
         # What freeing the block saves is what a block keeps from step to step.
         run.begin("without block")
         vars(model.blocks.popitem()[1]).clear()
         del parameters
         run.begin("end")
-    in_use = np.array([[event.in_use for event in events]] * 2)
-    for _, freed, nbytes in run.sums:
-        in_use[0, : freed - first] -= nbytes
-    # The first micro-batch makes no sums.
-    in_use[0, [number - first for number, _, _ in run.sums]] = 0
-    at = {}
-    for part, snapshot in run.at.items():
-        held = snapshot.in_use + int(later[max(snapshot.calls - first, 0)])
-        at[part] = held - snapshot.earlier, held
-    found = Pass(
-        in_use=in_use + later[1:],
-        kept=np.array([event.part in HOLDS_EARLIER_BLOCKS for event in events]),
-        back=np.array([event.part in ("block backward", "rest") for event in events]),
-        at=at,
-        constants=int(later[0]),
-        sends=run.sends(events),
-        computed=Computed(*np.zeros((5, 0))),
-    )
-    return found, events
+        recording = Recording(run, first)
+    for number, part, nbytes in stay:
+        recording.held[recording.after <= number, recording.owners.index(part)] += nbytes
+    return recording, [(part, nbytes) for _, part, nbytes in stay]
 
 
 MOST = 1 << 35  # A chip has fewer bytes of what does not depend on the number of rows.
@@ -321,9 +352,10 @@ MOST = 1 << 35  # A chip has fewer bytes of what does not depend on the number o
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Return a micro-batch of `rows` sequences in each replica, of a step after the first.
 
-    One dry run serves all numbers of rows. It has so many of them that the bytes of rows exceed
-    `MOST`, and dimensions with rows all others. This needs rows of whole tiles; an expert's slots
-    may share one, and a single row has no gradients of positions to add up.
+    One dry run serves all stages, a micro-batch alone or one of several, and all numbers of rows.
+    It has so many rows that the bytes of rows exceed `MOST`, and dimensions with rows all others.
+    This needs rows of whole tiles; an expert's slots may share one, and a single row has no
+    gradients of positions to add up.
     """
     length = config.max_sequence_length // layout.cp
     length //= layout.tp if layout.sequence_parallel else 1
@@ -334,29 +366,69 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     # An array has less than 2**63 bytes, and attention's scores are the largest.
     too_many = many * config.num_heads * config.max_sequence_length**2 >= 1 << 60
     if length % TILE or config.num_experts or (rows == 1 and has_positions) or too_many:
-        found, events = _run(config, layout, ends, rows)
-        return found._replace(computed=computed(events, rows, MOST))
-    found, events = _run(config, layout, ends, many)
+        many, unit = rows, 0
+    both, like = ends, layout
+    if not config.num_experts:  # The loss balances experts, so their backward depends on it.
+        both, like = (True, True), replace(layout, micro_batches=2)
+        if layout.dp == layout.cp == 1:  # Replicas change only the mean of the loss.
+            like = replace(like, dp=2, zero=0)
+    return _share((config, like, both, many), layout, ends, rows, unit)
+
+
+def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> Pass:
+    """Return what a stage does of a run.
+
+    Args:
+        run: the arguments of `_run`.
+        unit: if the run has other rows, what the bytes of each are a multiple of.
+    """
+    recording, constants = _run(*run)
+    runs = is_on(layout, ends)
+    calls, sends, held = recording.share(runs)
 
     def of_rows(nbytes: Any) -> Any:
         of_a_row, others = divmod(nbytes, MOST)
-        return others + of_a_row * unit * rows
+        return others + of_a_row * unit * rows if unit else nbytes
 
-    return found._replace(
-        in_use=of_rows(found.in_use),
-        at={part: (of_rows(first), of_rows(other)) for part, (first, other) in found.at.items()},
-        sends=tuple((*send[:3], of_rows(send[3])) for send in found.sends),
-        computed=computed(events, rows, many),
+    held, works = of_rows(held), _works(run, rows)
+    done = calls & (works[:, 0] >= 0)
+    return Pass(
+        held[: len(calls)][calls].T,
+        recording.where(lambda part: not part.startswith(("embedding", "numbers")))[calls],
+        recording.where(lambda part: "backward" in part)[calls],
+        dict(zip(recording.moments, held[len(calls) :].tolist())),
+        sum(nbytes for part, nbytes in constants if runs(part)),
+        tuple((*send[:3], of_rows(send[3])) for send in sends),
+        recording.where(is_repeated)[done],
+        recording.where(lambda part: part in FORWARD)[done],
+        *works[done].T,
     )
 
 
+NOTHING = -1, 0, 0
 # The keys are numbers of rows, then ids of keyword arguments, which repeated calls share and keep.
-# The values have flops of tiles, bytes moved, and flops of values of a matmul.
-_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int] | None]]] = {}
+_known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]] = {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _works(run: tuple, rows: int) -> np.ndarray:
+    """Return what each call of a run would do with another number of rows: flops of tiles, bytes
+    moved, flops of values of a matmul; `NOTHING` if it neither computes nor moves anything.
+    """
+    many = run[-1]
+    works, known = [], _known_works.setdefault((many, rows), {})
+    for event in _run(*run)[0].events:
+        key = id(event.kwargs)
+        if key not in known:
+            known[key] = event.kwargs, _work(event, rows, many)
+        works.append(known[key][1])
+    return np.array(works)
 
 
 def _with_rows(value: Any, rows: int, many: int) -> Any:
     """Return an argument or a result with another number of rows."""
+    if many == rows:
+        return value
     if isinstance(value, DescribedTensor):
         shapes = (value.shard_shape, value.padded)
         real, padded = (tuple(n // many * rows if n >= many else n for n in s) for s in shapes)
@@ -366,31 +438,13 @@ def _with_rows(value: Any, rows: int, many: int) -> Any:
     return value
 
 
-def _work(event: Event, rows: int, many: int) -> tuple[int, int, int] | None:
+def _work(event: Event, rows: int, many: int) -> tuple[int, int, int]:
     operation = OPERATIONS[event.name]
     if operation.kind in ("write", "read", "collective"):
-        return None
+        return NOTHING
     args, result = (_with_rows(each, rows, many) for each in (event.args, event.result))
     kwargs = {key: _with_rows(value, rows, many) for key, value in event.kwargs.items()}
-    if not (work := work_of(replace(event, args=args, kwargs=kwargs, result=result), operation)):
-        return None
+    work = work_of(Event(event.name, args, kwargs, event.part, result), operation)
+    if not work:
+        return NOTHING
     return work.flops_of_tiles, work.moved, work.flops if operation.kind == "product" else 0
-
-
-def computed(events: Iterable[Event], rows: int, many: int) -> Computed:
-    """Return the calls among some events that compute or move something on a chip.
-
-    Args:
-        rows: the number of rows to count.
-        many: the number of rows in the events.
-    """
-    parts, works, known = [], [], _works.setdefault((rows, many), {})
-    for event in events:
-        key = id(event.kwargs)
-        if key not in known:
-            known[key] = event.kwargs, _work(event, rows, many)
-        if work := known[key][1]:
-            parts.append(event.part)
-            works.append(work)
-    repeated, forward = (np.array([p in some for p in parts]) for some in (REPEATED, FORWARD))
-    return Computed(repeated, forward, *np.array(works).T)

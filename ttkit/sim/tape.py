@@ -246,11 +246,15 @@ _known: dict[Any, Known] = {}
 
 
 class TapeWithoutValues(Tape):
-    """A tape of a mesh without values; a call runs once for the same shapes and types."""
+    """A tape of a mesh without values; a call runs once for the same shapes and types.
+
+    Attributes:
+        held: of each event, the bytes in use by owner, in the order of `mesh.used`.
+    """
 
     def __init__(self, mesh):
         super().__init__()
-        self.mesh = mesh
+        self.mesh, self.held = mesh, []
 
     def record(self, name: str, call: Callable, /, *args, **kwargs):
         """Make a call, or repeat what is known of it; write it down, and return its result."""
@@ -267,6 +271,7 @@ class TapeWithoutValues(Tape):
             result = super().record(name, call, *args, **kwargs)
         finally:
             blocks.idle[0] = False
+        self.held.append([*self.mesh.used.values()])
         if key is not None:
             _learn(key, self.events[-1], tensors_in(result), tensors_in(given))
         return result
@@ -285,9 +290,10 @@ class TapeWithoutValues(Tape):
             tensor.mesh, tensor.plain_memory_config = self.mesh, DRAM_MEMORY_CONFIG
             tensor._allocation = Allocation(self.mesh, tensor.grid, nbytes)
             made.append(tensor)
-        use = most_in_use(self.mesh)  # It includes the results.
+        held = [*self.mesh.used.values()]  # It includes the results.
+        self.held.append(held)
         again = (event.name, event.args, event.kwargs, self.part, event.result, True)
-        self.events.append(Event(*again, event.sent, use))
+        self.events.append(Event(*again, event.sent, sum(held)))
         result_type = type(event.result)
         return result_type(made) if result_type in (list, tuple) else made[0]
 

@@ -54,7 +54,9 @@ class MeshDevice:
 
     # The one chip with which a mesh is compared sends to itself: see `ttkit.profiling.one_chip`.
     is_reference = False
-    used: Counter[Grid]
+    # A mesh without values may count the bytes of what is made next under a name, not by its chips.
+    owner = ""
+    used: Counter[Grid | str]
     _numbers = itertools.count()
 
     def __init__(

@@ -17,7 +17,7 @@ from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes, owners_of
 from ttkit.sim.ops import checked
 from ttkit.sim.ranks import Rank, SharedSystem, Size, binding, machine, visible
 from ttkit.sim.ranks.mpi import World, compare, world
-from ttkit.sim.tape import Tape, TapeWithoutValues, running
+from ttkit.sim.tape import TapeWithoutValues, running
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, MeshShape, enumeration, integers
 from ttkit.sim.tensor.grid import MeshDeviceView, grid_over
 from ttkit.waiting import settings
@@ -326,7 +326,7 @@ def GetDefaultDevice():
 
 # ---------------------------------------------------------------- without values
 @contextmanager
-def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, Tape]]:
+def without_values(shape: RowColumn) -> Iterator[tuple[MeshDevice, TapeWithoutValues]]:
     """Open a mesh without values, of any shape, beside what is open, and record what runs on it.
 
     Its tensors have shape, type, placement and bytes, and its memory has no limit. Operations

@@ -55,7 +55,7 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "grid", "nbytes", "used", "viewed")
+    __slots__ = ("__weakref__", "nbytes", "owner", "used", "viewed")
     # These tensors are views into the buffer, and end with it.
     viewed: tuple[weakref.ref[Tensor], ...]
 
@@ -63,18 +63,24 @@ class Allocation:
         self.nbytes, self.viewed = 0, ()
         if _bound[0] + nbytes > mesh.dram_bytes:
             _check(mesh, grid, nbytes)
-        self.grid, self.nbytes, self.used = grid, nbytes, mesh.used
+        self.owner, self.nbytes, self.used = mesh.owner or grid, nbytes, mesh.used
         _bound[0] += nbytes
-        self.used[grid] += nbytes
+        self.used[self.owner] += nbytes
 
     def free(self) -> None:
         """Give the bytes back; a second call does nothing."""
         if self.nbytes:
             _bound[0] -= self.nbytes
-            self.used[self.grid] -= self.nbytes
+            self.used[self.owner] -= self.nbytes
             self.nbytes = 0
 
     __del__ = free
+
+    def give_to(self, owner: str) -> None:
+        """Count the bytes under another owner; see `MeshDevice.owner`."""
+        self.used[self.owner] -= self.nbytes
+        self.owner = owner
+        self.used[owner] += self.nbytes
 
 
 def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:

@@ -3,6 +3,7 @@ planner take it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 # It loads ttnn at the first use, since a check of configuration files needs no ttnn.
 from ttkit import backend
-from ttkit.backend import from_numpy
+from ttkit.backend import constant, from_numpy
 from ttkit.errors import fail
 from ttkit.train.config.settings import (
     STRATEGIES,
@@ -339,8 +340,12 @@ class Layout:
 
     def numbers(self, size: int, tp_dim: int | None = None):
         """Put 0, 1 and so on on the mesh, [1, 1, 1, size], float32, which is exact up to 2^24."""
-        row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
-        return self.place(row, dtype=backend.load().float32, tp_dim=tp_dim)
+        row = functools.partial(np.arange, size, dtype=np.float32)
+        return self.place(
+            constant((size,), row, self.device)[None, None, None],
+            dtype=backend.load().float32,
+            tp_dim=tp_dim,
+        )
 
     # ------------------------------------------------------------ rules
     def zero_dim(self, shape: Sequence[int]) -> int | None:
