@@ -64,7 +64,7 @@ def test_the_status_of_a_cluster(monkeypatch):
     text = repr(status_of(cluster))
     assert "rank 0, failed: cards" in text and text.endswith("'x'\nrank 1 < 2\n  try: y")
     shown = status_of(cluster)._repr_html_()
-    assert "✕ failed" in shown and 'alarm">rank 1 &lt; 2\n  try: y' in shown
+    assert "✕ failed" in shown and 'alarm" role="status">rank 1 &lt; 2\n  try: y' in shown
     assert "as it was" not in shown
 
 
