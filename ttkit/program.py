@@ -15,12 +15,13 @@ from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
 from ttkit.profiling.traffic import KIT_CODE, note_line
 from ttkit.sim import ttnn
+from ttkit.sim.ops import golden
 from ttkit.sim.tape import Tape, tape
 from ttkit.words import counted, short
 
 # In the real ttnn these are modules; here their names are all in ttnn itself.
 TTNN_MODULES = """core decorators distributed distributed.distributed types operations
-operations.activations operations.binary operations.ccl operations.core operations.data_movement
+operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
 
@@ -49,7 +50,7 @@ def install_as_ttnn() -> None:
         )
     from ttkit import ttml
 
-    sys.modules.update({"ttnn": ttnn, "ttml": ttml})
+    sys.modules.update({"ttnn": ttnn, "ttml": ttml, "ttnn.operations.activations": golden})
     for name in TTNN_MODULES.split():
         sys.modules[f"ttnn.{name}"] = ttnn
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)

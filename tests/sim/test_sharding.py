@@ -55,12 +55,21 @@ def test_configurations_compare_by_what_they_say():
 
 def test_a_specification_of_a_tensor_says_where_it_goes(wide):
     L1, cores = ttnn.BufferType.L1, ttnn.CoreRangeSet([ttnn.CoreRange((0, 0), (7, 7))])
-    first = (2, 3, 40, 50), ttnn.float32, ttnn.TILE_LAYOUT
-    whole = ttnn.ShardSpec(cores, [32, 64], WAYS[0])
-    rows = ttnn.TensorSpec(*first, ttnn.TensorMemoryLayout.HEIGHT_SHARDED, whole, buffer_type=L1)
-    nd = ttnn.TensorSpec(*first, ttnn.NdShardSpec([1, 1, 32, 32], cores), buffer_type=L1)
+    spec = ttnn.TensorSpec((2, 3, 40, 50), ttnn.float32, ttnn.TILE_LAYOUT, buffer_type=L1)
+    even = {"height": [32, 64], "width": [384, 32], "block": [64, 32]}  # as ttnn 0.81.1 cuts it
+    made = {name: getattr(spec, f"{name}_sharded")(cores) for name in even}
+    for name, one in made.items():
+        config = one.memory_config
+        assert config.shard_spec.shape == even[name] and config.buffer_type is L1
+        assert config.memory_layout.name == f"{name.upper()}_SHARDED"
+    nd = spec.sharded_across_dims([-1], cores), spec.sharded_across_dims_except([0], cores)
+    nd += (spec.sharded((1, 37, 37), cores, ttnn.ShardShapeAlignment.RECOMMENDED),)
+    cut = [tuple(one.memory_config.nd_shard_spec.shard_shape) for one in nd]
+    assert cut == [(2, 3, 64, 32), (2, 1, 32, 32), (1, 64, 64)]
     values = np.arange(12000, dtype=np.float32).reshape(2, 3, 40, 50)
-    for spec in (ttnn.TensorSpec(*first, L1), rows, nd):
-        assert spec.memory_config.buffer_type is L1
-        t = ttnn.from_torch(values, spec=spec, device=wide)
-        assert t.spec == spec and (t.to_numpy(ttnn.ConcatMeshToTensor(wide, 0))[:2] == values).all()
+    for one in (spec, *made.values(), *nd):
+        t = ttnn.from_torch(values, spec=one, device=wide)
+        assert t.spec == one and (t.to_numpy(ttnn.ConcatMeshToTensor(wide, 0))[:2] == values).all()
+    whole = ttnn.ShardSpec(cores, [32, 64], WAYS[0])
+    scheme = ttnn.TensorMemoryLayout.HEIGHT_SHARDED
+    assert ttnn.TensorSpec(*spec[:3], scheme, whole, buffer_type=L1) == made["height"]

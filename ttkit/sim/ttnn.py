@@ -52,7 +52,7 @@ tensor               DispatchCoreType FabricConfig FabricManagerMode FabricRelia
 tensor               FabricTensixConfig FabricUDMMode GeluVariant Layout MathFidelity
 tensor               MeshCoordinate MeshCoordinateRange MeshShape PlacementReplicate PlacementShard
 tensor               ROW_MAJOR_LAYOUT ReduceType Shape ShardDistributionStrategy ShardOrientation
-tensor               ShardStrategy StorageType TILE_LAYOUT TILE_SIZE
+tensor               ShardShapeAlignment ShardStrategy StorageType TILE_LAYOUT TILE_SIZE
 tensor               TensorMemoryLayout
 tensor               TensorTopology ThrottleLevel Topology UnaryOpType UnaryWithParam bfloat16
 tensor               bfloat4_b bfloat8_b float32 fp8_e4m3 int32 int8 uint16 uint32 uint8
@@ -82,8 +82,11 @@ _aliases = {
     "GetNumPCIeDevices": "get_num_pcie_devices",
     "clip": "clamp",
     "div": "divide",
+    "div_": "divide_",
     "mul": "multiply",
+    "mul_": "multiply_",
     "sub": "subtract",
+    "sub_": "subtract_",
 }
 # Programs of December 2025 use these names; the values are those of ttnn 0.81.1 for the same.
 _OLDER = {"LayerNormDistributedDefaultProgramConfig": "LayerNormDefaultProgramConfig"}

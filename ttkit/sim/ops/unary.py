@@ -141,6 +141,7 @@ UNARY |= {
     "silu": silu_of,
     "swish": silu_of,
     "sigmoid": sigmoid_of,
+    "sigmoid_accurate": sigmoid_of,
     "frac": lambda x: x - np.trunc(x),
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "erf": erf_of,

@@ -309,14 +309,19 @@ class TensorMemoryLayout(_Enum):
 class ShardOrientation(_Enum):
     """The order in which shards go to cores: row by row, or column by column."""
 
-    ROW_MAJOR = 0
-    COL_MAJOR = 1
+    ROW_MAJOR, COL_MAJOR = range(2)
 
 
 class ShardDistributionStrategy(_Enum):
     """How shards of any number of dimensions go to cores."""
 
     ROUND_ROBIN_1D, GRID_2D, CONTIGUOUS_1D = range(3)
+
+
+class ShardShapeAlignment(_Enum):
+    """Whether the shape of a shard grows to whole tiles."""
+
+    NONE, REQUIRED, RECOMMENDED = range(3)
 
 
 class ShardStrategy(enum.Enum):

@@ -7,6 +7,7 @@ Values do not depend on it, and L1 is not counted; a configuration is checked ag
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
@@ -17,10 +18,11 @@ from ttkit.sim.tensor import (
     Shape,
     ShardDistributionStrategy,
     ShardOrientation,
+    ShardShapeAlignment,
     ShardStrategy,
     TensorMemoryLayout,
 )
-from ttkit.sim.tensor.dtypes import plane, shards_of
+from ttkit.sim.tensor.dtypes import padded, plane, shards_of
 
 
 # ---------------------------------------------------------------- cores
@@ -344,8 +346,10 @@ class TensorSpec(_Fields):
 
     Example:
         >>> spec = TensorSpec((2, 3, 40, 50), DataType.FLOAT32, Layout.TILE, BufferType.L1)
-        >>> spec.memory_config.buffer_type
-        BufferType.L1
+        >>> spec.height_sharded(corner(8, 8)).memory_config.shard_spec.shape
+        [32, 64]
+        >>> spec.sharded_across_dims([-1], corner(8, 8)).memory_config.nd_shard_spec.shard_shape
+        (2, 3, 64, 32)
     """
 
     def __new__(
@@ -365,6 +369,33 @@ class TensorSpec(_Fields):
         elif isinstance(memory_layout, NdShardSpec):
             place = buffer_type, memory_layout
         return cls._make((Shape(shape), dtype, layout, MemoryConfig(*place)))
+
+    def sharded(
+        self, shard_shape, grid, shard_alignment=ShardShapeAlignment.REQUIRED, orientation=ROW_MAJOR
+    ):
+        """Return it with shards of any number of dimensions; they grow to whole tiles."""
+        layout = self.layout if shard_alignment.value else Layout.ROW_MAJOR
+        spec = NdShardSpec(padded(tuple(shard_shape), layout), grid, orientation)
+        return TensorSpec(*self[:3], spec, buffer_type=self.memory_config.buffer_type)
+
+    def _across(self, cut: bool, dims, grid, orientation=ROW_MAJOR):
+        """Return it with the smallest shards along `dims`, or along all others."""
+        named = {dim % len(self.shape) for dim in dims}
+        shape = [1 if (i in named) is cut else n for i, n in enumerate(self.shape)]
+        return self.sharded(shape, grid, orientation=orientation)
+
+    def _even(self, scheme, grid, orientation=ROW_MAJOR):
+        """Return it with rows, columns or both cut over all cores."""
+        sizes = plane(padded(tuple(self.shape), self.layout))
+        cut = (-(-n // most) for n, most in zip(sizes, _most_shards(scheme, grid, orientation)))
+        spec = ShardSpec(grid, padded(tuple(cut), self.layout), orientation)
+        return TensorSpec(*self[:3], scheme, spec, self.memory_config.buffer_type)
+
+    sharded_across_dims = partialmethod(_across, True)
+    sharded_across_dims_except = partialmethod(_across, False)
+    height_sharded = partialmethod(_even, HEIGHT)
+    width_sharded = partialmethod(_even, WIDTH)
+    block_sharded = partialmethod(_even, BLOCK)
 
 
 def check_fits(config: MemoryConfig, padded: tuple[int, ...], layout: Layout) -> None:
