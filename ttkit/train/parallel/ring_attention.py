@@ -156,8 +156,8 @@ def ring_attention_sdpa(
         return place >= float(step)
 
     own = k, v = key.get_value(), value.get_value()
-    q = query.get_value() * scale
-    queries, keys = _transposed(*row_chunks(q)), key_chunks(k, v)
+    queries = _transposed(*row_chunks(query.get_value() * scale))
+    keys = key_chunks(k, v)
     sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
     for step in steps:
         if step:
@@ -175,8 +175,10 @@ def ring_attention_sdpa(
 
     def backward(grad: Value) -> list[Value]:
         dot = ttnn.sum(grad * out, dim=-1, keepdim=True)
-        rest, grads, dots = map(row_chunks, (q, grad, dot))
-        rows = list(zip(rest, grads, queries, _transposed(*grads), totals, _transposed(*dots)))
+        grads, dots = map(row_chunks, (grad, dot))
+        # Both forms of the queries are in memory only here.
+        plain = _transposed(*queries)
+        rows = list(zip(plain, grads, queries, _transposed(*grads), totals, _transposed(*dots)))
         k, v = own
         keys = key_chunks(k, v)
         first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
