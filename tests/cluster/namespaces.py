@@ -28,22 +28,29 @@ PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter", "m
 # a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the
 # others
 SITE = "my größe"
+# The environment of the tests, where a host sees it. Open MPI does not quote its own path for the
+# shell of another host, so that path must have no blank in it, as the project's may have here.
+PYTHON = "/run/environment/bin/python"
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 # Init of a host: names it, mounts what only it sees, starts sshd, and buries the processes that
 # have lost their parent.
 INIT = """
-import os, socket, subprocess, sys, time
-root, number, site = sys.argv[1:]
+import os, pwd, socket, subprocess, sys, time
+root, number, site, environment = sys.argv[1:]
 mine = f"{root}/node-{number}"
 socket.sethostname(f"node-{number}")
 def run(*words): subprocess.run(words, check=True)
 run("mount", "--bind", f"{mine}/{os.path.basename(site)}", site)
 run("mount", "--bind", f"{root}/ssh_config", "/etc/ssh/ssh_config")
 run("mount", "--bind", f"{root}/hosts", "/etc/hosts")
+if os.path.exists(start := pwd.getpwuid(0).pw_dir + "/.bashrc"):
+    run("mount", "--bind", "/dev/null", start)  # what root's shells do is no part of a test
 run("mount", "-t", "tmpfs", "none", "/dev/shm")
 run("mount", "-t", "tmpfs", "none", "/run")
 os.mkdir("/run/sshd", 0o755)
+os.mkdir("/run/environment")
+run("mount", "--bind", environment, "/run/environment")
 run("ip", "link", "set", "lo", "up")
 while not os.path.exists("/sys/class/net/eth0") and subprocess.run(["ip", "link", "show", "eth0"], capture_output=True).returncode:
     time.sleep(0.02)  # until the other end is plugged in
@@ -149,7 +156,7 @@ class Hosts:
         for number, name in enumerate(self.names, 1):
             words = [*kinds, *OF_ITS_OWN, sys.executable, "-I", "-S", "-c", init]
             self._inits[name] = self._unshare(
-                [*words, str(self.folder), str(number), str(self.site)]
+                [*words, str(self.folder), str(number), str(self.site), sys.prefix]
             )
             port = f"port{number}"
             end = f"eth0 netns {self._inits[name]}"

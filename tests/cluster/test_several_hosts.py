@@ -11,7 +11,7 @@ import time
 
 import pytest
 from cluster import namespaces
-from started import TTKIT_RUN, needs_mpirun
+from started import needs_mpirun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MISSING = namespaces.missing()
@@ -20,6 +20,7 @@ pytestmark = [
     needs_mpirun,
 ]
 HOSTS = ("--hostfile", "hosts.txt")
+PYTHON = namespaces.PYTHON
 NAMES = ["node-1", "node-2", "node-3"]
 QUICK = {
     "PRTE_MCA_oob_tcp_keepalive_time": "2",
@@ -52,7 +53,7 @@ def sync(hosts):
 
 
 def ttkit(hosts, *words, **environment):
-    return hosts.call("node-1", [sys.executable, "-m", "ttkit", *words], **environment)
+    return hosts.call("node-1", [PYTHON, "-m", "ttkit", *words], **environment)
 
 
 def states(done):
@@ -148,7 +149,7 @@ def test_doctor_sees_a_wall_between_hosts(synced):
     assert "cannot open a TCP connection to node-3" in done.stdout and "firewall" in done.stdout
 
 
-RUN = [*TTKIT_RUN, *HOSTS, sys.executable, "-uc"]
+RUN = [PYTHON, "-m", "ttkit", "run", *HOSTS, PYTHON, "-uc"]
 WHERE = (
     "import socket\nfrom mpi4py import MPI\ncomm = "
     "MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"
@@ -182,7 +183,7 @@ def build_editable(folder, settings=None, metadata=None):
 
 def test_ranks_run_on_the_hosts_in_order(synced):
     options = [*HOSTS, "--tcp-interface", "eth0"]
-    done = ttkit(synced, "run", *options, sys.executable, "-c", WHERE)
+    done = ttkit(synced, "run", *options, PYTHON, "-c", WHERE)
     assert sorted(done.stdout.splitlines()) == [
         f"[Rank {rank}/3] 3 {name}" for rank, name in enumerate(NAMES)
     ], done.stdout + done.stderr
@@ -206,7 +207,7 @@ def test_one_mesh_over_three_hosts(synced):
     synced.path("node-1", "shared.py").write_text(SHARED)
     assert ttkit(synced, "sync", "--config", "cfg", "--apply").returncode == 0
     assert ttkit(synced, "doctor", "--config", "cfg").returncode == 0
-    words = ["run", "--config", "cfg", sys.executable, "-m", "mpi4py", "shared.py"]
+    words = ["run", "--config", "cfg", PYTHON, "-m", "mpi4py", "shared.py"]
     done = ttkit(synced, *words, TTKIT_SYSTEM="n300")
     assert sorted(done.stdout.splitlines()) == [
         f"[Rank {rank}/3] MeshShape([1, 6]) 2" for rank in range(3)
@@ -221,13 +222,13 @@ def test_the_fabric_example(hosts):
     hosts.path("node-1", "two.txt").write_text("node-1 slots=1\nnode-3 slots=1\n")
     runner = "examples/fabric_minimal_example/runner.sh"
     words = ["--hostfile", "two.txt", "--rank-bindings", "configs/2loudboxes/rank_bindings.yaml"]
-    done = hosts.call("node-1", [runner, *words], PYTHON=sys.executable)
+    done = hosts.call("node-1", [runner, *words], PYTHON=PYTHON)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[Rank 0/2] rank 0 of 2 on node-1: a 1x8 mesh" in done.stdout
     assert "[Rank 1/2] rank 1 of 2 on node-3: a 1x8 mesh" in done.stdout
     assert "[Rank 0/2] sum over 2 ranks and 8 chips: 24, expected 24" in done.stdout
     # no hosts file: all here
-    done = hosts.call("node-1", [runner], PYTHON=sys.executable)
+    done = hosts.call("node-1", [runner], PYTHON=PYTHON)
     assert done.returncode == 0 and "24, expected 24" in done.stdout, done.stderr
     assert "[Rank 1/2] rank 1 of 2 on node-1" in done.stdout
 
@@ -290,7 +291,7 @@ def test_ctrl_c_lets_the_ranks_of_all_hosts_end_in_their_own_way(synced):
 
 def test_a_host_that_cannot_be_reached_is_named(synced):
     synced.path("node-1", "away.txt").write_text("node-1 slots=1\nno-such-host slots=2\n")
-    done = ttkit(synced, "run", "--hostfile", "away.txt", sys.executable, "-c", WHERE)
+    done = ttkit(synced, "run", "--hostfile", "away.txt", PYTHON, "-c", WHERE)
     assert done.returncode and "no-such-host" in done.stderr, done.stderr
     assert "ttkit run: a host cannot be reached by ssh: " in done.stderr
 
@@ -309,7 +310,7 @@ def test_install_makes_the_environment_there(synced):
     words = ["sync", "--hostfile", "../hosts.txt", "--install"]
 
     def install(*more):
-        command = [sys.executable, "-m", "ttkit", *words, *more]
+        command = [PYTHON, "-m", "ttkit", *words, *more]
         return synced.call(
             "node-1", command, str(synced.site / "project"), PYTHONPATH=str(synced.site)
         )
@@ -393,7 +394,7 @@ def engines(synced):
 
     def start(program):
         synced.path("node-1", "own.py").write_text(ENGINES + program)
-        own = [sys.executable, "own.py"]
+        own = [PYTHON, "own.py"]
         process = synced.start("node-1", own, PYTHONPATH=str(synced.site), **QUICK)
         started.append(process)
         pid = process.stdout.readline()
