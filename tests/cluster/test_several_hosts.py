@@ -6,7 +6,6 @@ import contextlib
 import pathlib
 import re
 import shutil
-import sys
 import time
 
 import pytest
