@@ -104,7 +104,7 @@ def _draw(grid: Grid, at: dict[int, Coordinate]) -> Cells:
             cells.append(Cell("", chip, "none", dashed=True))
         else:
             cells.append(Cell(str(where), chip, tone(int(where[0]))))
-    return Cells(grid, cells, frame="", gap=(14, 24))
+    return Cells(grid, cells, frame="", gap=(10, 24))
 
 
 def _outline(drawing: Cells, shape: Coordinate, corner: Coordinate) -> None:
