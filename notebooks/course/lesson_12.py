@@ -43,7 +43,7 @@ Exercise(
     praise="the formula gives what the timetables of seven pipelines show",
     hints=[
         "A stage works for micro_batches slots. For how many slots does it wait while the "
-        "pipeline fills, and while it drains?",
+        "pipeline fills, and while it empties?",
         "Chunks cut each slot into pieces: a stage works for chunks x micro_batches short slots. "
         "How long, in short slots, does it wait now?",
         "Idle slots over all slots: stages - 1 are idle. How many are there in all?",

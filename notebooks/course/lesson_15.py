@@ -81,8 +81,8 @@ Exercise(
     reference=_taken(lambda mesh: 1),
     cases=OnMeshes([(1, 8), (2, 4)], _given, fabric=True, call=_step),
     mistakes={
-        "that is the old weight; return the one that update gives": _taken(lambda mesh: 0),
-        "that is the sum of the gradients, not their mean": _taken(_along),
+        "that is the old weight; return the one that update returns": _taken(lambda mesh: 0),
+        "the weight moved by the sum of the gradients, not their mean": _taken(_along),
         "the gradient is too small: it was divided twice": _taken(lambda mesh: 1 / _along(mesh)),
         "the sum is divided by all {n} chips; only those along the axis were added": _taken(
             lambda mesh: _along(mesh) / mesh.get_num_devices()

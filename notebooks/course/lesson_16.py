@@ -79,7 +79,7 @@ def differing(wanted: dict, found: dict) -> list[str]:
 def compare(name: str, one: Step, layout: Layout) -> None:
     """Compare a step with that of one chip; print its collectives and what a block keeps."""
     found = step(512, layout)
-    lessons.same(one.loss, found.loss, f"{name} parallel: same loss as one chip", 1e-4)
+    lessons.same(one.loss, found.loss, f"with {name} parallelism the loss is one chip's", 1e-4)
     wrong = len(differing(one.gradients, found.gradients))
     print(f"  {wrong} of {len(one.gradients)} gradients are wrong")
     for call, sizes in found.calls.items():
@@ -139,7 +139,7 @@ class CausalWork(Chart):
             ],
         )
         entitle(
-            ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: masked half"
+            ax, f"{self.title}\nrow: a chunk of queries; column: a chunk of keys; pale: half masked"
         )
 
 

@@ -148,8 +148,8 @@ Exercise(
     hints=[
         "Equal work is not the goal. What does it cost to send a token to a distant chip?",
         "Begin with any order. When does it help to exchange two experts?",
-        "For all pairs: exchange, count max(link_bytes(...).values()), and undo it if that is no "
-        "improvement. Continue until no exchange helps.",
+        "Exchange each pair of experts in turn, and compute max(link_bytes(...).values()). Undo "
+        "the exchange if that is no improvement. Continue until no exchange helps.",
         "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
     ],
 )

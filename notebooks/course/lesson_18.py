@@ -34,7 +34,7 @@ Exercise(
     hints=[
         "How many query heads does a chip have? How many query heads share one head of keys?",
         "Query head h uses head h // (heads // kv_heads).",
-        "For chip c, take the query heads from c * heads // chips on; a set has each head once.",
+        "For chip c, take the query heads from c * heads // chips on; a set keeps each once.",
     ],
 )
 
@@ -72,10 +72,11 @@ Exercise(
         (1024, 12, 8, 4096, 8),  # 4 is the largest divisor of both 12 and 8 heads.
     ],
     mistakes={rule: functools.partial(_largest, without=rule) for rule in _rests(1, 1, 1, 1, 1, 1)}
-    | {"more would fit": lambda *model: 1},
-    praise="no more chips than heads, tiles and groups allow",
+    | {"more chips would fit": lambda *model: 1},
+    praise="as many chips as heads and tiles allow",
     hints=[
-        "Which five quantities must be divisible by the number of chips, two in whole tiles?",
+        "Which five quantities must be divisible by the number of chips, and which two of them in "
+        "whole tiles?",
         "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
         "for n in range(chips, 0, -1): return the first n that passes all five.",
     ],

@@ -94,7 +94,7 @@ Exercise(
     "finds nothing",
     hints=[
         "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",
-        "Which host has two ranks? Only those need TT_VISIBLE_DEVICES. Which mesh has two hosts? "
+        "Which host has two ranks? Only these need TT_VISIBLE_DEVICES. Which mesh has two hosts? "
         "Only its ranks need mesh_host_rank.",
         "A rank on node-1 looks like this: {rank: 0, mesh_id: 0, env_overrides: "
         '{TT_VISIBLE_DEVICES: "2,3"}}. A rank of mesh 2: {rank: 2, mesh_id: 2, mesh_host_rank: 0}.',

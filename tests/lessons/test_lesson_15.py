@@ -100,7 +100,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "it is right, but you called all_reduce, all_gather: ": all_reduced_and_sliced,
                 "bytes on links; the budget is 7,340,032": all_gathered_gradients,
                 "update was given [1, 1, 256, 512], so it keeps 1,048,576 bytes": whole_state,
-                "that is the sum of the gradients, not their mean": lambda *a: parted(
+                "the weight moved by the sum of the gradients, not their mean": lambda *a: parted(
                     *a, mean=False
                 ),
                 "the gradient is too small: it was divided twice": divided_twice,

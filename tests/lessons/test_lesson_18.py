@@ -52,7 +52,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "it does not divide 12 query heads": lambda w, h, k, i, c: largest(w, k, k, i, c),
                 "not whole tiles": lambda w, h, k, i, c: largest(w, h, k, 32 * i, c),
                 "8 is not a multiple of that": lambda w, h, k, i, c: largest(w, h, k, i, 12 * c),
-                "more would fit": lambda *model: 1,
+                "more chips would fit": lambda *model: 1,
                 "returned nothing": lambda *model: None,
             },
         ),

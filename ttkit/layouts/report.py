@@ -144,7 +144,7 @@ class Layouts(Choices):
         yield from super().notes()
         if (tied := sum(map(self.ties, self.fitting))) > 1:
             fast = f"modelled speeds are within {ERROR:.0%} of published ones, so the first {tied}"
-            yield f"{fast} tie (~); the one with the least memory leaves most room"
+            yield f"{fast} tie (~); the one with the least memory leaves the most room"
 
     def cure(self, least: Candidate) -> str:
         """Return what would need less memory."""

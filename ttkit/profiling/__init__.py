@@ -59,7 +59,7 @@ class Profile:
             True
         """
         other = copy.copy(self)
-        other._model = ", communication beside compute"
+        other._model = ", communication overlaps compute"
         return other
 
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
