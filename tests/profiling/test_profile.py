@@ -360,7 +360,7 @@ def test_the_timeline(busy):
     assert all(f">{lane.label.split(',')[0].split()[0]}" in page for lane in timeline.lanes)
 
 
-# ---------------------------------------------------------------- communication beside compute
+# ---------------------------------------------------------------- communication overlaps compute
 def starts(prof):
     """When each record that takes time begins, on all of its chips at once."""
     timed = [number for number, record in enumerate(prof.records, 1) if record.time_s]
@@ -513,9 +513,9 @@ def test_the_other_model_says_so_wherever_it_is_shown(mesh):
         grads = [ttnn.matmul(a, a) for _ in range(3)]
         for grad in grads:
             ttnn.all_reduce(grad, cluster_axis=1)
-    other, said = prof.overlapped(), "modelled, communication beside compute"
+    other, said = prof.overlapped(), "modelled, communication overlaps compute"
     shown = [repr(other), other.timeline().title, repr(other.summary())]
-    assert said in shown[0] and all("communication beside compute" in text for text in shown)
+    assert said in shown[0] and all("communication overlaps compute" in text for text in shown)
     assert "beside" not in repr(prof) + prof.timeline().title and not prof.timeline().beside
 
 
