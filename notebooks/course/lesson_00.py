@@ -24,8 +24,8 @@ Exercise(
     praise="every device doubled its own columns",
     hints=[
         "The lesson cuts rows, which are dimension 0. Which dimension are the columns?",
-        "Three steps: a mapper that cuts that dimension over the mesh, a tensor on the mesh, "
-        "and an operation on the tensor. x itself stays as it is.",
+        "You need three things: a mapper that cuts that dimension over the mesh, a tensor on the "
+        "mesh, and an operation on the tensor. x itself stays as it is.",
         "mapper = ttnn.ShardTensorToMesh(mesh, dim=1); tensor = ttkit.from_numpy(x, device=mesh, "
         "layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper). Then double the tensor, and return it.",
     ],

@@ -159,8 +159,8 @@ Exercise(
         "open mesh instead?",
         "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does "
         "the second row begin?",
-        "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
-        "rows, columns = mesh.shape",
+        "rows, columns = mesh.shape; then "
+        "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0))",
     ],
 )
 
@@ -206,7 +206,7 @@ Exercise(
         "step to another column": lambda system, device: _cabled(
             system, device, system.wraps[::-1]
         ),
-        "you closed rows and columns (an index of -1 is the last one); system.wraps is "
+        "you closed both rows and columns (index -1 means the last one); system.wraps is "
         "{system.wraps}": lambda system, device: _cabled(system, device, (True, True)),
         "these are coordinates; give device ids": lambda system, device: {
             system.coordinate_of[each] for each in _cabled(system, device, system.wraps)
@@ -217,10 +217,10 @@ Exercise(
         "A machine is a grid; only a line that you open follows its rim. Where is the device? "
         "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
         "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
-        "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",
-        "For each axis and each step of -1 and 1: add the step to place[axis]. If it is not in "
-        "range(system.shape[axis]): with system.wraps[axis] take place[axis] % system.shape[axis], "
-        "else skip it.",
+        "the chip at the other end. Axis 0 is a step to another row, axis 1 to another column.",
+        "For each axis, and for the steps -1 and 1, add the step to place[axis]. If it is then "
+        "outside range(system.shape[axis]), take place[axis] % system.shape[axis] where "
+        "system.wraps[axis] is True, and skip the step otherwise.",
         "The id at a place is system.ids[place[0]][place[1]]; put the ids into a set.",
     ],
 )

@@ -46,7 +46,7 @@ Exercise(
         "nothing is cut: every device holds all of x": replicas,
     },
     rules=_as_asked,
-    praise="the rows of x are cut over the columns of the mesh, and its rows hold replicas",
+    praise="the rows of x are cut over the columns of the mesh; the mesh's rows hold replicas",
     hints=[
         "How many placements does a mesh with two axes need, and which axis runs down its rows?",
         "Along the first axis, down the rows of the mesh, replicate. What happens along the "
@@ -115,6 +115,6 @@ Exercise(
         "What is the shape of one chip's shard? Divide first.",
         "How many tiles does that shape need? Use math.ceil(n / 32) along each of the last two "
         "dimensions.",
-        "A bfloat16 tile is 32 x 32 x 2 bytes; the other dimensions multiply the tiles.",
+        "A bfloat16 tile is 32 x 32 x 2 bytes; the other dimensions multiply the number of tiles.",
     ],
 )

@@ -53,7 +53,8 @@ Exercise(
         "x needs two placements: sharded along dimension 0 over the first axis, replicated over "
         "the second. Which two does w need?",
         "config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementReplicate()]); "
-        "mapper = ttnn.create_mesh_mapper(mesh, config), for x. Then w, then one matmul.",
+        "mapper = ttnn.create_mesh_mapper(mesh, config). That is for x. Do the same for w, with "
+        "its own placements, and call matmul once.",
     ],
 )
 
@@ -72,7 +73,7 @@ def _on_slices(answer, mesh, x, w, b):
     except TTKitError as error:
         if f"{list(b.shape)} FLOAT32" not in str(error):
             raise
-        why = "the bias b is whole, but a chip has its own columns of x @ w: cut b as w is cut"
+        why = "the bias b is whole, but a chip has only some columns of x @ w: cut b as w is cut"
         raise CheckFailed(f"on {mesh!r}: {why}") from error
 
 
@@ -94,7 +95,7 @@ Exercise(
     hints=[
         "A chip computes some columns of the result. Which numbers of the bias does it add?",
         "The bias has shape [1, n]: cut it along dimension 1, as the columns of w are cut.",
-        "ttnn.linear(x, w, bias=b) on the three tensors",
+        "Call ttnn.linear(x, w, bias=b) with the three tensors.",
     ],
 )
 
@@ -137,8 +138,8 @@ Exercise(
     hints=[
         "Which dimension of x is summed over, and which of w? And if each of n devices adds b to "
         "its partial sum, how many times is b in the sum?",
-        "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum. The bias "
-        "comes after these are added.",
+        "Cut x along dimension 1 and w along dimension 0. Then each chip has a partial sum. Add "
+        "the bias after these sums have been added up.",
         "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips. Then add a "
         "replica of b.",
     ],

@@ -112,7 +112,7 @@ Exercise(
     praise=_figures,
     hints=[
         "Which chips can b reach in one step? Which is left?",
-        "Step 1: b sends chunk 1 to both its neighbours. Who can reach d in step 2?",
+        "In step 1, b sends chunk 1 to both its neighbours. Which chip can reach d in step 2?",
         "a, b, c, d = row.chips; steps = [[Transfer(b, a, chunk=1), ...], [Transfer(...)]]",
     ],
 )

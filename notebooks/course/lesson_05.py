@@ -46,9 +46,10 @@ Exercise(
     praise=lambda size: f"{_times(size)}; the cross-over is within a tenth of this",
     hints=[
         "Which is faster for 64 bytes, and which for a million?",
-        "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
-        "ttkit.plans.crossover(small, large) finds it; each of the two is a function that builds "
-        "a plan for n bytes.",
+        "Print both times for 1024 << i, with i from 0 to 9. Between which sizes does the winner "
+        "change?",
+        "ttkit.plans.crossover(small, large) finds it; both arguments are functions that build a "
+        "plan for n bytes.",
     ],
 )
 
@@ -114,8 +115,8 @@ Exercise(
     praise="four plans are priced as sums of steps, each step as slow as its slowest pair",
     hints=[
         "Which transfer of a step takes longest? Do the others make the step longer?",
-        "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. Where "
-        "does the latency come in?",
+        "For each step, divide the largest t.bytes by plan.links and by bytes_per_s. Where does "
+        "the latency come in?",
         "for step in plan.steps: seconds += latency_s + max(...) / plan.links / bytes_per_s",
     ],
 )

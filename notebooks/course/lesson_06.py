@@ -72,6 +72,6 @@ Exercise(
         "rank k send first, so that the next rank adds its own to it?",
         "In round r rank k sends chunk (k - r) % n and adds what arrives to chunk (k - r - 1) % n.",
         "After these rounds rank k has the sum of chunk (k + 1) % n. Go round once more with the "
-        "same numbers, r from n - 1 to 2n - 3, and replace the chunk instead of adding.",
+        "same formulas, for r from n - 1 to 2n - 3, and replace the chunk instead of adding to it.",
     ],
 )

@@ -56,9 +56,9 @@ Exercise(
         "{n} times too small: error.logical_volume() counts one device's elements, so "
         "divide by {n} only once": _times(lambda n: 1 / n),
         "it has the wrong sign: the error is x @ w - y, not y - x @ w": _times(lambda n: -1),
-        "the mean is over axis 1 of the mesh only: each axis has its own all_reduce": _along(1),
-        "the mean is over axis 0 of the mesh only: each axis has its own all_reduce": _along(0),
-        "the sum is along axis 1 of the mesh only: each axis has its own all_reduce": _along(
+        "the mean is over axis 1 of the mesh only: each axis needs its own all_reduce": _along(1),
+        "the mean is over axis 0 of the mesh only: each axis needs its own all_reduce": _along(0),
+        "the sum is along axis 1 of the mesh only: each axis needs its own all_reduce": _along(
             1, True
         ),
     },

@@ -29,10 +29,10 @@ Exercise(
     cases=OnRanks(_of_ranks, comm=OneAllreduce),
     mistakes={
         "each rank still has its own gradients": lambda values: values,
-        "it is {n} times too large: the sum, not the mean": lambda values: _means(
+        "it is {n} times too large: that is the sum, not the mean": lambda values: _means(
             values, len(values)
         ),
-        "it is {n} times too small: divided by {n} twice": lambda values: _means(
+        "it is {n} times too small: you divided by {n} twice": lambda values: _means(
             values, 1 / len(values)
         ),
     },
@@ -56,7 +56,7 @@ Exercise(
     reference=lambda computing, sending, share: share * sending / ((1 - share) * computing),
     cases=[(686.0, 310.0, 0.9), (100.0, 130.0, 0.5), (52.0, 400.0, 0.75), (2578.0, 640.0, 0.95)],
     mistakes={
-        "that is upside down: more to send needs more samples": lambda computing, sending, share: (
+        "that is upside down: more sending needs more samples": lambda computing, sending, share: (
             (1 - share) * computing / (share * sending)
         ),
         "that b gives 1 - share of the ideal, not share": lambda computing, sending, share: (

@@ -123,13 +123,14 @@ Exercise(
     },
     budget=Budget(sends=1),
     rtol=1e-3,
-    praise="three matrices, one sum",
+    praise="three matrices need only one sum",
     hints=[
         "Which cut gives a chip finished numbers of its own columns, which it can multiply element "
         "by element?",
         "gate and up have the same columns: cut both alike. Which cut of down fits the hidden "
         "features that a chip has?",
-        "gate and up by columns, down by rows. Then each chip has a partial sum: one all_reduce.",
+        "Cut gate and up by columns, and down by rows. Then each chip has a partial sum, and one "
+        "all_reduce adds them.",
     ],
 )
 
@@ -154,11 +155,11 @@ Exercise(
     },
     budget=Budget(sends=1),
     rtol=1e-4,
-    praise="the gradient of x on each of {n} devices",
+    praise="each of {n} devices has the gradient of x",
     hints=[
         "A chip has some columns of dy and of w. Which numbers of dy @ wᵀ can it compute from "
         "them?",
         "dy @ wᵀ is a sum over the columns. A chip has the part of that sum for its columns.",
-        "ttnn.matmul(dy, w, transpose_b=True) on each chip, then what f does in the backward pass.",
+        "Call ttnn.matmul(dy, w, transpose_b=True), then do what f does in the backward pass.",
     ],
 )

@@ -245,8 +245,8 @@ class OnRanks:
     def runs(self, answer, asks: str, cluster) -> Iterator[RankRun]:
         """Yield both calls. The reference and the mistakes get the list of all values."""
         if cluster is None or cluster.n < 3:
-            rule = "with two, the left and the right rank are the same"
-            raise CheckFailed(f"give a cluster of three ranks or more: {rule}: ttkit.Cluster(4)")
+            rule = "the check needs at least three ranks: with two, left and right are the same"
+            raise CheckFailed(f"{rule}\n  try: ttkit.Cluster(4)")
         cluster.client[:].execute("import numpy as np\nfrom ttkit import lessons", block=True)
         for n in (cluster.n, cluster.n - 1):
             values = self.given(n)
@@ -304,7 +304,7 @@ def why_stuck(run: Exchange) -> str:
           rank 1 waits in Recv for rank 0 to send
           try: Sendrecv, which does both at once
     """
-    cure = "every message needs one send and one receive, with the same two ranks"
+    cure = "every message needs one send and one receive, between the same two ranks"
     if run.cycle:
         cure = "Sendrecv, which does both at once"
     head = run.title.partition(", ")[2] or run.title

@@ -124,7 +124,7 @@ def test_a_scoreboard_keeps_the_best_entries(scoreboards):
 
 
 def test_a_challenge_that_there_is_not():
-    with pytest.raises(TTKitError, match=r"challenge '04.broadcast'.*\n.*there are .*04.link"):
+    with pytest.raises(TTKitError, match=r"challenge '04.broadcast'.*\n.*one of .*04.link"):
         lessons.challenge("04.broadcast", 1)
     with pytest.raises(TTKitError, match=r"exercise '04.steps': there is none with this name"):
         lessons.check("04.steps", 1)

@@ -52,7 +52,7 @@ def test_what_a_learner_has_changed_stays_and_the_newer_one_goes_beside_it(sourc
     newer.write_text(lesson("second"))
     (source / "notebooks" / "welcome.md").write_text("second")
     beside = f"00_start.{ttkit.__version__}.ipynb"
-    said = f"notebooks/00_start.ipynb is yours and stays; the newer one is {beside}"
+    said = f"notebooks/00_start.ipynb is yours, so it stays; the newer one is {beside}"
     assert copy_course(place) == [said]
     assert mine.read_text() == "my answers"
     assert (place / "notebooks" / beside).read_text() == lesson("second", (), None)
@@ -68,7 +68,7 @@ def test_a_file_that_was_there_before_the_course_stays(source, tmp_path):
     (place / "configs" / "one").mkdir(parents=True)
     (place / "configs" / "one" / "hosts.txt").write_text("my hosts")
     (said,) = copy_course(place)
-    assert "hosts.txt is yours and stays" in said
+    assert "hosts.txt is yours, so it stays" in said
     assert (place / "configs" / "one" / "hosts.txt").read_text() == "my hosts"
 
 

@@ -160,5 +160,5 @@ def test_a_stub_stays_to_do(cluster, capsys):
 
 
 def test_the_check_needs_a_cluster():
-    with pytest.raises(lessons.CheckFailed, match="give a cluster"):
+    with pytest.raises(lessons.CheckFailed, match="at least three ranks"):
         lessons.check("06.shift", shift)

@@ -118,7 +118,7 @@ test_a_right_bucket_passes, test_a_wrong_bucket_is_told_where = both(
         "09.bucket": (
             [bucket, in_place],
             {
-                "it is 4 times too large: the sum": then(lambda mean, n: mean * n),
+                "it is 4 times too large: that is the sum": then(lambda mean, n: mean * n),
                 "it is 4 times too small": then(lambda mean, n: mean / n),
                 "on 3 ranks, rank 0: item 0 element": then(lambda mean, n: mean * n / 4),
                 "item 0 the shape should be [3, 5], but is [15]": then(

@@ -75,7 +75,7 @@ def test_in_a_notebook_nothing_is_filled_in_and_nothing_shown_before_reveal(note
     (rows, way), reveal, _, said, answer = card(outputs)
     assert (rows.value, way.value, said.value) == ("", "", "")
     reveal.click()
-    assert said.value == "Guess first, even roughly; or press Skip."
+    assert said.value == "Guess first, even roughly, or press Skip."
     assert answer.layout.display == "none"
     rows.value, way.value = "617", "ring"
     reveal.click()

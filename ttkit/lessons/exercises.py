@@ -214,7 +214,7 @@ def declaration(name: str, kind: type = Exercise) -> Any:
             raise
     names = sorted(each for each, one in DECLARED.items() if isinstance(one, kind))
     if name not in names:
-        fail(asked, "there is none with this name", f"there are {', '.join(names)}")
+        fail(asked, "there is none with this name", f"one of {', '.join(names)}")
     return DECLARED[name]
 
 

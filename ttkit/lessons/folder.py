@@ -65,7 +65,7 @@ def copy_course(folder: Path) -> list[str]:
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
-                    lines.append(f"{name} is yours and stays; the newer one is {target.name}")
+                    lines.append(f"{name} is yours, so it stays; the newer one is {target.name}")
             if not target.exists() or _hash(target.read_bytes()) != new_hash:
                 write_whole(target, content, asked)
             copied[str(name)] = new_hash

@@ -163,7 +163,7 @@ class Card:
         """Keep the guesses and show the answer, if there is a guess for each question."""
         guesses = {key: read_guess(box.value) for key, box in self.boxes.items()}
         if None in guesses.values():
-            self.said.value = "Guess first, even roughly; or press Skip."
+            self.said.value = "Guess first, even roughly, or press Skip."
             return
         for key, guess in guesses.items():
             progress.save("predictions", f"{self.name}.{key}", guess)
