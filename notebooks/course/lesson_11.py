@@ -170,7 +170,7 @@ Exercise(
     asks="choose(settings, shapes, system)",
     cases=[*_cases()],
     rules=_unfit,
-    praise=f"each fits with headroom, and no other that fits is more than {ERROR:.0%} faster",
+    praise=f"each shape fits with headroom, and no other that fits is more than {ERROR:.0%} faster",
     hints=[
         "Which shapes does training_plan refuse? Which of the others fit, with headroom?",
         "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "

@@ -156,8 +156,8 @@ def _uneven(order, length: int, chips: int) -> str:
     if work[most] == work[least]:
         return ""
     return (
-        f"chip {most} computes {work[most]} scores and chip {least} {work[least]}; all wait for "
-        f"the slowest, and the limit per chip is {work.sum() // chips}"
+        f"chip {most} computes {work[most]} scores and chip {least} only {work[least]}; "
+        f"all wait for the slowest, and the limit per chip is {work.sum() // chips}"
     )
 
 

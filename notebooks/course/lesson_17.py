@@ -134,7 +134,7 @@ def _part(dealt, traffic: np.ndarray, chips: Topology) -> str:
     part = (
         _busiest(traffic, chips, dealt)[1] / _busiest(traffic, chips, _in_order(traffic, chips))[1]
     )
-    return f"the busiest pair carries {part:.0%} of what it carries in numerical order"
+    return f"the busiest pair carries {part:.0%} of its load with experts in numerical order"
 
 
 _ON = [(topology("t3000", shape), seed) for shape, seed in (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))]

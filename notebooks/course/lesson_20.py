@@ -78,7 +78,7 @@ def _misplaced(ranks: list[Given]) -> str:
     left = {host: set(each) for host, each in WANTED.items()}
     for rank, (host, given) in enumerate(zip(hosts, ranks, strict=True)):
         if given not in left[host]:
-            words = "mesh {}, part {} of it, cards {}".format
+            words = "part {1} of mesh {0} (cards {2})".format
             has = " or ".join(words(*each) for each in sorted(left[host]))
             return f"rank {rank} runs on {host}, which has {has}; yours has {words(*given)}"
         left[host].remove(given)

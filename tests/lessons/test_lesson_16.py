@@ -130,8 +130,8 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "16.balanced": (
             [balanced, zigzag, by_lists, by_tokens, lambda *run: balanced(*run).tolist()[::-1]],
             {
-                "chip 1 computes 100 scores and chip 0 36; all wait for the slowest": plain,
-                "chip 1 computes 72 scores and chip 0 64": dealt,
+                "chip 1 computes 100 scores and chip 0 only 36; all wait for the slowest": plain,
+                "chip 1 computes 72 scores and chip 0 only 64": dealt,
                 "and the limit per chip is 68": neighbours,
                 "position 8 is missing": lambda n, c: balanced(n, c) // 2,
                 "expected 16 positions, got 17": lambda n, c: [*balanced(n, c), 0],

@@ -38,10 +38,10 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
         "20.bindings": (
             [BINDINGS, other_way_round()],
             {
-                "rank 0 runs on node-1, which has mesh 0, part 0 of it, cards 2,3 or mesh 1": but(
+                "rank 0 runs on node-1, which has part 0 of mesh 0 (cards 2,3) or part 0 of": but(
                     '"2,3"', '"0,2"'
                 ).replace('"0,1"', '"1,3"'),
-                "rank 2 runs on node-2, which has mesh 2, part 0 of it": but(
+                "rank 2 runs on node-2, which has part 0 of mesh 2": but(
                     "mesh_host_rank: 0", "mesh_host_rank: x"
                 )
                 .replace("mesh_host_rank: 1", "mesh_host_rank: 0")

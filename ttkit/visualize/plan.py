@@ -317,7 +317,7 @@ def _notes(picture: StepPicture, small: bool) -> list[str]:
     plan, most = picture.plan, max(map(len, picture.slots.values()), default=0)
     box = "Each box is a chunk, without colour until it has arrived"
     if plan.adds:
-        box += f"; it fills up with the parts of all {plan.group_size} chips"
+        box += f"; it fills up with the parts of the {plan.group_size} chips"
         box += "" if most <= 8 else " (a slanted line: not finished)"
     if plan.collective == "all_to_all":
         box += "; it has parts for this chip and those after it"

@@ -18,7 +18,7 @@ from ttkit.words import counted
 UNFINISHED = "after the last step"  # A plan that is only unfinished has these words in its error.
 ACTS = {"next": "Next step", "undo": "Undo"}
 BUTTON = '<span class="ttkit-button" role="button" tabindex="0" data-act="{}">{}</span>'
-KEYS = "Drag a box onto another of its stage, or Tab to a box and use the left or right arrow key."
+KEYS = "Drag a box onto another in its row, or Tab to a box and use the left or right arrow key."
 FINE = "It works, and no stage holds too much."
 HIT = 18  # A click within a band of this many px around an arrow hits it.
 
