@@ -18,7 +18,7 @@ def _as_asked(tensor, mesh, x: np.ndarray) -> str:
     if tensor.dtype != ttnn.float32:
         return f"expected float32, got {tensor.dtype}"
     if tensor.layout != ttnn.TILE_LAYOUT:
-        return f"expected TILE layout, got {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+        return f"expected TILE layout, got {tensor.layout}; use layout=ttnn.TILE_LAYOUT"
     return ""
 
 
@@ -34,7 +34,7 @@ Exercise(
         ],
     ),
     mistakes={
-        "the rows are cut over all {n} devices; each row of the mesh should hold all of them": (
+        "the rows of x are cut over all {n} devices; each mesh row should hold all of x": (
             lambda mesh, x: split(mesh, x, 0)
         ),
         "you cut the columns of x (dimension 1); cut its rows": lambda mesh, x: (

@@ -46,7 +46,7 @@ Exercise(
         ),
     },
     budget=Budget(sends=0),
-    praise="each device computed its block, all blocks are there, and nothing was sent",
+    praise="each device computed its block, all blocks are there, and no chip sent anything",
     hints=[
         "The devices of one column lie along the first axis. What do the devices of one row "
         "of the mesh have in common: rows of x, or columns of w?",
@@ -91,7 +91,7 @@ Exercise(
         ),
     },
     budget=Budget(sends=0),
-    praise="weights and bias are cut alike, and nothing was sent",
+    praise="weights and bias are cut alike, and no chip sent anything",
     hints=[
         "A chip computes some columns of the result. Which numbers of the bias does it add?",
         "The bias has shape [1, n]: cut it along dimension 1, as the columns of w are cut.",

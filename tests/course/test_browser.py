@@ -129,7 +129,8 @@ def guess_and_reveal(lab, area, where):
     """Guess with the keyboard and reveal with the mouse; nothing is answered before."""
     card = area.find_element(CSS, CARD)
     pictures = card.find_elements(CSS, ".ttkit-picture")
-    assert "It is" not in area.text and not any(one.is_displayed() for one in pictures), where
+    assert "Answer:" not in area.text, where
+    assert not any(one.is_displayed() for one in pictures), where
     reveal = next(b for b in area.find_elements(CSS, f"{CARD} button") if b.text == "Reveal")
     reveal.click()
     lab.until(lambda: "Guess first" in area.text, what=f"{where}: no guess was asked for")

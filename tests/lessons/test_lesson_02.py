@@ -41,7 +41,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
                 "the rows of x are cut over axis 0 of the mesh": lambda mesh, x: by_axes(
                     mesh, x, S(0), R
                 ),
-                "the rows are cut over all 8 devices": rows,
+                "the rows of x are cut over all 8 devices": rows,
                 "each chip should get x as [128, 384]; yours got [128, 192]": lambda mesh, x: (
                     by_axes(mesh, x, S(1), S(0))
                 ),

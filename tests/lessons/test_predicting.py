@@ -82,15 +82,15 @@ def test_in_a_notebook_nothing_is_filled_in_and_nothing_shown_before_reveal(note
     assert json.loads(file.read_text())["predictions"] == {"00.a.rows": 617, "00.a.way": "ring"}
     assert rows.disabled and answer.layout.display is None
     first, second = said.value.split("<br>")
-    assert first == "You said 617: 2 times too small. It is 1,234."
-    assert second == "You said ring: right. It is ring."
+    assert first == "You said 617: 2 times too small. Answer: 1,234."
+    assert second == "You said ring: right. Answer: ring."
 
 
 def test_skip_shows_the_answer_and_keeps_no_guess(notebook):
     outputs, file = notebook
     (rows, _), _, skip, said, answer = card(outputs)
     skip.click()
-    assert said.value == "It is 1,234.<br>It is ring." and answer.layout.display is None
+    assert said.value == "Answer: 1,234.<br>Answer: ring." and answer.layout.display is None
     assert rows.disabled and not file.exists()
 
 
@@ -99,8 +99,8 @@ def test_where_nobody_learns_the_answer_stands_there(notebook, monkeypatch, caps
     monkeypatch.setenv("TTKIT_LEARNER", "")
     lessons.predict("00.a", lambda: print("because"), **QUESTIONS)
     assert capsys.readouterr().out.splitlines() == [
-        "How many rows? It is 1,234.",
-        "Which? (line, ring) It is ring.",
+        "How many rows? Answer: 1,234.",
+        "Which? (line, ring) Answer: ring.",
         "because",
     ]
     assert not outputs

@@ -175,7 +175,7 @@ class Card:
         for key, (_, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
             said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-            lines.append(f"{said}It is {shown(fact)}.")
+            lines.append(f"{said}Answer: {shown(fact)}.")
             self.boxes[key].disabled = True
         self.said.value = "<br>".join(map(escape, lines))
         self.buttons.layout.display, self.answer.layout.display = "none", None
@@ -195,15 +195,15 @@ def predict(name: str, then: Callable[[], Any] = lambda: None, **questions: Ques
 
     Example:
         >>> predict("04.steps", steps=("How many?", 4), links=("Which?", "ring", "rows", "ring"))
-        How many? It is 4.
-        Which? (rows, ring) It is ring.
+        How many? Answer: 4.
+        Which? (rows, ring) Answer: ring.
     """
     if in_notebook() and progress.file():
         show_widget(Card(name, questions, then).widget, "")
         return
     for words, fact, *choices in questions.values():
         options = f" ({', '.join(choices)})" if choices else ""
-        print(f"{words}{options} It is {shown(fact)}.")
+        print(f"{words}{options} Answer: {shown(fact)}.")
     _display(then())
 
 

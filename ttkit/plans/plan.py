@@ -373,7 +373,7 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
         _fail_at_step(plan, number, rule, "reduce=False")
     missing = next(c for c in t.chunks if c not in held[t.source])
     rule = f"{_sends(t, missing)}, but does not hold it yet"
-    _fail_at_step(plan, number, rule, "send it in an earlier step to this chip first")
+    _fail_at_step(plan, number, rule, "send it to this chip in an earlier step")
 
 
 def _check_load(plan: Plan, number: int, step: Step) -> None:

@@ -192,8 +192,8 @@ def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
         return
     limit = "" if lines else f" in {cluster.timeout_s:g} s"
     if waiting:
-        first = f"{cure}; first " if lines else ""
-        cure = f"{first}cluster.interrupt(), because {'the others' if lines else 'they'} still wait"
+        others, then = ("the others", f"; then {cure}") if lines else ("they", "")
+        cure = f"cluster.interrupt(), because {others} are still waiting{then}"
     for line, ranks in _running_lines(cluster, waiting).items():
         lines[f"did not finish{limit}\n    at {line}"] = ranks
     rule = "\n  ".join(f"{numbered('rank', ranks)} {text}" for text, ranks in lines.items())

@@ -411,7 +411,7 @@ def draw_exchange(run) -> Iterator[Figure]:
         notes = [f"Each arrow is a message of {each}, with a dot where it is sent."]
     looks = {"waits": Look("waits forever", ALARM, 6)}
     drawing = Lanes(lanes, looks, end, title=repr(run), idle="",
-                    axis="steps (not to scale in time)", arrows=arrows,
+                    axis="steps (time is not to scale)", arrows=arrows,
                     seconds=STEP_S * end * bool(arrows))  # fmt: skip
     yield Figure(run.title, [drawing], notes, text=repr(run))
     if run.waits:
