@@ -108,8 +108,8 @@ Exercise(
     praise="each sample counts the same, whichever chip has it",
     hints=[
         "Which gradient should count more: that of 100 samples, or that of 1 sample?",
-        "The gradient of a mean over 4 samples, times 4, is the sum over the 4 samples. What do "
-        "you divide the sum over all samples by?",
+        "Four times the gradient of a mean over 4 samples is the sum of the 4 samples' gradients. "
+        "What do you divide the sum over all samples by?",
         "sum(samples * gradient) / sum(samples), over the chips.",
     ],
 )

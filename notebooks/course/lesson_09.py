@@ -70,7 +70,7 @@ Exercise(
         ),
     },
     rtol=1e-4,
-    praise="with this many samples per chip, n chips reach the share",
+    praise="with this many samples per chip, n chips reach that share of the ideal",
     hints=[
         "How long is a step of n chips with b times the samples, and how much of it is computing?",
         "n chips reach n times b c / (b c + s). Which equation must b satisfy?",

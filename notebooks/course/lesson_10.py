@@ -125,8 +125,8 @@ Exercise(
     rtol=1e-3,
     praise="three matrices need only one sum",
     hints=[
-        "Which cut gives a chip finished numbers of its own columns, which it can multiply element "
-        "by element?",
+        "Which cut gives a chip finished numbers for its own columns, so that it can multiply them "
+        "element by element?",
         "gate and up have the same columns: cut both alike. Which cut of down fits the hidden "
         "features that a chip has?",
         "Cut gate and up by columns, and down by rows. Then each chip has a partial sum, and one "
