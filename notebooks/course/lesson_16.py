@@ -226,7 +226,7 @@ Exercise(
     },
     praise="merged correctly, even for large scores",
     hints=[
-        "What would each part be, if the other part's max had been subtracted from its scores?",
+        "What would each part be if the other part's max had been subtracted from its scores?",
         "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
         "Multiply both out and sum of each part by its factor; then add the two parts.",
     ],

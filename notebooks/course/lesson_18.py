@@ -75,8 +75,8 @@ Exercise(
     | {"more chips would fit": lambda *model: 1},
     praise="as many chips as heads and tiles allow",
     hints=[
-        "Which five quantities must be divisible by the number of chips, and which two of them in "
-        "whole tiles?",
+        "Which five quantities must n, the number of chips that share the layer, divide? Which two "
+        "of them must it cut into whole tiles?",
         "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
         "for n in range(chips, 0, -1): return the first n that passes all five.",
     ],

@@ -80,7 +80,7 @@ def _misplaced(ranks: list[Given]) -> str:
         if given not in left[host]:
             words = "part {1} of mesh {0} (cards {2})".format
             has = " or ".join(words(*each) for each in sorted(left[host]))
-            return f"rank {rank} runs on {host}, which has {has}; yours has {words(*given)}"
+            return f"rank {rank} runs on {host}, which has {has}; your binding says {words(*given)}"
         left[host].remove(given)
     return ""
 
