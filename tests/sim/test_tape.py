@@ -52,6 +52,12 @@ def test_an_event_has_every_collective_of_its_call(mesh):
     assert [each.collective for each in gathers.sent] == ["all_gather"] * 2 and not add.sent
 
 
+def test_a_trace_of_the_library_is_shown(mesh, capsys):
+    with ttnn.tracer.trace():
+        ttnn.tracer.visualize(ttnn.exp(tiles(mesh)))
+    assert "exp" in capsys.readouterr().out
+
+
 def test_parts_and_kept_tensors(mesh):
     with tape(keeps={"exp"}) as calls:
         calls.part = "first"
