@@ -226,3 +226,18 @@ def test_bcast(box, cut, check):
         for name, function in (("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply)):
             how = (getattr(ttnn.BcastOpMath, name), getattr(ttnn.BcastOpDim, dim))
             check(ttnn.bcast(a, b, *how), function, a, b)
+
+
+@pytest.mark.parametrize("name", "real imag angle conj isreal is_imag polar".split())
+def test_complex_numbers(mesh, put, check, name):
+    x, y = (ttnn.relu(put(mesh, (2, 33, 20), kind)) for kind in ("S0R", "RS0"))  # Half are 0.
+    own = {"is_imag": lambda z: z.real == 0, "polar": lambda z: z.real * np.exp(1j * z.imag)}
+
+    def reference(x, y):
+        z = (own.get(name) or getattr(np, name))(x + 1j * y)
+        return [z.real, z.imag] if np.iscomplexobj(z) else z.astype(float)
+
+    made = getattr(ttnn, name.replace("isreal", "is_real"))(ttnn.complex_tensor(x, y))
+    check(made, reference, x, y)
+    with pytest.raises(TypeError, match="operand is no complex tensor"):
+        ttnn.angle(x)

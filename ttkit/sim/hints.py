@@ -105,7 +105,7 @@ class global_circular_buffer(NamedTuple):
 
 def create_global_circular_buffer(
     mesh_device, sender_receiver_core_mapping, size: int, buffer_type=BufferType.L1
-) -> global_circular_buffer:
+):
     """Return a buffer that cores share, a sender and its receivers each."""
     return global_circular_buffer(sender_receiver_core_mapping, size)
 

@@ -182,7 +182,7 @@ def get_fallback_function(operation: _Any) -> _Any:
     return operation
 
 
-def _visualize(*tensors: _Any, file_name: str | None = None) -> None:
+def _visualize(*tensors: _Any, **how: _Any) -> None:
     """Print the operations that the trace has recorded so far, as a table."""
     print(_resolve_name("ttkit.profiling:Profile")(_tapes[-1]).summary())
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import Operands, operation, spread
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -30,6 +31,8 @@ def complex_tensor(real: Tensor, imag: Tensor) -> ComplexTensor:
 
 def _enter(name: str) -> None:
     def call(input_tensor: ComplexTensor):
+        if not isinstance(input_tensor, ComplexTensor):
+            refuse("the operand is no complex tensor", "ttnn.complex_tensor(real, imag)", TypeError)
         on = Operands(*input_tensor)
         x, y = spread(on.arrays, on.lead)
         z = x.astype(complex)

@@ -25,7 +25,7 @@ KNOWN = UNARY | FUNCTIONS | THREE
 FORWARD = {
     name: KNOWN[other or name] for name, _, other in (w.partition("=") for w in NAMES.split())
 }
-FORWARD |= dict.fromkeys(("fill", "fill_zero", "sign"), np.zeros_like)
+FORWARD |= dict.fromkeys("fill fill_zero sign".split(), np.zeros_like)
 FORWARD["assign"] = lambda *copied: sum(copied)
 FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
 # A difference over any distance is the slope of these, and over 1 it loses no digits.
