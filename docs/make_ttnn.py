@@ -58,7 +58,7 @@ SPACES = {  # heading of each group of names
     **{
         name: f"ttnn.{name}"
         for name in ("experimental", "transformer", "kv_cache", "device", "graph", "cluster")
-        + ("distributed", "types", "model_preprocessing")
+        + ("distributed", "types", "model_preprocessing", "tracer")
     },
 }
 KINDS = ("here", "a hint", "not here", "out of scope")

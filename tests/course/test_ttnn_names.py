@@ -29,9 +29,8 @@ def test_names_of_tenstorrents_programs():
 def test_what_is_out_of_scope_is_little():
     gone = {name for name in USED if not make_ttnn.is_here(name) and make_ttnn.out_of_scope(name)}
     assert gone == set(
-        "Conv2dConfig conv2d create_global_circular_buffer dram_prefetcher graph.pretty_print "
-        "experimental.neighbor_pad_async experimental.slice_reshard_async graph.visualize "
-        "max_pool2d prepare_conv_weights".split()
+        "Conv2dConfig conv2d experimental.neighbor_pad_async experimental.slice_reshard_async "
+        "graph.pretty_print graph.visualize max_pool2d prepare_conv_weights".split()
     )
 
 

@@ -10,9 +10,7 @@ from ttkit.errors import TTKitError
 
 B16 = ttnn.bfloat16
 KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
-FLOATS = pytest.mark.parametrize(
-    "dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"]
-)
+FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=str)
 # queries, and keys with values
 PAIRS = pytest.mark.parametrize(
     "kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join
@@ -61,20 +59,15 @@ def test_window(wide, put, check, past, length, window):
     q, k, v = (put(wide, (1, 2, length, 32), "S0R", B16) for _ in range(3))
     behind = np.arange(length)[:, None] - np.arange(length)
     seen = (behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2
-    mask, made = (
-        np.where(seen, 0, -np.inf),
-        SDPA(q, k, v, is_causal=past, sliding_window_size=window),
-    )
+    mask = np.where(seen, 0, -np.inf)
+    made = SDPA(q, k, v, is_causal=past, sliding_window_size=window)
     check(made, lambda *qkv: attention(*qkv, mask), q, k, v, additions=length)
 
 
 def cut(x, heads, groups, transpose):
-    """Heads of 32 from [queries, keys, values] in the last dimension; keys transposed when
-    asked.
-    """
-    q, k, v = map(
-        split_heads, np.split(x, [heads * 32, (heads + groups) * 32], -1), (heads, groups, groups)
-    )
+    """Heads of 32 from [queries, keys, values] in the last dimension; keys perhaps transposed."""
+    parts = np.split(x, [heads * 32, (heads + groups) * 32], -1)
+    q, k, v = map(split_heads, parts, (heads, groups, groups))
     return q, k.swapaxes(2, 3) if transpose else k, v
 
 
@@ -83,15 +76,13 @@ def cut(x, heads, groups, transpose):
 def test_making_heads(mesh, put, check, kind, transpose, groups):
     width = (4 + 2 * (groups or 4)) * 32
     x = put(mesh, (2, 40, width), kind, B16)
-    made = ttnn.transformer.split_query_key_value_and_split_heads(
-        x, num_heads=4, num_kv_heads=groups, transpose_key=transpose
-    )
+    how = {"num_heads": 4, "num_kv_heads": groups}
+    split = ttnn.transformer.split_query_key_value_and_split_heads
+    made = split(x, **how, transpose_key=transpose)
     assert isinstance(made, tuple)
     check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
     x = put(mesh, (2, 1, 40, width), kind, B16)
-    made = ttnn.experimental.nlp_create_qkv_heads(
-        x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose
-    )
+    made = ttnn.experimental.nlp_create_qkv_heads(x, **how, transpose_k_heads=transpose)
     check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
 
 

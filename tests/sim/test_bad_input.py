@@ -12,13 +12,8 @@ from ttkit import TTKitError, ttnn
 
 
 @pytest.fixture
-def mesh():
-    return ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-
-
-@pytest.fixture
-def tensor(mesh):
-    return ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
+def tensor(wide):
+    return ttkit.from_numpy(np.ones((32, 64), np.float32), device=wide, layout=ttnn.TILE_LAYOUT)
 
 
 BAD = [
@@ -41,26 +36,24 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "kind", "phrase"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
-def test_the_error_says_what_and_why(mesh, tensor, make, kind, phrase):
+def test_the_error_says_what_and_why(wide, tensor, make, kind, phrase):
     with pytest.raises(kind) as error:
-        make(mesh, tensor)
+        make(wide, tensor)
     assert phrase in str(error.value)
     assert "Traceback" not in str(error.value)
 
 
-def test_closed_meshes_and_foreign_tensors(mesh, tensor):
-    row, other = mesh.create_submeshes(ttnn.MeshShape(1, 4))
-    a, b = (
-        ttkit.from_numpy(np.ones((32, 32), np.float32), device=m, layout=ttnn.TILE_LAYOUT)
-        for m in (row, other)
-    )
+def test_closed_meshes_and_foreign_tensors(wide, tensor):
+    row, other = wide.create_submeshes(ttnn.MeshShape(1, 4))
+    ones, tiles = np.ones((32, 32), np.float32), ttnn.TILE_LAYOUT
+    a, b = (ttkit.from_numpy(ones, device=m, layout=tiles) for m in (row, other))
     with pytest.raises(TTKitError, match="different meshes"):
         ttnn.add(a, b)
-    mesh.close()
+    wide.close()
     for call in (
         lambda: ttnn.add(tensor, tensor),
-        lambda: mesh.create_submesh(ttnn.MeshShape(1, 1)),
-        lambda: ttkit.from_numpy(np.ones(2, np.float32), device=mesh),
+        lambda: wide.create_submesh(ttnn.MeshShape(1, 1)),
+        lambda: ttkit.from_numpy(np.ones(2, np.float32), device=wide),
     ):
         with pytest.raises(TTKitError, match="is closed"):
             call()
@@ -78,12 +71,12 @@ placements = st.one_of(st.none(), st.integers(-4, 4))
 )
 def test_a_mapper_places_or_says_why_not(shape, size, dims, override):
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    mesh = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
+    wide = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
     try:
         array = np.arange(int(np.prod(size)), dtype=np.float32).reshape(size)
         try:
-            mapper = mapper_over(mesh, dims, ttnn.MeshShape(override) if override else None)
-            tensor = ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper)
+            mapper = mapper_over(wide, dims, ttnn.MeshShape(override) if override else None)
+            tensor = ttkit.from_numpy(array, device=wide, mesh_mapper=mapper)
         except TTKitError as error:
             assert ": " in str(error)
             return
@@ -93,4 +86,4 @@ def test_a_mapper_places_or_says_why_not(shape, size, dims, override):
             placed = np.concatenate([s.ravel() for s in shards])
             assert set(placed.tolist()) == set(array.ravel().tolist())
     finally:
-        mesh.close()
+        wide.close()

@@ -10,7 +10,8 @@ from ttkit.errors import TTKitError
 from ttkit.sim.ops.binary import IN_PLACE, ONLY_WHOLE
 
 POSITIVE = {"hypot", "ldexp", "logaddexp2", "xlogy"}  # They are tested on positive numbers.
-FLOATS = sorted(BINARY.keys() - POSITIVE - {"floor_div", "pow"})
+WITH_NUMBER = {"floor_div", "heaviside", "pow", "rdiv", "rpow"}  # Of a tensor and a number.
+FLOATS = sorted(BINARY.keys() - POSITIVE - WITH_NUMBER)
 SHAPES = [
     ((2, 33, 20), (2, 33, 20)),
     ((2, 33, 20), (1, 33, 1)),
@@ -35,7 +36,8 @@ def test_sizes_of_one_repeat(mesh, put, check, name, shapes):
 
 
 @pytest.mark.parametrize(
-    "name", ["add", "subtract", "multiply", "divide", "rsub", "eq", "lt", "pow", "remainder"]
+    "name",
+    [*"add subtract multiply divide div_no_nan rsub eq lt remainder".split(), *sorted(WITH_NUMBER)],
 )
 @pytest.mark.parametrize("number", [2, 0.5])
 def test_with_a_number(mesh, put, check, name, number):
@@ -136,6 +138,10 @@ def test_where_and_multiply_add(mesh, put, check):
     check(ttnn.where(ttnn.gtz(p), a, b), lambda p, a, b: np.where(p > 0, a, b), p, a, b)
     check(ttnn.addcmul(p, a, b, value=0.5), lambda p, a, b: p + 0.5 * a * b, p, a, b)
     check(ttnn.addcdiv(p, a, b, value=0.5), lambda p, a, b: p + 0.5 * a / b, p, a, b)
+    check(ttnn.lerp(p, a, b), lambda p, a, b: p + b * (a - p), p, a, b)
+    check(ttnn.mac(p, 2.0, b), lambda p, b: 2 * p + b, p, b)
+    check(ttnn.addalpha(p, a, 0.5), lambda p, a: p + a / 2, p, a)
+    check(ttnn.subalpha(p, a, alpha=0.5), lambda p, a: p - a / 2, p, a)
 
 
 @pytest.mark.parametrize("chosen", ["S0R", "RS0", "S0S1"])
@@ -220,3 +226,18 @@ def test_bcast(box, cut, check):
         for name, function in (("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply)):
             how = (getattr(ttnn.BcastOpMath, name), getattr(ttnn.BcastOpDim, dim))
             check(ttnn.bcast(a, b, *how), function, a, b)
+
+
+@pytest.mark.parametrize("name", "real imag angle conj isreal is_imag polar".split())
+def test_complex_numbers(mesh, put, check, name):
+    x, y = (ttnn.relu(put(mesh, (2, 33, 20), kind)) for kind in ("S0R", "RS0"))  # Half are 0.
+    own = {"is_imag": lambda z: z.real == 0, "polar": lambda z: z.real * np.exp(1j * z.imag)}
+
+    def reference(x, y):
+        z = (own.get(name) or getattr(np, name))(x + 1j * y)
+        return [z.real, z.imag] if np.iscomplexobj(z) else z.astype(float)
+
+    made = getattr(ttnn, name.replace("isreal", "is_real"))(ttnn.complex_tensor(x, y))
+    check(made, reference, x, y)
+    with pytest.raises(TypeError, match="operand is no complex tensor"):
+        ttnn.angle(x)

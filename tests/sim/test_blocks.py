@@ -92,12 +92,8 @@ def test_a_forked_child_has_threads_of_its_own():
 def test_products_in_pieces_equal_numpy(a, b):
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal(a, dtype=np.float32), rng.standard_normal(b, dtype=np.float32)
-    np.testing.assert_allclose(
-        product(x, y, 2),
-        np.matmul(x.astype(np.float64), y.astype(np.float64)),
-        rtol=1e-3,
-        atol=1e-3,
-    )
+    wanted = np.matmul(x.astype(np.float64), y.astype(np.float64))
+    np.testing.assert_allclose(product(x, y, 2), wanted, rtol=1e-3, atol=1e-3)
 
 
 # ---------------------------------------------------------------- sums of several ranks
@@ -128,9 +124,8 @@ def play(ranks, sizes, dtype, seed):
         for array in arrays[1:]:
             wanted = wanted + array
         for rank in range(ranks):
-            np.testing.assert_array_equal(
-                found[rank][number], wanted, err_msg=f"sum {number} on rank {rank}"
-            )
+            where = f"sum {number} on rank {rank}"
+            np.testing.assert_array_equal(found[rank][number], wanted, where)
 
 
 @pytest.fixture(autouse=True)

@@ -49,11 +49,9 @@ def test_masks_and_skipped_users(box, cut, parts):
     seen = RANDOM.random((2, 4, 32)) < 0.5
     mask = np.where(seen, 0, -1e9).astype(np.float32)
     decode = ttnn.transformer.scaled_dot_product_attention_decode
-    results = [
-        decode(query, key, value, is_causal=False, attn_mask=cut(box, mask.reshape(shape)))
-        for shape in ((1, 2, 4, 32), (2, 1, 4, 32))
-    ]
-    for got in results:
+    for shape in ((1, 2, 4, 32), (2, 1, 4, 32)):
+        masked = {"is_causal": False, "attn_mask": cut(box, mask.reshape(shape))}
+        got = decode(query, key, value, **masked)
         for new, q, k, v in zip(parts(got), *map(parts, (query, key, value))):
             for user in range(2):
                 wanted = attention(q[0, user][:, None], k[user], v[user], seen[user][:, None])
@@ -85,10 +83,8 @@ def test_pages_and_chunks_equal_whole_caches(box, cut, parts):
     whole = [cut(box, x, (0, 1), F32) for x in (keys, values)]
     query = cut(box, normal(1, users, 4 * columns, size), (1, 2), F32)
     positions = cut(box, np.tile(np.array([70, 5], np.int32), rows), (0, None))
-    decode, paged = (
-        getattr(ttnn.transformer, name + "scaled_dot_product_attention_decode")
-        for name in ("", "paged_")
-    )
+    decode = ttnn.transformer.scaled_dot_product_attention_decode
+    paged = ttnn.transformer.paged_scaled_dot_product_attention_decode
     one = decode(query, *whole, cur_pos_tensor=positions)
     two = paged(query, key, value, table, cur_pos_tensor=positions)
     for a, b in zip(parts(one), parts(two)):

@@ -63,6 +63,13 @@ def test_a_semaphore_keeps_its_value(wide):
     assert semaphore.value == 1
 
 
+def test_weights_read_ahead(wide, put):
+    room = ttnn.create_global_circular_buffer(wide, [(ttnn.CoreCoord(0, 0), cores(1, 1))], 2048)
+    weight, other = put(wide, [32, 32]), put(wide, [32, 32])
+    assert room.size == 2048 and weight.buffer_address() != other.buffer_address()
+    assert ttnn.dram_prefetcher([weight, other], 1, room) is other
+
+
 def test_cores_that_start_kernels():
     # as tt-metal's conftest
     config = ttnn.DispatchCoreConfig(ttnn.DispatchCoreType.WORKER, None, None)

@@ -10,17 +10,11 @@ from places import many
 import ttkit
 from ttkit import ttnn
 
-FLOATS = pytest.mark.parametrize(
-    "dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"]
-)
-KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
+FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=str)
 # of the input and of the parameters: replicas with shards and shards with shards, along one axis
 # and along both
-PAIRS = pytest.mark.parametrize(
-    "kinds",
-    [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0"), ("RS0", "RS0")],
-    ids="-".join,
-)
+KINDS = [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0"), ("RS0", "RS0")]
+PAIRS = pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 
 
 def test_chips_of_the_tests_differ(wide, put, distinct):
@@ -107,13 +101,9 @@ def test_embedding_of_higher_ranks(mesh, put, check, shape):
     check(ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(flat)], tokens, table)
 
 
-ROWS = ttnn.ROW_MAJOR_LAYOUT
-
-
 # ---------------------------------------------------------------- parameters of torch modules
 # What is expected here was seen on ttnn 0.81.1.
-PRE = ttnn.model_preprocessing
-TILE = ttnn.TILE_LAYOUT
+PRE, ROWS, TILE = ttnn.model_preprocessing, ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT
 
 
 def make(model, **options):

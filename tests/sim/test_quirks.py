@@ -85,18 +85,15 @@ def test_topologies_after_collectives(world, first, second, name, axis, dim):
             assume(here is None)
             if name in ("partition", "scatter"):
                 assume(dim not in (first, second))
+            corner = ttnn.MeshCoordinate(0, 0)
             made, wanted = {
                 "partition": lambda: (ttnn.mesh_partition(t, dim, axis), values),
                 "scatter": lambda: (ttnn.reduce_scatter(t, dim, cluster_axis=axis), values * along),
                 "reduce": lambda: (ttnn.all_reduce(t, cluster_axis=axis), values * along),
-                "broadcast": lambda: (
-                    ttnn.broadcast(t, ttnn.MeshCoordinate(0, 0), cluster_axis=axis),
-                    values,
-                ),
+                "broadcast": lambda: (ttnn.broadcast(t, corner, cluster_axis=axis), values),
                 "all_broadcast": lambda: (ttnn.all_broadcast(t, cluster_axis=axis)[-1], values),
             }[name]()
         np.testing.assert_array_equal(described(made), wanted)
         if name == "partition":
-            np.testing.assert_array_equal(
-                described(ttnn.all_gather(made, dim, cluster_axis=axis)), values
-            )
+            whole = ttnn.all_gather(made, dim, cluster_axis=axis)
+            np.testing.assert_array_equal(described(whole), values)

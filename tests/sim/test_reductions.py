@@ -117,6 +117,14 @@ def test_refused():
         refused(lambda: ttnn.cumsum(t, 2), "Dimension out of range")
 
 
+@pytest.mark.parametrize(("name", "error"), [("l1_loss", np.abs), ("mse_loss", np.square)])
+def test_losses(wide, put, check, name, error):
+    a, b, kinds = put(wide, (2, 33, 20), "S0R"), put(wide, (2, 33, 20)), ttnn.LossReductionMode
+    for kind, fold in ((kinds.NONE, np.array), (kinds.MEAN, np.mean), (kinds.SUM, np.sum)):
+        made = getattr(ttnn, name)(a, b, reduction=kind)
+        check(made, lambda a, b, fold=fold: np.array(fold(error(a - b))), a, b, additions=1320)
+
+
 def test_fast_reduce(box, cut, check):
     values = np.random.default_rng(1).standard_normal((4, box.shape[1], 30, 64), np.float32)
     x = cut(box, values, (None, 1))

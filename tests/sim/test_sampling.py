@@ -93,12 +93,9 @@ def test_experts_of_each_chip(box, cut, parts):
     chosen = np.stack([RANDOM.permutation(experts)[:4] for _ in range(tokens)])
     owner = RANDOM.permutation(np.repeat(np.arange(chips), experts // chips))
     mapping = (owner[:, None] == np.arange(chips)).astype(np.uint16)[None, None]
-    mapped, any_of = ttnn.moe_expert_token_remap(
-        cut(box, scores, layout=ROWS),
-        cut(box, mapping),
-        cut(box, chosen.reshape(1, 2, 16, 4).astype(np.uint16)),
-        reduction_size=16,
-    )
+    numbers = cut(box, chosen.reshape(1, 2, 16, 4).astype(np.uint16))
+    given = cut(box, scores, layout=ROWS), cut(box, mapping), numbers
+    mapped, any_of = ttnn.moe_expert_token_remap(*given, reduction_size=16)
     for chip, (new, some) in enumerate(zip(parts(mapped), parts(any_of))):
         own = np.flatnonzero(owner == chip)
         taken = (chosen[:, :, None] == own).any(1)

@@ -8,15 +8,8 @@ from ttkit import ttnn
 from ttkit.sim.tape import DescribedTensor, HostArray, running, tape
 
 
-@pytest.fixture
-def mesh():
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as opened:
-        yield opened
-
-
-def tiles(mesh):
-    return ttnn.ones([64, 64], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+def tiles(wide):
+    return ttnn.ones([64, 64], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=wide)
 
 
 def test_a_tape_inside_another_ends_alone():
@@ -28,23 +21,23 @@ def test_a_tape_inside_another_ends_alone():
     assert [event.results[0].shard_shape for event in outer.events] == [(1,)] and not running
 
 
-def test_an_event_describes_arguments_and_result(mesh):
+def test_an_event_describes_arguments_and_result(wide):
     with tape() as calls:
-        x = ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh)
+        x = ttkit.from_numpy(np.ones((32, 64), np.float32), device=wide)
         with pytest.raises(RuntimeError):
             ttnn.matmul(x, x)
     write, product = calls.events
     assert write.returned and write.args[0] == HostArray((32, 64), "float32")
-    assert isinstance(write.result, DescribedTensor) and write.result.mesh is mesh
+    assert isinstance(write.result, DescribedTensor) and write.result.mesh is wide
     assert write.in_use == 32 * 64 * 4  # on each chip
     assert not product.returned and product.operands[0].tensor() is x
 
 
-def test_an_event_has_every_collective_of_its_call(mesh):
-    x = tiles(mesh)
+def test_an_event_has_every_collective_of_its_call(wide):
+    x = tiles(wide)
     ttnn.all_reduce(x, cluster_axis=0)
     with tape() as calls:
-        how = {"mesh_device": mesh, "topology": ttnn.Topology.Ring}
+        how = {"mesh_device": wide, "topology": ttnn.Topology.Ring}
         how |= {"cluster_axis": 1, "multi_device_global_semaphore": None}
         ttnn.experimental.ring_attention_all_gather_async([x, x], None, 1, **how)
         ttnn.add(x, x)
@@ -52,10 +45,16 @@ def test_an_event_has_every_collective_of_its_call(mesh):
     assert [each.collective for each in gathers.sent] == ["all_gather"] * 2 and not add.sent
 
 
-def test_parts_and_kept_tensors(mesh):
+def test_a_trace_of_the_library_is_shown(wide, capsys):
+    with ttnn.tracer.trace():
+        ttnn.tracer.visualize(ttnn.exp(tiles(wide)))
+    assert "exp" in capsys.readouterr().out
+
+
+def test_parts_and_kept_tensors(wide):
     with tape(keeps={"exp"}) as calls:
         calls.part = "first"
-        y = ttnn.exp(tiles(mesh))
+        y = ttnn.exp(tiles(wide))
         calls.part = "second"
         ttnn.sqrt(y)
     assert [event.part for event in calls.events] == ["first", "first", "second"]
@@ -67,10 +66,10 @@ def test_parts_and_kept_tensors(mesh):
     )
 
 
-def test_an_event_has_each_of_a_hundred_collectives(mesh):
-    x = tiles(mesh)
+def test_an_event_has_each_of_a_hundred_collectives(wide):
+    x = tiles(wide)
     with tape() as calls:
-        how = {"mesh_device": mesh, "topology": ttnn.Topology.Linear}
+        how = {"mesh_device": wide, "topology": ttnn.Topology.Linear}
         how |= {"cluster_axis": 1, "multi_device_global_semaphore": None}
         ttnn.experimental.ring_attention_all_gather_async([x] * 100, None, 1, **how)
     [event] = calls.events

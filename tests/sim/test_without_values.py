@@ -15,12 +15,8 @@ FLOAT = {"dtype": ttnn.float32, "layout": ttnn.TILE_LAYOUT}
 
 def program(mesh):
     """A call of each operation that training makes; all results."""
-    x = ttkit.from_numpy(
-        np.ones((2, 1, 64, 128), np.float32),
-        device=mesh,
-        mesh_mapper=ttnn.ShardTensor2dMesh(mesh, (2, 4), (0, 3)),
-        **FLOAT,
-    )
+    how = {"device": mesh, "mesh_mapper": ttnn.ShardTensor2dMesh(mesh, (2, 4), (0, 3))} | FLOAT
+    x = ttkit.from_numpy(np.ones((2, 1, 64, 128), np.float32), **how)
     row = ttnn.zeros([1, 1, 1, 32], device=mesh, **FLOAT)
     narrow = ttnn.typecast(x, ttnn.bfloat16)
     ids = ttnn.zeros([1, 1, 1, 64], dtype=ttnn.uint32, device=mesh)

@@ -20,6 +20,8 @@ UNARY = {
 BINARY = {
     "floor_div": torch.floor_divide, "rsub": lambda a, b: b - a,
     "squared_difference": lambda a, b: (a - b) ** 2,
+    "rpow": lambda a, b: b**a, "rdiv": lambda a, b: b / a,
+    "div_no_nan": lambda a, b: torch.where(b == 0, 0, a / b),
     "bias_gelu": lambda a, b: F.gelu(a + b),
     "outer": lambda a, b: a[..., None] * b[..., None, :],
 }  # fmt: skip
@@ -48,7 +50,7 @@ def test_one_operand(name):
 def test_two_operands(name):
     first, second = np.append(random(20), [0, 1, 2]), np.append(random(20, seed=1), [1, 1.000005])
     a, b = np.meshgrid(first, second)
-    if name in ("pow", "xlogy"):
+    if name in ("pow", "rdiv", "rpow", "xlogy"):
         a, b = np.abs(a) + 0.1, np.abs(b) + 0.1
     near(formulas.BINARY[name](a, b), theirs(BINARY, name)(torch.tensor(a), torch.tensor(b)))
 

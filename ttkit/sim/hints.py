@@ -96,6 +96,20 @@ def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value
     global_semaphore.value = reset_value
 
 
+class global_circular_buffer(NamedTuple):
+    """Room in the L1 of cores, for what `dram_prefetcher` reads ahead."""
+
+    sender_receiver_core_mapping: Any
+    size: int
+
+
+def create_global_circular_buffer(
+    mesh_device, sender_receiver_core_mapping, size: int, buffer_type=BufferType.L1
+):
+    """Return a buffer that cores share, a sender and its receivers each."""
+    return global_circular_buffer(sender_receiver_core_mapping, size)
+
+
 def _nothing(*args, **kwargs) -> None:
     """Do nothing: every operation has ended when it returns; `ttkit.profile` has their times."""
 

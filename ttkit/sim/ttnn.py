@@ -18,18 +18,20 @@ from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
 from ttkit.sim.ops import OPERATIONS as _OPERATIONS
 from ttkit.sim.signatures import CLASSES as _CLASSES
+from ttkit.sim.tape import running as _tapes
+from ttkit.sim.tape import tape as _tape
 from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
 
 # Each of these modules enters its operations into the table.
-for _name in ("models.experts", "models.heads", "ops.binary", "ops.reductions"):
+for _name in ("models.experts", "models.heads", "ops.complex", "ops.gradients"):
     _import_module(f"ttkit.sim.{_name}")
 # A line has a module and the names that it holds.
 _HELD = """
 hints                DispatchCoreConfig ReadDeviceProfiler SubDevice SubDeviceId apply_device_delay
-hints                create_global_semaphore event_synchronize get_arch_name
-hints                init_device_compute_kernel_config record_event reset_global_semaphore_value
-hints                wait_for_event
+hints                create_global_circular_buffer create_global_semaphore event_synchronize
+hints                get_arch_name init_device_compute_kernel_config record_event
+hints                reset_global_semaphore_value wait_for_event
 mesh                 MeshDevice MeshTraceId begin_trace_capture
 mesh                 compute_distribution_to_mesh_mapping end_trace_capture execute_trace
 mesh                 release_trace
@@ -44,6 +46,7 @@ ops.filling          allocate_tensor_on_device
 ops.golden           get_golden_function
 ops.movement         aggregate_tensor combine_device_tensors distribute_tensor from_host_shards
 ops.movement         get_device_tensors
+ops.reductions       LossReductionMode
 ranks                Rank Size
 ranks.sockets        MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint
 ranks.sockets        SocketMemoryConfig create_socket_pair
@@ -159,6 +162,7 @@ model_preprocessing = _space(
     """ParameterDict preprocess_linear_bias preprocess_linear_weight
     preprocess_model_parameters""",
 )
+
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 _known["dump_tensor_flatbuffer"] = _known["dump_tensor"]
@@ -176,6 +180,14 @@ _ttnn = _SimpleNamespace(
 def get_fallback_function(operation: _Any) -> _Any:
     """Return what computes an operation on the host: here itself, as NumPy computes them all."""
     return operation
+
+
+def _visualize(*tensors: _Any, **how: _Any) -> None:
+    """Print the operations that the trace has recorded so far, as a table."""
+    print(_resolve_name("ttkit.profiling:Profile")(_tapes[-1]).summary())
+
+
+tracer = _Space("tracer.", {"trace": _tape, "visualize": _visualize})
 
 
 def visualize_system_mesh() -> None:

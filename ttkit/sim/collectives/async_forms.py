@@ -6,11 +6,12 @@ result.
 """
 
 import inspect
+from itertools import zip_longest
 
 import numpy as np
 
 from ttkit.sim.arguments import keywords_of, refuse
-from ttkit.sim.collectives import exchanged, partitioned
+from ttkit.sim.collectives import exchanged, partitioned, places
 from ttkit.sim.collectives.ccl import (
     COLLECTIVES,
     Call,
@@ -24,7 +25,7 @@ from ttkit.sim.collectives.ccl import (
     reduce_scatter,
     run,
 )
-from ttkit.sim.ops import axis_of, matmul, movement, operation, shaping
+from ttkit.sim.ops import Operands, axis_of, matmul, movement, operation, shaping, written
 from ttkit.sim.tensor import DataType, Layout, Topology
 from ttkit.sim.tensor.grid import after_partition, unchanged
 from ttkit.sim.tensor.tensor import Tensor
@@ -42,9 +43,27 @@ def gather_reversed(input_tensor: Tensor, dim: int, **how):
 
 
 @keywords_of(all_gather)
-def gather_each(input_tensor: list[Tensor], dim: int, **how) -> list[Tensor]:
-    """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
-    return [all_gather(tensor, dim, **how) for tensor in input_tensor]
+def gather_each(
+    input_tensor: list[Tensor], persistent_output_buffer: list[Tensor] | None, dim: int, **how
+) -> list[Tensor]:
+    """Return `all_gather` of each tensor, as of the keys and of the values.
+
+    Args:
+        persistent_output_buffer: for each tensor the result, of which a chip does not write its own
+            shard: that part stays as it was.
+    """
+    made = []
+    for tensor, buffer in zip_longest(input_tensor, persistent_output_buffer or ()):
+        whole = all_gather(tensor, dim, **how)
+        if buffer is not None:
+            axis, on, shape = axis_of(tensor, dim), Operands(buffer, whole), whole.shard_shape
+            sender = np.arange(shape[axis]) // tensor.shard_shape[axis]
+            receiver = places(on.like.grid, (how["cluster_axis"],))
+            ahead, behind = (1,) * len(shape), (1,) * (len(shape) - axis - 1)
+            own = receiver.reshape(receiver.shape + ahead) == sender.reshape(-1, *behind)
+            whole = written(on.result(np.where(own, *on.arrays)), buffer)
+        made.append(whole)
+    return made
 
 
 @keywords_of(reduce_scatter)

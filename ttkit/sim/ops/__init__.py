@@ -379,6 +379,13 @@ class Operands:
         )
 
 
+def values_of(*given) -> tuple[Operands, list]:
+    """Return the tensors among operands, and the arrays of all operands, numbers as they are."""
+    on = Operands(*(each for each in given if isinstance(each, Tensor)))
+    arrays = iter(on.broadcast())
+    return on, [next(arrays) if isinstance(each, Tensor) else each for each in given]
+
+
 def _on_chips_of(tensor: Tensor, grid) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"

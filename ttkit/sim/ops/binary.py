@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.arguments import refuse
+from ttkit.sim.arguments import keywords_of, refuse
 from ttkit.sim.blocks import empty
-from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result
+from ttkit.sim.ops import OPERATIONS, Operands, in_place, on_mesh, operation, result, values_of
 from ttkit.sim.ops.unary import COMPARISONS, activation, gelu_erf, truth
 from ttkit.sim.tensor import BcastOpDim, BcastOpMath, DataType, Layout, dtypes
 from ttkit.sim.tensor.dtypes import FLOATS
@@ -27,6 +27,7 @@ NONE: list = []  # This is ttnn's own default for activations, so nothing may wr
 # ---------------------------------------------------------------- the tables
 # NumPy has these functions under the same names.
 NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
+NUMPY += " heaviside"
 # ttnn refuses floats in these.
 ONLY_WHOLE = "gcd lcm bitwise_and bitwise_or bitwise_xor".split()
 FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.split(), *ONLY_WHOLE)}
@@ -34,6 +35,10 @@ FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in (*NUMPY.sp
 FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
     "pow": np.power,
+    "rpow": lambda a, b: np.power(b, a),
+    "rdiv": lambda a, b: b / a,
+    "floor_div": np.floor_divide,
+    "div_no_nan": lambda a, b: np.where(b == 0, F(0), a / b),
     "atan2": np.arctan2,
     "ldexp": lambda a, b: a * np.exp2(b),
     "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
@@ -160,12 +165,8 @@ def clamp(
 @operation("where")
 def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | float) -> Tensor:
     """Return `true_value` where the predicate is not zero, `false_value` elsewhere."""
-    operands = (predicate, true_value, false_value)
-    tensors = [t for t in operands if isinstance(t, Tensor)]
-    dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    on = Operands(*tensors)
-    condition, *arrays = on.broadcast()
-    yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
+    on, (condition, yes, no) = values_of(predicate, true_value, false_value)
+    dtype = on.tensors[:2][-1].dtype
     values = _chosen(condition != 0, yes, no, on.lead)
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
     return on.result(values, dtype, layout=on.like.layout)
@@ -189,17 +190,30 @@ def _chosen(condition: Array, yes, no, lead: int) -> Array:
     return values
 
 
-def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
-    def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        on = Operands(input_a, input_b, input_c)
-        return on.result(function(*on.broadcast(), F(value)), layout=on.like.layout)
+# Each function takes three operands, tensors or numbers; two have the keyword `value`.
+THREE: dict[str, Callable[..., Array]] = {
+    "addcmul": lambda a, b, c, value=1: a + value * b * c,
+    "addcdiv": lambda a, b, c, value=1: a + value * b / c,
+    "addalpha": lambda a, b, alpha=1: a + alpha * b,
+    "subalpha": lambda a, b, alpha=1: a - alpha * b,
+    "lerp": lambda a, b, weight: a + weight * (b - a),
+    "mac": lambda a, b, c: a * b + c,
+}
 
-    call.__doc__ = f"Return a + value * b {what} c."
+
+def _enter_of_three(name: str) -> None:
+    def call(input_a: Tensor, input_b, input_c, **how) -> Tensor:
+        on, values = values_of(input_a, input_b, input_c)
+        return on.result(THREE[name](*values, **how), layout=on.like.layout)
+
+    if name.startswith("addc"):
+        keywords_of(lambda *, value=1.0: None)(call)
+    call.__doc__ = f"Return {name} of tensors and numbers, element by element."
     operation(name)(call)
 
 
-_enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
-_enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
+for _name in THREE:
+    _enter_of_three(_name)
 
 
 @operation("bcast")

@@ -373,3 +373,9 @@ def _to(
 
 
 Tensor.to, Tensor.cpu = _to, from_device
+
+
+@operation("dram_prefetcher", "arrange", moves="none")
+def dram_prefetcher(tensors: list[Tensor], num_layers, global_cb=None) -> Tensor:
+    """Return the last tensor, that of the addresses: here a matmul reads its weights itself."""
+    return tensors[-1]

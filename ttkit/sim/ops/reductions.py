@@ -12,6 +12,7 @@ import numpy as np
 from ttkit.sim import blocks
 from ttkit.sim.arguments import refuse
 from ttkit.sim.ops import (
+    OPERATIONS,
     Operands,
     axis_of,
     each_element,
@@ -22,7 +23,7 @@ from ttkit.sim.ops import (
     spread,
 )
 from ttkit.sim.ops.shaping import axes_of, shards, split
-from ttkit.sim.tensor import DataType, Layout
+from ttkit.sim.tensor import DataType, Layout, enumeration
 from ttkit.sim.tensor.dtypes import FLOATS, convert
 from ttkit.sim.tensor.tensor import Tensor
 
@@ -88,6 +89,24 @@ def _register(name: str) -> None:
 
 for _name in REDUCTIONS:
     _register(_name)
+
+
+LossReductionMode = enumeration("LossReductionMode", "NONE MEAN SUM")
+
+
+def _enter_loss(name: str, error: np.ufunc) -> None:
+    def call(input_reference, input_prediction, *, reduction=LossReductionMode.NONE) -> Tensor:
+        """Return the error of each element, or the mean or the sum of all errors."""
+        on = Operands(input_reference, input_prediction)
+        errors = on.result(error(np.subtract(*on.broadcast())))
+        fold = OPERATIONS.get(reduction.name.lower())
+        return fold.call(errors) if fold else errors
+
+    operation(name)(call)
+
+
+_enter_loss("l1_loss", np.abs)
+_enter_loss("mse_loss", np.square)
 
 
 def _enter_running(name: str, function: np.ufunc) -> None:

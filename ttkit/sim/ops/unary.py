@@ -154,16 +154,25 @@ UNARY |= {
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
+    # Each pair (a, b) of neighbours, a number a + ib, times i.
+    "alt_complex_rotate90": lambda x: np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape),
 }
 OF_NUMPY = "isnan isinf isfinite isposinf isneginf signbit logical_not"
 PREDICATES: dict[str, Function] = {name: getattr(np, name) for name in OF_NUMPY.split()}
 COMPARISONS = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 WITH_ZERO = {f"{name}z": _with_zero(test) for name, test in COMPARISONS.items()}
 # A call of these may have keywords, such as the digits to round to.
-WITH_KEYWORDS: dict[str, Function] = {"gelu": _gelu, "round": _round, "softplus": _softplus}
+WITH_KEYWORDS: dict[str, Callable[..., Array]] = {
+    "elu": lambda x, *, alpha=1.0: np.where(x > 0, x, F(alpha) * np.expm1(x)),
+    "gelu": _gelu,
+    "hardshrink": lambda x, *, lambd=0.5: np.where(np.abs(x) <= lambd, F(0), x),
+    "round": _round,
+    "softplus": _softplus,
+    "softshrink": lambda x, *, lambd=0.5: x - np.clip(x, -lambd, lambd),
+}
 UNARY |= WITH_KEYWORDS | {name: truth(test) for name, test in (PREDICATES | WITH_ZERO).items()}
 # Operations take floats only, except these.
-WHOLE = {"abs", "relu", "relu6", "identity", "square", "neg", "logical_not", *WITH_ZERO}
+WHOLE = {*"abs identity logical_not neg relu relu6 square".split(), *WITH_ZERO}
 
 
 def _register(name: str, function: Callable[..., Array]) -> None:

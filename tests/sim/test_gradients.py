@@ -1,0 +1,80 @@
+"""Gradients of operations on each element, against torch's."""
+
+import formulas
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+from ttkit.errors import TTKitError
+from ttkit.sim.ops.gradients import FORWARD
+
+THREE = "addcdiv addcmul lerp where".split()
+TWO = """add addalpha assign atan2 div hypot ldexp logaddexp logaddexp2 max min mul
+rsub squared_difference sub subalpha xlogy""".split()
+WITH_NUMBER = "addalpha addcdiv addcmul div_no_nan pow rdiv rpow subalpha".split()
+POSITIVE = {"acosh", "log", "log10", "log2", "pow", "rpow", "rsqrt", "sqrt", "xlogy"}
+
+
+def of_torch(torch, name):
+    """Return torch's function of an operation."""
+    own = {
+        "addalpha": lambda a, b, c: a + c * b, "subalpha": lambda a, b, c: a - c * b,
+        "addcdiv": lambda a, b, c, v: a + v * b / c, "addcmul": lambda a, b, c, v: a + v * b * c,
+        "assign": lambda a, b: a + b, "div_no_nan": torch.div, "rdiv": lambda a, b: b / a,
+        "fill": lambda a: a * 0, "fill_zero": lambda a: a * 0, "rpow": torch.pow,
+        "squared_difference": lambda a, b: (a - b) ** 2,
+        "log_sigmoid": torch.nn.functional.logsigmoid,
+        "where": lambda c, a, b: torch.where(c != 0, a, b) + 0 * c,
+    }  # fmt: skip
+    return own.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [*FORWARD, "relu", "silu", "gelu"])
+def test_as_torch_has_them(mesh, put, check, torch, name, dtype):
+    kinds, numbers = ["S0R", "RS0", "RR"], [1.5] * (name in WITH_NUMBER)
+    kinds = kinds[: 3 if name in THREE else 2 if name in TWO else 1]
+    low = 0.3 if name in POSITIVE else None
+    grad, *x = (put(mesh, (3, 33, 20), kind, dtype, low=low) for kind in ("RS0", *kinds))
+    if name in ("acos", "acosh", "asin", "atanh", "log1p"):
+        x = [ttnn.add(x[0], 1.0) if name == "acosh" else ttnn.multiply(x[0], 0.2)]
+
+    def reference(grad, *values):
+        leaves = [torch.tensor(value, requires_grad=True) for value in values]
+        of_torch(torch, name)(*leaves, *numbers).backward(torch.tensor(grad))
+        return [leaf.grad.numpy() for leaf in leaves][name == "where" :]
+
+    # The slope of erf's polynomial errs by 1e-5; near pi / 2 that of tan changes within a step.
+    terms = 150 if name in ("erf", "erfc", "tan") else 32
+    check(getattr(ttnn, f"{name}_bw")(grad, *x, *numbers), reference, grad, *x, additions=terms)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "slope"),
+    [
+        ("abs", 0.0, 0.0), ("relu6", 0.0, 0.0), ("relu6", 6.0, 0.0), ("floor", 2.0, 0.0),
+        ("frac", 1.0, 1.0), ("square", 0.0, 0.0), ("log", 0.0, np.inf), ("sign", 0.0, 0.0),
+        ("hardshrink", 0.5, 0.0), ("hardsigmoid", 3.0, 0.0), ("max", 2.0, 0.5), ("round", 0.5, 0.0),
+    ],
+)  # fmt: skip
+def test_at_edges_and_jumps(wide, name, x, slope):
+    """As torch has them: the flatter side, and half of a tie."""
+    one, at = (ttnn.full([1, 1], v, ttnn.float32, ttnn.TILE_LAYOUT, wide) for v in (1.0, x))
+    made = getattr(ttnn, f"{name}_bw")(one, *[at] * (1 + (name in TWO)))
+    assert ttkit.to_numpy(ttnn.get_device_tensors(made[0])[0]).item() == slope
+
+
+def test_keywords_and_outputs(wide, put, check):
+    grad, x, into = (put(wide, (2, 32), "S0R") for _ in range(3))
+    check(
+        ttnn.elu_bw(grad, x, alpha=0.5), lambda g, x: g * np.where(x > 0, 1, np.exp(x) / 2), grad, x
+    )
+    assert ttnn.sqrt_bw(grad, ttnn.abs(x), input_grad=into)[0] is into
+    with pytest.raises(TTKitError, match="does not have other_grad"):
+        ttnn.add_bw(grad, x, x, other_grad=into)
+    with pytest.raises(TTKitError, match="Invalid subtile broadcast type"):
+        ttnn.relu_bw(grad, put(wide, (2, 16)))
+
+    made = ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh)
+    check(made, lambda g, x: g * formulas.slope(formulas.gelu_tanh, x), grad, x)

@@ -1,0 +1,77 @@
+"""Gradients of operations on each element, `NAME_bw` for many a NAME, by differences.
+
+A new gradient is a word of `NAMES`; those of relu, silu and gelu, which training uses, are exact.
+"""
+
+import numpy as np
+
+from ttkit.sim import blocks
+from ttkit.sim.arguments import keywords_of
+from ttkit.sim.ops import operation, values_of
+from ttkit.sim.ops.binary import FUNCTIONS, THREE
+from ttkit.sim.ops.unary import UNARY, WITH_KEYWORDS
+from ttkit.sim.tensor.tensor import Tensor
+
+STEP = 2.0**-23
+# The name of a gradient, and that of the operation where it is another one.
+NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
+floor frac hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
+reciprocal relu6 round rsqrt sigmoid sin sinh softplus softshrink softsign sqrt square tan tanh
+tanhshrink trunc
+add atan2 div=divide div_no_nan hypot ldexp logaddexp logaddexp2 max=maximum min=minimum
+mul=multiply pow rdiv rpow=pow rsub squared_difference sub=subtract xlogy
+addalpha addcdiv addcmul lerp subalpha"""
+KNOWN = UNARY | FUNCTIONS | THREE
+FORWARD = {
+    name: KNOWN[other or name] for name, _, other in (w.partition("=") for w in NAMES.split())
+}
+FORWARD |= dict.fromkeys("fill fill_zero sign".split(), np.zeros_like)
+FORWARD["assign"] = lambda *copied: sum(copied)
+FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
+# A difference over any distance is the slope of these, and over 1 it loses no digits.
+QUADRATIC = {
+    *"add addalpha addcmul assign lerp mul rsub squared_difference sub subalpha where".split()
+}
+# Where their operands are equal, or 0, these have the mean of the slopes on both sides.
+CENTRAL = QUADRATIC | {"abs", "max", "min"}
+
+
+def slope(name: str, operands: list, which: int, **how):
+    """Return the derivative of an operation by one of its operands, arrays or numbers.
+
+    It is a central difference in float64, whose error float32 hardly shows. At an edge or a jump,
+    such as that of relu6 or floor, the flatter side counts, as in torch. Where the slope is
+    infinite, as that of sqrt at 0, it is a large number or NaN.
+    """
+    if blocks.idle[0]:
+        return operands[which]
+    given = [np.asarray(each, float) for each in operands]
+    x, found = given[which], []
+    step = 1.0 if name in QUADRATIC else STEP * np.clip(np.abs(x), 2.0**-4, 2.0**99)
+    for given[which] in (x - step, x, x + step):
+        found.append(FORWARD[name](*given, **how))
+    low, middle, high = found
+    left, right = (middle - low) / step, (high - middle) / step
+    flatter = np.where(np.abs(left) < np.abs(right), left, right)
+    smooth = np.isclose(left, right, 1e-2, 1e-3) | (name in CENTRAL)
+    return np.where(smooth, (left + right) / 2, flatter)
+
+
+def _enter(name: str) -> None:
+    def call(grad_tensor: Tensor, a: Tensor, b=None, c=None, d=None, **how) -> list[Tensor]:
+        given = [each for each in (a, b, c, d) if each is not None]
+        on, (grad, *values) = values_of(grad_tensor, *given)
+        return [
+            on.result(grad * slope(name, values, which, **how), operand.dtype)
+            for which, operand in enumerate(given)
+            if isinstance(operand, Tensor) and (name, which) != ("where", 0)
+        ]
+
+    if name in WITH_KEYWORDS:
+        keywords_of(WITH_KEYWORDS[name])(call)
+    call.__doc__ = f"Return the gradients of the operands of {name} that are tensors."
+    operation(f"{name}_bw")(call)
+
+
+for _name in FORWARD:
+    _enter(_name)
