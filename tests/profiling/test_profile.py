@@ -20,8 +20,7 @@ from ttkit.plans.cost import cost
 from ttkit.profiling import Profile
 from ttkit.sim.tape import Tape, running
 from ttkit.sim.tensor.tensor import bytes_in_use
-from ttkit.train.autograd import Tensor
-from ttkit.train.parallel.distributed import ring_shift
+from ttkit.train.parallel.distributed import shifted
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE
 
 MESHES = [("t3000", (2, 4)), ("galaxy", (8, 4))]
@@ -528,7 +527,7 @@ def test_what_comes_through_a_socket_is_waited_for():
         tiles = {"layout": ttnn.TILE_LAYOUT, "dtype": ttnn.float32}
         x = ttkit.from_numpy(rows, device=mesh, mesh_mapper=cut, **tiles)
         with ttkit.profile() as prof:
-            came = ring_shift(Tensor(x), 1).get_value()
+            came = shifted(x, 1)
             ttnn.exp(x)
             ttnn.sqrt(came)
     names = [r.name.rpartition(".")[2] for r in prof.records]

@@ -71,7 +71,6 @@ class OnMeshes(NamedTuple):
         more: further arguments; each tuple is tried on each mesh.
         call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
             and then these.
-        kind: the class of the arrays; those `OnlyForDevices` refuse NumPy's arithmetic.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -79,7 +78,6 @@ class OnMeshes(NamedTuple):
     fabric: bool = False
     more: Sequence[tuple] = ((),)
     call: Callable | None = None
-    kind: type[np.ndarray] = np.ndarray
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Yield each call."""
@@ -97,7 +95,7 @@ class OnMeshes(NamedTuple):
         call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
             try:
-                result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
+                result = call(mesh, *(array.copy() for array in arrays), *more)
             except TTKitError:
                 print(f"on the check's own {mesh!r}:")
                 raise
@@ -106,14 +104,6 @@ class OnMeshes(NamedTuple):
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
         where = ", ".join([f"on {mesh!r}", *more])
         return MeshRun((mesh, *arrays, *more), result, where, names, asks, shards, records)
-
-
-class OnlyForDevices(np.ndarray):
-    """An array that can be cut and placed, but that NumPy may not compute with."""
-
-    def __array_ufunc__(self, ufunc, *_, **__):
-        rule = "put the array on the devices as it is, and compute there"
-        raise CheckFailed(f"NumPy did it on the host ({ufunc.__name__}): {rule}")
 
 
 @dataclass
