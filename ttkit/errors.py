@@ -159,15 +159,10 @@ def older_form(form: str, spelling: str) -> bool:
 
 
 def warn(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn about the user's line."""
-    warnings.warn(message, kind, stacklevel=_levels_to_the_user())
-
-
-def _levels_to_the_user() -> int:
-    """Return how many frames above the caller the first line outside ttkit is, from 1."""
-    frame, level = sys._getframe(1), 1
+    """Warn about the user's line, which is the first one outside ttkit."""
+    frame, level = sys._getframe(), 1
     # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
     ours = ("ttkit", "numpy", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(message, kind, stacklevel=level)

@@ -3,7 +3,7 @@ and write files whole or not at all.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -187,11 +187,10 @@ def errors_in(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "error"]
 
 
-def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
-    """Raise one error with all findings that are errors, below a head made of their number."""
-    errors = errors_in(findings)
-    lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
-    fail(asked, head(len(errors)) + "".join(lines))
+def fail_with(asked: str, head: str, errors: Iterable[Finding]) -> NoReturn:
+    """Raise one error with several findings below its head."""
+    lines = [f"\n{error.place}: {error.message}\n  try: {error.cure}" for error in errors]
+    fail(asked, "".join([head, *lines]))
 
 
 def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:

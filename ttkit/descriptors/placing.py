@@ -52,25 +52,21 @@ def placed(machine: System, mesh: MeshInstance) -> System:
     links = machine.links_per_pair
     if mesh.num_devices > 1:
         if mesh.policy == "STRICT" and mesh.channels > links:
+            n = mesh.num_devices
+            rule = (
+                "Graph specified in MGD could not fit in the discovered physical topology. "
+                f"intra-mesh mapping failed: logical mesh {mesh.mesh_id} ({n} node(s))"
+                f" -> physical mesh {mesh.mesh_id} ({n} asic(s)): TopologyMappingEnumerationSession"
+                ": no new mapping found (all solutions exhausted or excluded)"
+                f" [DFS required=0 preferred=0/0 n_target={n} n_global={n}] (seated as grouping "
+                f"'{mesh.name}' type 'MESH' with {n} asic(s)). Either relax"
+                " pinnings or modify the MGD. If this is unexpected, "
+                "run ./build/test/tt_metal/tt_fabric/test_system_health to check connectivity."
+            )
             cure = f"channels {{ count: {links} }}: that many links join two chips of this machine"
-            fail(asked, _no_mapping(mesh), cure)
+            fail(asked, rule, cure)
         links = min(mesh.channels, links)
     return replace(machine, ids=ids, wraps=mesh.rings, links_per_pair=links)
-
-
-def _no_mapping(mesh: MeshInstance) -> str:
-    """Return the library's message where a machine has too few links."""
-    n = mesh.num_devices
-    return (
-        "Graph specified in MGD could not fit in the discovered physical topology. "
-        f"intra-mesh mapping failed: logical mesh {mesh.mesh_id} ({n} node(s))"
-        f" -> physical mesh {mesh.mesh_id} ({n} asic(s)): TopologyMappingEnumerationSession: "
-        "no new mapping found (all solutions exhausted or excluded)"
-        f" [DFS required=0 preferred=0/0 n_target={n} n_global={n}] (seated as grouping "
-        f"'{mesh.name}' type 'MESH' with {n} asic(s)). Either relax"
-        " pinnings or modify the MGD. If this is unexpected, "
-        "run ./build/test/tt_metal/tt_fabric/test_system_health to check connectivity."
-    )
 
 
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:

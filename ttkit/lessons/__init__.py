@@ -56,18 +56,15 @@ def tidy() -> None:
     if "ttkit.cluster.engines.cluster" in sys.modules:
         for cluster in _named(sys.modules["ttkit.cluster.engines.cluster"].Cluster):
             cluster.stop()
-    for mesh in _open_meshes():
-        ttnn.close_mesh_device(mesh)
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-
-
-def _open_meshes() -> list:
-    """Return the open meshes; the one that was opened last comes first."""
     if backend.is_simulated():
         from ttkit.sim.mesh import opened_meshes
 
-        return opened_meshes[::-1]
-    return _named(backend.load().MeshDevice)
+        meshes = opened_meshes[::-1]
+    else:
+        meshes = _named(ttnn.MeshDevice)
+    for mesh in meshes:
+        ttnn.close_mesh_device(mesh)
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
 def _named(kind: type) -> list:

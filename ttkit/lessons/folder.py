@@ -1,5 +1,6 @@
 """A learner's folder: the lessons, configurations and examples, copied and never written over."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -50,7 +51,10 @@ def copy_course(folder: Path) -> list[str]:
     source, asked = course(), f"copy the lessons to {folder}"
     if folder.resolve() == source.resolve():
         return []  # A clone of the repository has the lessons already.
-    copied, lines = _copied(folder), []
+    copied, lines = dict[str, str](), []
+    # Nothing may have been copied here before, or the record may be damaged.
+    with contextlib.suppress(OSError, ValueError):
+        copied |= json.loads((folder / RECORD).read_text(encoding="utf-8"))
     try:
         for name in files(source):
             content, target = _content(source / name), folder / name
@@ -74,13 +78,6 @@ def copy_course(folder: Path) -> list[str]:
         fail(asked, f"{error.strerror}: {error.filename}", "a folder that you can write to")
     write_whole(folder / RECORD, json.dumps(copied, indent=1), asked)
     return lines
-
-
-def _copied(folder: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # Nothing has been copied here before, or the record is damaged.
-        return {}
 
 
 def _content(path: Path) -> bytes:

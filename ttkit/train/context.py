@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from os import environ
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.hardware.current import current_machine
+from ttkit.hardware.current import current_machine, descriptor_in_use
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
@@ -259,7 +258,8 @@ class AutoContext:
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
             kinds, fabric = ttnn.FabricConfig, ttnn.FabricConfig.FABRIC_1D
-            if ring or _several_meshes():
+            descriptor = descriptor_in_use()
+            if ring or (descriptor and len(descriptor.meshes) > 1):
                 fabric = kinds.FABRIC_2D
             elif VARIABLE not in environ and all(current_machine().wraps):
                 fabric = kinds.FABRIC_1D_RING
@@ -427,14 +427,3 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
         fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
     if turned := opens_transposed(whole, shape):
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
-
-
-def _several_meshes() -> bool:
-    path = environ.get(VARIABLE)
-    # If the path is wrong, ttnn reports it when it opens the mesh.
-    if not path or not Path(path).is_file():
-        return False
-    # This import loads protobuf, which few programs need.
-    from ttkit.descriptors.reading import read_descriptor
-
-    return len(read_descriptor(path).meshes) > 1

@@ -6,7 +6,6 @@ The ranks are those of a folder of files, or n that share this machine's cards.
 import importlib.util
 import os
 import socket
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -121,7 +120,7 @@ def start_commands(
         LOCAL_FOLDER: str(folder),
         # A rank that waits inside MPI gives up its core to a rank that computes.
         "OMPI_MCA_mpi_yield_when_idle": "1",
-        **blas_threads(max(Counter(hosts).values())),
+        **blas_threads(hosts),
         "TTKIT_SYSTEM": system.name,
     }
     # A value of the shell overrides the settings above, but not those that say where the cluster's

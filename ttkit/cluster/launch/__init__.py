@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -69,7 +69,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             pumps.append(pump)
         # mpirun names its folder by its process id, and does not start where one of that name was
         # left by another that was killed.
-        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(max(Counter(hosts).values()))}
+        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(hosts)}
         environment = mpirun_environment(command, more)
         processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
         for descriptor in streams:

@@ -20,6 +20,7 @@ import shlex
 import shutil
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -127,12 +128,16 @@ def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[
     return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **more, **shell}
 
 
-def blas_threads(ranks: int) -> dict[str, str]:
-    """Return variables that give the BLAS of each of `ranks` ranks its share of the cores.
+def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
+    """Return variables that give the BLAS of each rank its share of the cores.
 
     With all cores for each, their threads wait for one another: three workers on two cores took six
     times as long for a step. The shell's own values win.
+
+    Args:
+        hosts: the host of each rank; the one with most ranks counts.
     """
+    ranks = max(Counter(hosts).values())
     threads = str(max(1, (os.cpu_count() or 1) // ranks))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {name: os.environ.get(name, threads) for name in names}

@@ -34,8 +34,8 @@ def read_settings(path: AnyPath) -> Settings:
     """
     reading = _Reading(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     settings = reading.settings()
-    if errors_in(reading.findings):
-        fail_with(f"read {path}", lambda n: counted(n, "error"), reading.findings)
+    if errors := errors_in(reading.findings):
+        fail_with(f"read {path}", counted(len(errors), "error"), errors)
     return settings
 
 

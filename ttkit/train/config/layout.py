@@ -249,7 +249,7 @@ class Layout:
         return replace(self.along(mesh.shape), device=mesh)
 
     def _axis(self, name: str) -> int | None:
-        return next((axis for found, axis in self.axes or () if found == name), None)
+        return dict(self.axes or ()).get(name)
 
     @property
     def dp_axis(self) -> int | None:
