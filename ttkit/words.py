@@ -1,9 +1,12 @@
-"""Numbers in words, tables, options of commands, and whether to show what varies."""
+"""Numbers in words, groups, tables, options of commands, and whether to show what varies."""
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Thing = TypeVar("Thing")
 
 PREFIXES = {
     1e15: "P",
@@ -51,6 +54,19 @@ def numbered(what: str, numbers: Sequence[object]) -> str:
     """
     *first, last = map(str, numbers)
     return f"{what}s {', '.join(first)} and {last}" if first else f"{what} {last}"
+
+
+def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, list[Thing]]:
+    """Return things by what `key` says of each, in their order.
+
+    Example:
+        >>> grouped(["ring", "line", "tree", "row"], len)
+        {4: ['ring', 'line', 'tree'], 3: ['row']}
+    """
+    found: dict[Key, list[Thing]] = {}
+    for thing in things:
+        found.setdefault(key(thing), []).append(thing)
+    return found
 
 
 TYPES = {"N": int, "GB/s": float, "PART": float}  # Values of other names are text.

@@ -8,7 +8,6 @@ import copy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
@@ -16,7 +15,7 @@ from ttkit.profiling.records import HOST, Reader, Record, last_name
 from ttkit.sim.tape import Tape, tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timeline, total
 from ttkit.visualize.tables import Report
-from ttkit.words import short
+from ttkit.words import grouped, short
 
 BY_OPERATION = tuple(  # These are column titles; "<" aligns a column to the left.
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
@@ -105,9 +104,7 @@ class Profile:
 
     def summary(self) -> Report:
         """Return the calls grouped by operation, the longest first."""
-        groups: dict[str, list[Record]] = {}
-        for record in self.records:
-            groups.setdefault(record.name, []).append(record)
+        groups = grouped(self.records, lambda record: record.name)
         spent = {name: sum(r.time_s for r in records) for name, records in groups.items()}
         rows = []
         for name, time in sorted(spent.items(), key=lambda pair: -pair[1]):
@@ -141,9 +138,7 @@ class Profile:
             for chip, begin in start.items():
                 name = last_name(record.name)
                 bars[chip].append(Bar(begin, begin + record.time_s, record.kind, name))
-        alike: dict[Any, list[int]] = {}
-        for chip, own in bars.items():
-            alike.setdefault(tuple(own) if join else chip, []).append(chip)
+        alike = grouped(bars, lambda chip: tuple(bars[chip]) if join else chip)
         lanes = (ChipLane(tuple(same), tuple(bars[same[0]])) for same in alike.values())
         return Timeline(self._title("timeline"), tuple(lanes), bool(self._model))
 

@@ -9,6 +9,7 @@ from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, Frames, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
+from ttkit.words import grouped
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
@@ -126,9 +127,7 @@ def draw_matmul(
 ) -> Figure:
     """Return the picture that `visualize_matmul` shows; it takes the same arguments."""
     (m, k, n), parts = described(cut, chips, shape) if x is None else of_tensors(x, w)
-    blocks: dict[Ranges, list[Part]] = {}
-    for part in parts:
-        blocks.setdefault(part.block, []).append(part)
+    blocks = grouped(parts, lambda part: part.block)
     partial = any(part.x_columns != (0, k) for part in parts)
     if x is None and reduced and not partial:
         fail(
@@ -206,9 +205,7 @@ def _matrix(
     for block in itertools.product(rows, columns):
         owners = [i for i, other in enumerate(held) if other == block]
         where = slice_text(block, shape)
-        same: dict[Range, list[int]] = {}
-        for chip in owners if partial else ():
-            same.setdefault(parts[chip].x_columns, []).append(chip)
+        same = grouped(owners if partial else (), lambda chip: parts[chip].x_columns)
         sheets = [(_names(parts, chips), tone(chips[0])) for chips in same.values()]
         if not owners:
             boxes.append(Box(hatched=True))

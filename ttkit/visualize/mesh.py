@@ -7,13 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttkit import backend
 from ttkit.hardware.systems import grid_links
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate, Grid
 from ttkit.visualize.drawing import HALO, Figure, ranges, tone
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 LONGEST = 8  # A line of more chips is folded into several rows.
 
@@ -160,9 +159,7 @@ def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
 
 def draw_descriptor(descriptor) -> Iterator[Figure]:
     """Draw all meshes where there are several, then each kind of mesh chip by chip."""
-    kinds: dict[Any, list] = {}
-    for mesh in descriptor.meshes:
-        kinds.setdefault(replace(mesh, mesh_id=0, name=""), []).append(mesh)
+    kinds = grouped(descriptor.meshes, lambda mesh: replace(mesh, mesh_id=0, name=""))
     if len(descriptor.meshes) > 1:
         yield draw_graph(descriptor)
     for first, *others in kinds.values():

@@ -17,7 +17,7 @@ from ttkit.descriptors.descriptor import MeshGraphDescriptor
 from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
 from ttkit.files import AnyPath, Finding, KeyPath, did_you_mean, errors_in, read_yaml
-from ttkit.words import counted, numbered
+from ttkit.words import counted, grouped, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
 RANKS: KeyPath = ("rank_bindings",)
@@ -95,10 +95,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     launch = _Launch(bindings, at, hosts, hosts_file.name if hosts_file else "")
     broken = [fault for rule in RULES for fault in rule(launch)]
     # tt-run never looks into the descriptor; the ranks do, and stop or hang.
-    ranks_of: dict[Path, list[RankBinding]] = {}
-    for binding in bindings.rank_bindings:
-        ranks_of.setdefault(bindings.descriptor_of(binding), []).append(binding)
-    for descriptor, ranks in ranks_of.items():
+    for descriptor, ranks in grouped(bindings.rank_bindings, bindings.descriptor_of).items():
         found = lint_path(descriptor)
         if not errors_in(found):
             broken += _against(launch, read_descriptor(descriptor), descriptor.name, ranks)
