@@ -15,7 +15,7 @@ from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons.comparing import CheckFailed, device_difference, values_mean_something
 from ttkit.lessons.exercises import Run, parameters
-from ttkit.profiling.records import Reader, Record, last_name
+from ttkit.profiling import Reader, Record, last_name
 from ttkit.sim.mesh import opened_meshes
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor import DataType, Layout

@@ -16,7 +16,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.files import AnyPath, read_text, write_whole
 from ttkit.plans.cost import cost
-from ttkit.profiling.records import last_name
+from ttkit.profiling import last_name
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import CollectiveRecord, DescribedTensor, Event
 from ttkit.sim.tensor import PlacementShard
