@@ -83,8 +83,11 @@ def read_text(path: AnyPath, what: str) -> str:
     """
     asked = f"read {what} {path}"
     if not os.path.isfile(path):
-        cure = "check the path; relative paths start at the current folder"
-        fail(asked, f"{what} not found: {path}", cure)
+        fail(
+            asked,
+            f"{what} not found: {path}",
+            "check the path; relative paths start at the current folder",
+        )
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -120,8 +123,11 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
     except (yaml.YAMLError, ValueError) as error:
         if mark := getattr(error, "problem_mark", None):
             asked += f":{mark.line + 1}"
-        cure = "look at that line and the one above it: indentation, colons, quotes"
-        fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
+        fail(
+            asked,
+            f"malformed YAML: {getattr(error, 'problem', None) or error}",
+            "look at that line and the one above it: indentation, colons, quotes",
+        )
 
 
 def _note(document: Document, node, where: KeyPath) -> None:

@@ -66,17 +66,22 @@ def run(parser: ArgumentParser, words: Sequence[str]) -> int:
     program = asked.program[1:] if asked.program[:1] == ["--"] else asked.program
     ways = sum(way is not None for way in (asked.config, asked.rank_binding, asked.n))
     if ways > 1 or not (ways or asked.hostfile):
-        rule = "Specify exactly one of --config, --rank-binding, -n or --hostfile alone."
-        cure = "ttkit run --config DIR program; options go before the program's name"
-        fail("ttkit run", rule, cure)
+        fail(
+            "ttkit run",
+            "Specify exactly one of --config, --rank-binding, -n or --hostfile alone.",
+            "ttkit run --config DIR program; options go before the program's name",
+        )
     config = _config(asked)
     bindings = config.ranks() if asked.n is None else plain_ranks(asked.n)
     command.check_program(program)
     try:
         mpi_args = config.mpi_words() + shlex.split(asked.mpi_args or "")
     except ValueError as error:
-        rule = f"it is not a list of words: {error}"
-        fail(f"--mpi-args {asked.mpi_args!r}", rule, "close the quotes")
+        fail(
+            f"--mpi-args {asked.mpi_args!r}",
+            f"it is not a list of words: {error}",
+            "close the quotes",
+        )
     ranks = len(bindings.rank_bindings)
     # With --mpi-args the ranks may be placed in another way, so their hosts are not known here.
     hosts = [""] * ranks if asked.mpi_args else config.hosts_of_ranks(ranks)

@@ -72,8 +72,11 @@ def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     found = plan_layouts(**asked)
     if (name or folder) and asked["mode"] == "inference":
-        rule = "a page and a run are for training; --json has the parts of a decode step"
-        fail(f"ttkit plan {'--explain' if name else '--write'}", rule, "--mode training, or --json")
+        fail(
+            f"ttkit plan {'--explain' if name else '--write'}",
+            "a page and a run are for training; --json has the parts of a decode step",
+            "--mode training, or --json",
+        )
     chosen = found.find(name) if name else None
     if as_json:
         print(json.dumps(found.figures(), indent=1))

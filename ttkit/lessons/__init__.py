@@ -75,8 +75,10 @@ def _named(kind: type) -> list:
 def _say_which_cell(shell, kind, error, trace, tb_offset=None) -> None:
     """Show a NameError as usual; add that it may be misspelt, or that a cell was not run."""
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
-    rule = f"`{error.name}` is not known: misspelt, or made in a cell that has not been run"
-    print(f"{rule}\n  try: Run > Run All Above Selected Cell")
+    print(
+        f"`{error.name}` is not known: misspelt, or made in a cell that has not been run\n"
+        "  try: Run > Run All Above Selected Cell"
+    )
 
 
 if in_notebook():

@@ -106,8 +106,10 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
     points = {rate.links: rate.gb_per_s for rate in link.rates if rate.traffic == traffic}
     if not points:
         known = ", ".join(sorted({rate.traffic for rate in link.rates}))
-        rule = f"that was not measured; there are: {known}"
-        fail(f"the rate of a link for {traffic!r} with {PACKET}-byte packets", rule)
+        fail(
+            f"the rate of a link for {traffic!r} with {PACKET}-byte packets",
+            f"that was not measured; there are: {known}",
+        )
     base = points.setdefault(1, next(iter(points.values())))
     if len(points) == 1:
         shared = {

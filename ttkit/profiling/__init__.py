@@ -339,8 +339,10 @@ def profile() -> Iterator[Profile]:
         (True, 'launch')
     """
     if not backend.is_simulated():
-        rule = "times are modelled on the simulator only, and a card's are measured"
-        cure = "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times"
-        fail("ttkit.profile", rule, cure)
+        fail(
+            "ttkit.profile",
+            "times are modelled on the simulator only, and a card's are measured",
+            "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times",
+        )
     with tape() as calls:
         yield Profile(calls)

@@ -91,8 +91,7 @@ def read_rankfile(path: AnyPath) -> dict[int, str]:
     entries = [(int(match["rank"]), match["name"]) for match in lines]
     ranks = sorted(rank for rank, _ in entries)
     if ranks != list(range(len(ranks))) or not ranks:
-        rule = f"ranks must be numbered from 0, each once. Got: {ranks}"
-        fail(f"read {path}", rule, RANK_CURE)
+        fail(f"read {path}", f"ranks must be numbered from 0, each once. Got: {ranks}", RANK_CURE)
     return dict(entries)
 
 

