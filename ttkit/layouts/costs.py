@@ -373,7 +373,7 @@ def times_of(
     chip: Chip,
     memory: Memory,
     talk: list[Traffic],
-    overlap: bool = False,
+    overlap: bool,
 ) -> Times:
     """Return the modelled time of a step whose slowest stage is this one.
 

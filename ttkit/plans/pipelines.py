@@ -138,7 +138,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+def schedule_of(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
     """Return the schedule that a training configuration names.
 
     Raises:

@@ -9,8 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit.visualize.drawing import BOLD, INK, Drawing, Point, Rectangle, width_of
 
@@ -34,8 +33,7 @@ WHOLE: Rectangle = (0, 0, 1, 1)
 MERGED_S = 0.96  # What is added to a box disappears after so many seconds.
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A small box in a cell: a chunk of a chip, a chip of a rank, a shard in its whole tensor.
 
     Args:
@@ -62,8 +60,7 @@ class Box:
     added: bool = False
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A box of the grid.
 
     Args:
@@ -80,8 +77,7 @@ class Cell:
     box: Size = (20, 20)
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Where cells stand and which are linked; a cell is known by its index, counted row by row.
 
     Args:
@@ -130,7 +126,7 @@ class Grid:
         """
         cells = len(self.devices)
         line = self.shape[-1] in (1, cells) and cells > longest
-        return replace(self, fold=4) if line else self
+        return self._replace(fold=4) if line else self
 
 
 class Cells(Drawing):
@@ -148,7 +144,7 @@ class Cells(Drawing):
         grid: Grid,
         cells: Sequence[Cell | None],
         *,
-        frame: str = "host",
+        frame: str,
         gap: Size | None = None,
         colour: str = "",
     ):

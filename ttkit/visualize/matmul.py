@@ -14,15 +14,8 @@ from ttkit.words import grouped
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
 WIDE, TALL = 280, 170  # Each of the three matrices takes at most this many px.
-# A row says which of the three sizes are cut: samples (rows of x), the summed dimension, columns
-# of w.
-CUTS = {
-    "samples": (True, False, False),
-    "columns": (False, False, True),
-    "rows": (False, True, False),
-    "both": (True, False, True),
-    "nothing": (False, False, False),
-}
+# Which of the three sizes are cut: m (samples, the rows of x), k (the rows of w), n (its columns).
+CUTS = {"samples": "m", "columns": "n", "rows": "k", "both": "mn", "nothing": ""}
 
 
 class Part(NamedTuple):
@@ -52,7 +45,7 @@ def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Pa
     asked = f"visualize_matmul(cut={cut!r}, chips={chips})"
     if cut not in CUTS:
         fail(asked, f"cut is one of {', '.join(CUTS)}", "cut='columns'")
-    pieces = [chips if is_cut else 1 for is_cut in CUTS[cut]]
+    pieces = [chips if size in CUTS[cut] else 1 for size in "mkn"]
     m, k, n = shape or (math.ceil(size / p) * p for size, p in zip((8, 12, 16), pieces))
     for size, p, what in zip((m, k, n), pieces, ("samples", "rows of w", "columns of w")):
         if size % p:

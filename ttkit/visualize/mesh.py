@@ -44,8 +44,8 @@ def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system=None) 
         linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
         cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.cards)
         two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
-        grid = replace(grid, pairs=linked, links=system.links_per_pair)
-        grid = replace(grid, cards=tuple(card for card in two if grid.straight(card)))
+        grid = grid._replace(pairs=linked, links=system.links_per_pair)
+        grid = grid._replace(cards=tuple(card for card in two if grid.straight(card)))
     return grid.folded(LONGEST)
 
 
@@ -182,7 +182,7 @@ def instance_grid(mesh) -> Grid:
     if mesh.num_hosts == 1 or grid.fold:
         return grid
     last = {host: i for i, host in enumerate(hosts)}
-    return replace(grid, cards=tuple((hosts.index(host), i) for host, i in last.items()))
+    return grid._replace(cards=tuple((hosts.index(host), i) for host, i in last.items()))
 
 
 def draw_graph(descriptor) -> Figure:

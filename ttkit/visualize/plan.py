@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ttkit.errors import TTKitError, fail
@@ -65,8 +64,7 @@ class Arrow(NamedTuple):
         return f"{_size(self.transfers)}, {chunks}"
 
 
-@dataclass(frozen=True)
-class StepPicture:
+class StepPicture(NamedTuple):
     """What a picture of a step shows: the chips after it, and its transfers.
 
     Args:

@@ -258,7 +258,7 @@ def interrupt(cluster: Cluster) -> str:
 
 
 # ---------------------------------------------------------------- what the ranks print
-def show_outputs(answers: Answers, complete: bool, together: bool = False) -> None:
+def show_outputs(answers: Answers, complete: bool, together: bool) -> None:
     """Show what each rank printed and displayed, in rank order.
 
     Args:

@@ -53,14 +53,9 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
         host_of_each_slot(path)
         return []
     except TTKitError as error:
-        return [_as_finding(path, error)]
-
-
-def _as_finding(path: Path, error: TTKitError) -> Finding:
-    """Return a reader's error as a finding; its line is in the error's text where there is one."""
-    text = f"{error.asked}: {error.rule}"
-    found = re.search(re.escape(str(path)) + r":(\d+)", text)
-    return Finding("error", str(path), int(found[1]) if found else 1, text, error.cure)
+        text = f"{error.asked}: {error.rule}"
+        line = re.search(re.escape(str(path)) + r":(\d+)", text)  # A reader's error may have one.
+        return [Finding("error", str(path), int(line[1]) if line else 1, text, error.cure)]
 
 
 def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:

@@ -216,7 +216,7 @@ class MPITransport(Transport):
         self,
         comm,
         layout: Layout,
-        routes: Iterable[Route] = (),
+        routes: Iterable[Route],
         chunks: int = 1,
         name: Callable[[int], str] = "stage {}".format,
         timeout_factor: float = 1,
