@@ -151,10 +151,10 @@ def older_form(form: str, spelling: str) -> bool:
         return False
     if form not in _warned:
         _warned.add(form)
-        message = (
-            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        warn(
+            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}",
+            DialectWarning,
         )
-        warn(message, DialectWarning)
     return True
 
 
