@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any, NoReturn
 
 
@@ -158,11 +159,16 @@ def older_form(form: str, spelling: str) -> bool:
     return True
 
 
-def warn(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn about the user's line, which is the first one outside ttkit."""
-    frame, level = sys._getframe(), 1
+def users_frame() -> tuple[FrameType, int]:
+    """Return the first frame outside ttkit, and how many there are from the caller's to it."""
+    frame, level = sys._getframe(1), 1
     # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
     ours = ("ttkit", "numpy", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, kind, stacklevel=level)
+    return frame, level
+
+
+def warn(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn about the user's line."""
+    warnings.warn(message, kind, stacklevel=users_frame()[1])

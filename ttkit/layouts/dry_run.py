@@ -30,7 +30,7 @@ from ttkit.train.parallel.data_parallel import average_gradients, owners
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 
-class Held(NamedTuple):
+class ParameterBytes(NamedTuple):
     """What a parameter takes of a chip.
 
     Attributes:
@@ -58,13 +58,13 @@ class Update(NamedTuple):
     """
 
     sends: Sends
-    held: list[Held]
+    held: list[ParameterBytes]
     most: int
     others: int = 0
     hosts: int = 1
 
     @property
-    def of_blocks(self) -> list[Held]:
+    def of_blocks(self) -> list[ParameterBytes]:
         """The part of `held` that blocks take."""
         return [each for each in self.held if each.part == "block"]
 
@@ -94,7 +94,7 @@ def _steps(
     clips: bool,
     optimizer: tuple,
     bucket_mb: float,
-) -> tuple[Recording, list[Held]]:
+) -> tuple[Recording, list[ParameterBytes]]:
     """Run what follows the last backward, of a step after the first.
 
     Returns:
@@ -130,7 +130,7 @@ def _steps(
         recording = Recording(run, first)
         give_grads(parameters, run)
         return recording, [
-            Held(
+            ParameterBytes(
                 part_of(name),
                 stored_bytes([parameter.get_value()]),
                 stored_bytes([parameter.get_grad()]),

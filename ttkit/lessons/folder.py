@@ -10,6 +10,7 @@ import ttkit
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.lessons.progress import page_with_ticks
+from ttkit.words import in_notebook
 
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
@@ -28,6 +29,18 @@ def course() -> Path:
         if (folder / "notebooks" / "welcome.md").is_file():
             return folder
     fail("the lessons", f"there are none beside {package}", "pip install --force-reinstall ttkit")
+
+
+def course_map() -> None:
+    """Show the lessons, with a tick at each of which you have passed all exercises."""
+    rows = page_with_ticks(course() / "notebooks" / "welcome.md").splitlines()
+    table = "\n".join(row for row in rows if row.startswith("|"))
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/markdown": table, "text/plain": table}, raw=True)
+    else:
+        print(table)
 
 
 def files(source: Path) -> Iterator[Path]:

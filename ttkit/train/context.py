@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from os import environ
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ttkit import ttnn
 from ttkit.errors import fail
@@ -118,8 +117,7 @@ class GradMode(Enum):
 recording = [True]
 
 
-@dataclass(frozen=True)
-class DistributedConfig:
+class DistributedConfig(NamedTuple):
     """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
     parallel the sequence.
     """

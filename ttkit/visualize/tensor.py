@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit import backend
 from ttkit.errors import TTKitError
@@ -25,8 +25,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 # ---------------------------------------------------------------- where the shards lie
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One coordinate of a mesh, and what its chip holds of a tensor.
 
     Args:
@@ -41,8 +40,7 @@ class Place:
     group: int = -1
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """A tensor over a mesh: the shape of the whole, and a cell for each place.
 
     Args:

@@ -9,9 +9,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -130,8 +130,7 @@ def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return tensors, json.loads(meta)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """The result of one step: a line of the log."""
 
     step: int  # A record is made after this many steps.
@@ -143,7 +142,7 @@ class Record:
 
     def line(self) -> bytes:
         """Return the record as a line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(self._asdict()).encode() + b"\n"
 
 
 class History(list[Record]):
@@ -187,8 +186,7 @@ class History(list[Record]):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """A checkpoint to go on from, with the records of the steps up to it."""
 
     path: Path

@@ -342,7 +342,7 @@ class PipelineTrainer(Trainer):
 
     def _restore(self, saved: Saved) -> None:
         copies = {name.replace(TABLE, HEAD): array for name, array in saved.tensors.items()}
-        super()._restore(replace(saved, tensors=copies | saved.tensors))
+        super()._restore(saved._replace(tensors=copies | saved.tensors))
 
     def sample(self, *args, **kwargs) -> NoReturn:
         """Refuse to sample.

@@ -258,7 +258,7 @@ class Trainer:
                 while self.steps < end and not interrupted():
                     record = self.step()
                     if config.eval_every and self._is_due(config.eval_every, end):
-                        record = replace(record, validation_loss=self.validate())
+                        record = record._replace(validation_loss=self.validate())
                     self.history.append(record)
                     if folder and self.rank == 0:
                         checkpoint.log(folder, record)
