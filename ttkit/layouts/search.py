@@ -45,25 +45,25 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     hosts = place.replicas if layout.zero else 1
     inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(job.config, inner)
+    chip, found = machine.system.chip, stages(own, inner)
     if found[0].blocks == max(stage.blocks for stage in found):
         # The first or the last stage needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
     # Weights, gradients and optimizer are counted faster, and alone are often too much.
-    lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
+    lasting = max((Memory(*update(stage).of_all, 0, 0) for stage in found), key=sum)
     if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
         return Candidate(layout, place, lasting, refused=refused)
     memory = lasting
     for stage in found:
-        memory = max(memory, memory_of(own, inner, stage), key=sum)
+        memory = max(memory, memory_of(stage), key=sum)
         if refused := why_not_memory(memory._asdict(), machine):
             return Candidate(layout, place, memory, refused=refused)
-    slowest = max(found, key=lambda stage: sum(compute_s(own, inner, stage, chip)))
+    slowest = max(found, key=lambda stage: sum(compute_s(stage, chip)))
     there = topology(machine.system, place.shape)
-    talk = traffic(own, inner, slowest, there, dict(place.axes))
+    talk = traffic(slowest, there, dict(place.axes))
     talk += traffic_between_meshes(own, inner, place, machine, there)
-    times = times_of(own, inner, slowest, chip, memory, talk, machine.overlap)
+    times = times_of(slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
     # Chowdhery 2022, appendix B, counts these flops a token: those of the parameters, then those of
     # attention's two matmuls.
@@ -71,7 +71,7 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
     mfu = each * tokens / (times.total * layout.chips * peak)
-    speed, work = tokens / times.total, flops(own, inner, slowest)
+    speed, work = tokens / times.total, flops(slowest)
     return Candidate(layout, place, memory, times, tuple(talk), work, speed, mfu)
 
 

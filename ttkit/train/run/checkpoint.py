@@ -67,7 +67,7 @@ def save(
         >>> weights = {"weight": np.ones((1, 1, 2, 2), np.float32)}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = save(folder, 100, weights, {"step": 100})
-        ...     tensors, meta = load(latest(folder))
+        ...     tensors, meta = load(path)
         >>> path.name, tensors["weight"].shape, meta
         ('step_00000100.safetensors', (1, 1, 2, 2), {'step': 100})
     """
@@ -94,21 +94,6 @@ def checkpoints(folder: AnyPath) -> dict[int, Path]:
     matches = ((NAME.fullmatch(path.name), path) for path in Path(folder).glob("step_*"))
     found = {int(match[1]): path for match, path in matches if match}
     return dict(sorted(found.items(), reverse=True))
-
-
-def latest(folder: AnyPath) -> Path:
-    """Return the checkpoint with the highest step.
-
-    Raises:
-        TTKitError: no checkpoint is in this folder.
-    """
-    for path in checkpoints(folder).values():
-        return path
-    fail(
-        f"look for the latest checkpoint in {folder}",
-        "it holds no step_NNNNNNNN.safetensors",
-        "check checkpoint_dir; relative paths start at the folder you are in",
-    )
 
 
 def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
