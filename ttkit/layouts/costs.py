@@ -34,7 +34,7 @@ LARGE = 1 << 23
 WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def parameters_of(config: TransformerConfig) -> int:
     """Return how many numbers a model learns."""
     parameters = create_model(config, Layout()).parameters().values()
@@ -190,7 +190,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def moments(
     schedule: str, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[tuple[Moment, ...], ...]:
@@ -347,7 +347,7 @@ def flops(stage: Stage) -> int:
     return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * stage.layout.micro_batches
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the part of a step in which stages wait, for a backward twice as long as a forward.
 

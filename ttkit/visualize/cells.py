@@ -9,9 +9,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ttkit.visualize.drawing import BOLD, INK, Drawing, Point, Rectangle, width_of
+from ttkit.visualize.drawing import BOLD, INK, Attributes, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -302,7 +302,7 @@ class Cells(Drawing):
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
         ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--edge)"
-        look: dict[str, Any] = {"size": SIZE, "fill": ink}
+        look: Attributes = {"size": SIZE, "fill": ink}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)
