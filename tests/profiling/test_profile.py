@@ -70,8 +70,8 @@ def test_a_matmul_counts_what_each_chip_multiplies(mesh, kinds):
     assert record.bytes_read == 2 * (3 * 64 * 96 + 96 * 160)
     assert record.bytes_written == 2 * 3 * 64 * 160
     assert sorted(record.chips) == sorted(mesh.get_device_ids()) and record.bytes_on_links == 0
-    assert [p.shape for p in record.operands] == [(3, 64, 96), (96, 160)]
-    assert [p.shape for p in record.results] == [(3, 64, 160)]
+    assert [tuple(p.shard_shape) for p in record.operands] == [(3, 64, 96), (96, 160)]
+    assert [tuple(p.shard_shape) for p in record.results] == [(3, 64, 160)]
     assert record.fidelity == "HiFi2"  # of bfloat16
     assert record.time_s == prof.time_s and record.bound == "launch"
 

@@ -147,17 +147,17 @@ class MeshRun(Run):
     def _put(self) -> list[Record]:
         """Return the records of what came from the host; a single number is free."""
         come = (r for r in self.records if r.kind == "host" and r.bytes_written)
-        return [r for r in come if math.prod(r.results[0].shape) > 1]
+        return [r for r in come if math.prod(r.results[0].shard_shape) > 1]
 
     def _shapes(self) -> str:
         """Return which shards each chip should get, and which it got."""
         wanted = [f"{name} as {list(s)}" for name, s in self.shards.items() if s]
-        have = [str(list(r.results[0].shape)) for r in self._put()]
+        have = [str(list(r.results[0].shard_shape)) for r in self._put()]
         return f"each chip should get {' and '.join(wanted)}; yours got {' and '.join(have)}"
 
     def clue(self) -> str:
         """Say which shards the chips got, where they should have got others."""
-        have = [[n for n in r.results[0].shape if n != 1] for r in self._put()]
+        have = [[n for n in r.results[0].shard_shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
         fits = all(shape in have for shape in wanted)
         return "" if fits or not have else self._shapes()

@@ -18,7 +18,7 @@ from ttkit.plans.cost import cost
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.ops import OPERATIONS, Operation
 from ttkit.sim.ops.work import is_same, work_of
-from ttkit.sim.tape import Event, Tape, tape
+from ttkit.sim.tape import DescribedTensor, Event, Tape, tape
 from ttkit.visualize.lanes import COMMUNICATION, COMPUTE, Bar, ChipLane, Timeline, total
 from ttkit.visualize.tables import Report
 from ttkit.words import grouped, short
@@ -26,17 +26,6 @@ from ttkit.words import grouped, short
 HOST = "host"
 # Operations of these kinds do not compute.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
-
-
-class Shard(NamedTuple):
-    """The shape and type of each chip's shard of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def _shards(tensors: Sequence) -> tuple[Shard, ...]:
-    return tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
 
 
 class Record(NamedTuple):
@@ -47,7 +36,7 @@ class Record(NamedTuple):
         kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
         mesh: the mesh that it ran on.
         chips: device ids of the chips that took part; the others idle.
-        operands, results: the shards on each of the chips.
+        operands, results: as the tape describes them.
         flops: those of the values on each chip; the time counts whole tiles instead.
         fidelity: the math fidelity, which says how many passes the matrix engine makes.
         bytes_read, bytes_written: the traffic of each chip's DRAM.
@@ -61,8 +50,8 @@ class Record(NamedTuple):
     kind: str
     mesh: MeshDevice
     chips: tuple[int, ...]
-    operands: tuple[Shard, ...]
-    results: tuple[Shard, ...]
+    operands: Sequence[DescribedTensor]
+    results: Sequence[DescribedTensor]
     flops: int
     fidelity: str
     bytes_read: int
@@ -143,8 +132,8 @@ class Reader:
                 kind=kind,
                 mesh=like.mesh,
                 chips=tuple(like.mesh.ids_over(like.grid)),
-                operands=_shards(operands),
-                results=_shards(results),
+                operands=operands,
+                results=results,
                 flops=work.flops if work else 0,
                 fidelity=fidelity,
                 bytes_read=work.read if work else 0,
