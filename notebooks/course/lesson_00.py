@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from course.arrays import numbers, replicas, split
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 Exercise(
     "00.double",
