@@ -71,19 +71,16 @@ def copy_course(folder: Path) -> list[str]:
     try:
         for name in files(source):
             content, target = _content(source / name), folder / name
-            new_hash = _hash(content)
+            new_hash, before = _hash(content), copied.get(str(name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() and _hash(target.read_bytes()) not in (
-                new_hash,
-                copied.get(str(name)),
-            ):
-                if copied.get(str(name)) == new_hash:
+            if target.exists() and _hash(target.read_bytes()) not in (new_hash, before):
+                if before == new_hash:
                     # The learner has changed the file, and the course has no newer version.
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
                     lines.append(f"{name} is yours and stays; the newer one is {target.name}")
-            if not target.exists() or _hash(target.read_bytes()) != new_hash:
+            if not target.exists() or target.read_bytes() != content:
                 write_whole(target, content, asked)
             copied[str(name)] = new_hash
         (folder / RECORD).parent.mkdir(parents=True, exist_ok=True)

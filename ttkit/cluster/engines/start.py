@@ -9,6 +9,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ttkit.cluster.engines.engine import FOLDER
 from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import Bindings, plain_ranks
@@ -75,9 +77,7 @@ def ranks_on_equal_cards(number: int) -> Bindings:
         rule += "takes whole cards in PCIe order"
         could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if len(cards) % n == 0]
         fail(f"Cluster({number})", rule, f"{', '.join(could)}, or a folder with rank bindings")
-    each = len(cards) // number
-    shared = [cards[first : first + each] for first in range(0, len(cards), each)]
-    return plain_ranks(number, list(map(",".join, shared)))
+    return plain_ranks(number, list(map(",".join, np.array_split(cards, number))))
 
 
 def _cards() -> tuple[list[str], str]:

@@ -31,11 +31,7 @@ def code(folder, excluded):
     """Return {file: digest} of the code in a folder."""
     found = {}
     for where, folders, files in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if not any(fnmatch.fnmatch(name, pattern) for pattern in excluded)
-        ]
+        folders[:] = set(folders).difference(*(fnmatch.filter(folders, each) for each in excluded))
         for name in files:
             path = os.path.join(where, name)
             if name.endswith(CODE) and os.path.isfile(path) and os.path.getsize(path) <= CODE_BYTES:
