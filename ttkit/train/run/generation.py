@@ -42,8 +42,9 @@ class Sampler:
         if attention not in self._kept:
             groups = attention.groups * self.layout.tp
             empty = np.zeros((self.batch, groups, self.capacity, key.shape()[3]), np.float32)
-            places = (self.layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2))
-            self._kept[attention] = tuple(places)
+            self._kept[attention] = tuple(
+                self.layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2)
+            )
         keys, values = kept = self._kept[attention]
         for new, cache in zip((key, value), kept):
             # `update_cache` takes the sequences in dimension 2.
