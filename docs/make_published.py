@@ -17,7 +17,7 @@ import yaml
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, Fact, Rate  # noqa: E402
+from ttkit.hardware.chips import BLACKHOLE, CHIPS, Fact, Rate  # noqa: E402
 from ttkit.hardware.roofline import DRAM_SHARE, LAUNCH, MATMUL_SHARE, operation_s  # noqa: E402
 from ttkit.hardware.systems import SYSTEMS, System, grid_ids  # noqa: E402
 from ttkit.layouts.dry_run import Job  # noqa: E402
@@ -46,7 +46,7 @@ P100 = System(
 )
 # A Blackhole Galaxy as it is cabled for training: closed rings; 120 cores a chip. Two links of a
 # pair at once were measured on a p300 only: they lose as much here.
-_LOST = [rate_gb_per_s(BLACKHOLE_P300.link, links=n) for n in (2, 1)]
+_LOST = [rate_gb_per_s(CHIPS["p300 chip"].link, links=n) for n in (2, 1)]
 _RATE = Rate("line", rate_gb_per_s(BLACKHOLE.link) * _LOST[0] / _LOST[1], links=2)
 GALAXY_BH = replace(
     SYSTEMS["galaxy_bh"],

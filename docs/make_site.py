@@ -41,7 +41,7 @@ def reference() -> str:
     for name in MODULES:
         module = importlib.import_module(name)
         parts.append(f"## {name}\n\n{(module.__doc__ or '').strip().splitlines()[0]}\n")
-        for public in module.__all__:
+        for public in getattr(module, "__all__", sorted(vars(module))):
             thing = getattr(module, public)
             if not callable(thing):
                 continue

@@ -16,8 +16,9 @@ PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit
 # import ttnn` counts as backend. All rooms may import the foundation.
-FOUNDATION = {"errors", "files", "lazy", "waiting", "words"}
+FOUNDATION = {"commands", "errors", "files", "lazy", "waiting", "words"}
 MAY_IMPORT = {
+    "commands": set(),
     "errors": set(),
     "files": {"errors"},
     "lazy": {"errors"},

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import platform
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Backend(NamedTuple):
     why: str
 
 
-@lru_cache(maxsize=1)
+@cache
 def chosen_backend() -> Backend:
     """Choose the backend once: as `TTKIT_BACKEND` says, else ttnn where it and a device are here.
 
@@ -55,7 +55,7 @@ def _device() -> str:
     return f"there is {devices[0]}" if devices else ""
 
 
-@lru_cache(maxsize=1)
+@cache
 def load() -> ModuleType:
     """Return the ttnn module.
 
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> ModuleType:
     return load()
 
 
-@lru_cache(maxsize=1)
+@cache
 def is_simulated() -> bool:
     """Return whether `ttkit.ttnn` is the simulator."""
     return chosen_backend().name == "sim"

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any, NoReturn
 
 
@@ -151,23 +152,23 @@ def older_form(form: str, spelling: str) -> bool:
         return False
     if form not in _warned:
         _warned.add(form)
-        message = (
-            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        warn(
+            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}",
+            DialectWarning,
         )
-        warn(message, DialectWarning)
     return True
 
 
-def warn(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn about the user's line."""
-    warnings.warn(message, kind, stacklevel=_levels_to_the_user())
-
-
-def _levels_to_the_user() -> int:
-    """Return how many frames above the caller the first line outside ttkit is, from 1."""
+def users_frame() -> tuple[FrameType, int]:
+    """Return the first frame outside ttkit, and how many there are from the caller's to it."""
     frame, level = sys._getframe(1), 1
     # NumPy's `errstate`, or its base in contextlib, stands between an operation and its caller.
     ours = ("ttkit", "numpy", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    return level
+    return frame, level
+
+
+def warn(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn about the user's line."""
+    warnings.warn(message, kind, stacklevel=users_frame()[1])

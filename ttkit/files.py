@@ -3,7 +3,7 @@ and write files whole or not at all.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -83,8 +83,11 @@ def read_text(path: AnyPath, what: str) -> str:
     """
     asked = f"read {what} {path}"
     if not os.path.isfile(path):
-        cure = "check the path; relative paths start at the current folder"
-        fail(asked, f"{what} not found: {path}", cure)
+        fail(
+            asked,
+            f"{what} not found: {path}",
+            "check the path; relative paths start at the current folder",
+        )
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -120,8 +123,11 @@ def parse_yaml(text: str, path: AnyPath, what: str) -> Document:
     except (yaml.YAMLError, ValueError) as error:
         if mark := getattr(error, "problem_mark", None):
             asked += f":{mark.line + 1}"
-        cure = "look at that line and the one above it: indentation, colons, quotes"
-        fail(asked, f"malformed YAML: {getattr(error, 'problem', None) or error}", cure)
+        fail(
+            asked,
+            f"malformed YAML: {getattr(error, 'problem', None) or error}",
+            "look at that line and the one above it: indentation, colons, quotes",
+        )
 
 
 def _note(document: Document, node, where: KeyPath) -> None:
@@ -187,11 +193,10 @@ def errors_in(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "error"]
 
 
-def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
-    """Raise one error with all findings that are errors, below a head made of their number."""
-    errors = errors_in(findings)
-    lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
-    fail(asked, head(len(errors)) + "".join(lines))
+def fail_with(asked: str, head: str, errors: Iterable[Finding]) -> NoReturn:
+    """Raise one error with several findings below its head."""
+    lines = [f"\n{error.place}: {error.message}\n  try: {error.cure}" for error in errors]
+    fail(asked, "".join([head, *lines]))
 
 
 def write_whole(path: AnyPath, text: str | bytes, asked: object) -> Path:

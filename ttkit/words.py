@@ -1,9 +1,12 @@
-"""Numbers in words, tables, options of commands, and whether to show what varies."""
+"""Numbers in words, groups, tables, and whether to show what varies."""
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+Key = TypeVar("Key")
+Thing = TypeVar("Thing")
 
 PREFIXES = {
     1e15: "P",
@@ -53,24 +56,17 @@ def numbered(what: str, numbers: Sequence[object]) -> str:
     return f"{what}s {', '.join(first)} and {last}" if first else f"{what} {last}"
 
 
-TYPES = {"N": int, "GB/s": float, "PART": float}  # Values of other names are text.
+def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, list[Thing]]:
+    """Return things by what `key` says of each, in their order.
 
-
-def add_options(parser, options: Iterable[Sequence]) -> None:
-    """Add options to the `ArgumentParser` of a command.
-
-    Args:
-        options: of each its name, the name of its value ("" for a switch) or the list of its
-            values, its help, and its default if it has one.
+    Example:
+        >>> grouped(["ring", "line", "tree", "row"], len)
+        {4: ['ring', 'line', 'tree'], 3: ['row']}
     """
-    for option, value, text, *default in options:
-        how: dict[str, Any] = {"action": "store_true"}
-        if value:
-            how = {"choices": value}
-            if isinstance(value, str):
-                how = {"metavar": value, "type": TYPES.get(value, str)}
-            how["default"] = default[0] if default else None
-        parser.add_argument(option, help=text, **how)
+    found: dict[Key, list[Thing]] = {}
+    for thing in things:
+        found.setdefault(key(thing), []).append(thing)
+    return found
 
 
 def in_notebook() -> bool:

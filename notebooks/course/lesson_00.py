@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from course.arrays import numbers, replicas, split
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnlyForDevices, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 Exercise(
     "00.double",
     asks="double(mesh, x)",
     reference=lambda mesh, x: split(mesh, 2 * x, 1),
     cases=OnMeshes(
-        [(2, 4), (1, 3)],
-        lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))],
-        kind=OnlyForDevices,
+        [(2, 4), (1, 3)], lambda rows, columns: [(numbers(96, 64 * rows * columns), (96, 64))]
     ),
     mistakes={
         "the columns are there, but they were not doubled": lambda mesh, x: split(mesh, x, 1),

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from course.arrays import numbers, replicas, split
 from ttkit import backend
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import OnMeshes
 
 
 # ---------------------------------------------------------------- 02.across

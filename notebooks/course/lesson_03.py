@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from course.arrays import numbers, replicas, split
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 # A matmul whose inner dimension is sharded leaves a partial sum on each device.
 PARTIAL = "each device holds only its partial sum: the sum over the devices is missing"

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from course.arrays import numbers
 from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Challenge, Exercise
-from ttkit.lessons.on_meshes import numbers
 from ttkit.words import counted
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from course.arrays import numbers
 from course.ranks import OnRanks, RankBudget
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import numbers
 
 Arrays = list[np.ndarray]
 

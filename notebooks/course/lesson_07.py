@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from course.arrays import numbers, replicas, split
 from course.common import place
 from ttkit.errors import fail
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 RECORD = Path(__file__).with_name("torch_cells.json")
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from course.arrays import numbers, replicas, split
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 
 # ---------------------------------------------------------------- 08.gradient

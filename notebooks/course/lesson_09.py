@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from course.arrays import numbers
 from course.ranks import OneAllreduce, OnRanks, RankBudget
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import numbers
 
 # ---------------------------------------------------------------- 09.bucket
 Gradients = list[list[np.ndarray]]  # Each rank has a list of gradients.

@@ -7,9 +7,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from course.arrays import numbers, replicas, split
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 from ttkit.visualize.charts import INK, Chart, entitle
 from ttkit.visualize.drawing import tone
 from ttkit.words import counted

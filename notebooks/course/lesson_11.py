@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from course.arrays import numbers
 from course.common import small_gpt
 from ttkit.errors import TTKitError
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 from ttkit.train import training_plan
 from ttkit.train.config.settings import DeviceConfig, Settings
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from course.arrays import numbers, replicas
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 
 def _gradients(hosts: int, chips: int) -> list:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from course.arrays import numbers
 from ttkit import backend
 from ttkit.backend import from_numpy
 from ttkit.lessons import CheckFailed
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers
+from ttkit.lessons.on_meshes import Budget, OnMeshes
 
 # ---------------------------------------------------------------- 15.step
 SHAPE = (256, 512)  # The weight on a chip has this shape.

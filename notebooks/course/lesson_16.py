@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ttkit
+from course.arrays import numbers
 from course.common import opened, small_gpt
 from ttkit import lessons
 from ttkit.lessons.exercises import Exercise
-from ttkit.lessons.on_meshes import numbers
 from ttkit.train import Layout, create_model
 from ttkit.train.config.layout import zigzag
 from ttkit.train.parallel.data_parallel import average_gradients

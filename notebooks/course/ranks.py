@@ -215,6 +215,42 @@ def _text(call: Call) -> str:
     return str(Frame(file, int(number), function))
 
 
+# An order takes a rank, its send and its receive, and returns the rank's calls in a round.
+ORDERS = {
+    "Sendrecv": lambda rank, send, receive: [send._replace(name="Sendrecv", source=receive.source)],
+    "Send, then Recv": lambda rank, send, receive: [send, receive],
+    "Recv, then Send": lambda rank, send, receive: [receive, send],
+    "Isend, then Recv": lambda rank, send, receive: [send._replace(name="Isend"), receive],
+    "even ranks send first": lambda rank, send, receive: (
+        [receive, send] if rank % 2 else [send, receive]
+    ),
+    "rank 0 receives first": lambda rank, send, receive: (
+        [send, receive] if rank else [receive, send]
+    ),
+}
+
+
+def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = False) -> Exchange:
+    """Return how a number goes round a ring of ranks, until each rank has seen all.
+
+    Args:
+        order: one of `ORDERS`: which call each rank makes first, in each round.
+        buffered: see `exchange`; a message then has 8 bytes, else 1 MiB.
+
+    Example:
+        >>> [ring_exchange(4, order).steps for order in ("Sendrecv", "even ranks send first")]
+        [3, 6]
+        >>> ring_exchange(4, "Send, then Recv").cycle
+        (0, 1, 2, 3)
+    """
+    programs, nbytes = [], 8 if buffered else 2**20
+    for rank in range(ranks):
+        send = Call("Send", to=(rank + 1) % ranks, nbytes=nbytes)
+        receive = Call("Recv", source=(rank - 1) % ranks)
+        programs.append(ORDERS[order](rank, send, receive) * (ranks - 1))
+    return exchange(programs, buffered)
+
+
 # ---------------------------------------------------------------- exercises
 @dataclass(frozen=True)
 class RankBudget:
@@ -297,7 +333,6 @@ def why_stuck(run: Exchange) -> str:
     """Return in words why ranks wait forever.
 
     Example:
-        >>> from ttkit.plans.messages import ring_exchange
         >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
         0 messages, then a deadlock: rank 0 waits for 1, 1 for 0
           rank 0 waits in Recv for rank 1 to send

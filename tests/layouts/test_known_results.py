@@ -21,7 +21,7 @@ def test_zero(stage, published):
     )  # fmt: skip
     layout = Layout(dp=64, zero=stage, precision="bfloat16")
     job = Job(config, 64, 128, TrainingConfig(precision="bfloat16"))
-    planned = memory_of(job, layout, Stage(blocks=36))
+    planned = memory_of(Stage(job, layout, blocks=36))
     each = sum(planned[:3]) / parameters_of(config)
     # norms' vectors take 32 rows each
     assert each * 7.5 == pytest.approx(published, rel=0.02)
@@ -32,7 +32,7 @@ def kept(sequence, heads=16, width=512, batch=4, dropout=0.0, attention="stored"
     sizes = {"num_heads": heads, "embedding_dim": width, "num_blocks": 3}
     config = TransformerConfig(**sizes, dropout_prob=dropout, attention=attention)
     job = Job(config, batch, sequence, TrainingConfig())
-    step = one_pass(job, Layout(precision="bfloat16", **layout), Stage(blocks=3))
+    step = one_pass(Stage(job, Layout(precision="bfloat16", **layout), blocks=3))
     return step.at["head"][1] - step.at["block"][1]
 
 

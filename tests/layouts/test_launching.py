@@ -142,7 +142,7 @@ def test_a_run_from_its_folder(searches, tmp_path, capsys):
     each = next(each for each in found.fitting if each.layout.pp == 2 and each.layout.tp == 2)
     plain = replace(each.layout, schedule="1f1b", chunks=1, micro_batches=4)
     pipelines = [plain, replace(plain, schedule="interleaved", chunks=2)]
-    pipelines = [replace(each, layout=layout) for layout in pipelines]
+    pipelines = [each._replace(layout=layout) for layout in pipelines]
     for number, run in enumerate([found.find("DP2 TP4 ZeRO-3"), *pipelines]):
         assert "step 2/2: loss" in trained(found, run, tmp_path / f"run {number}")
     config = ["--config", str(tmp_path / "run 1/train.yaml")]

@@ -146,16 +146,16 @@ def test_overlap_hides_communication():
     assert other.total == pytest.approx(one.total - one.hidden)
     assert other.communication + other.hidden == pytest.approx(one.communication)
     sent = [each.time_s for each in beside.find("DP4").traffic if each.what == "DDP gradients"]
-    stage = Stage(blocks=GPT.num_blocks)
-    chip = SYSTEMS[BOX].chip
-    _, backward = compute_s(beside.job, beside.find("DP4").layout, stage, chip)
+    stage = Stage(beside.job, beside.find("DP4").layout, blocks=GPT.num_blocks)
+    _, backward = compute_s(stage, SYSTEMS[BOX].chip)
     assert other.hidden == pytest.approx(min(sum(sent), backward))
 
 
 def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
     beside = plan_layouts(GPT, "n300", 2, overlap=True)
     found = beside.find("DP2 ZeRO-1")
-    room = compute_s(beside.job, found.layout, Stage(blocks=GPT.num_blocks), SYSTEMS["n300"].chip)
+    stage = Stage(beside.job, found.layout, blocks=GPT.num_blocks)
+    room = compute_s(stage, SYSTEMS["n300"].chip)
     sent = [
         sum(each.time_s for each in found.traffic if each.what == what)
         for what in ("DDP weights", "DDP gradients")

@@ -41,7 +41,7 @@ PLANS = {"send_async": "shift", "all_to_all_async_generic": "all_to_all"}
 
 def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most."""
-    return max((memory_of(job, layout, stage) for stage in stages(job.config, layout)), key=sum)
+    return max((memory_of(stage) for stage in stages(job, layout)), key=sum)
 
 
 def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
@@ -186,7 +186,7 @@ def test_stages_of_a_pipeline(schedule, count, parts, on, shape, layout, tied):
     job = Job(config, train.batch_size, config.max_sequence_length, train)
     assert memory(job, planned).total == pytest.approx(most, rel=0.02)
     there, axes = topology("galaxy", shape), dict(planned.axes)
-    every = (traffic(job, planned, stage, there, axes) for stage in stages(config, planned))
+    every = (traffic(stage, there, axes) for stage in stages(job, planned))
     assert planned_by(itertools.chain(*every)) == sent_by(profile)
 
 

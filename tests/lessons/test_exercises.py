@@ -161,8 +161,6 @@ def test_an_answer_with_a_usual_mistake_is_told_so(name, sentence):
     mistake, on_meshes = declared.mistakes[sentence], hasattr(declared.cases, "runs")
 
     def answer(*given):
-        # NumPy computes this answer, which `OnlyForDevices` would refuse.
-        given = [np.asarray(each) if isinstance(each, np.ndarray) else each for each in given]
         usual = mistake(*given)
         found = declared.reference(*given) if usual is None else usual
         return placed(given[0], found) if on_meshes else found

@@ -48,8 +48,7 @@ test_a_right_answer_passes, test_a_wrong_answer_is_told_where = both(
             ],
             {
                 "you cut rows (dimension 0); cut columns": lambda mesh, x: rows(mesh, x) * 2,
-                "NumPy did it on the host (multiply)": lambda mesh, x: columns(mesh, 2 * x),
-                "NumPy did it on the host (add)": lambda mesh, x: columns(mesh, x + x) * 1,
+                "the devices computed nothing: NumPy did it": lambda mesh, x: columns(mesh, 2 * x),
                 "device 4 at (0, 0): element [0, 0] should be": lambda mesh, x: (
                     columns(mesh, x) + 2
                 ),

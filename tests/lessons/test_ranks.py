@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ttkit
-from course.ranks import watch, why_stuck
-from ttkit.plans.messages import Call, exchange, ring_exchange
+from course.ranks import ring_exchange, watch, why_stuck
+from ttkit.plans.messages import Call, exchange
 
 
 def ring(comm, numbers):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ttkit.plans.messages import ANY_SOURCE, ORDERS, Call, exchange, ring_exchange
+from course.ranks import ORDERS, ring_exchange
+from ttkit.plans.messages import ANY_SOURCE, Call, exchange
 
 DEADLOCKS = ("Send, then Recv", "Recv, then Send")
 

@@ -119,7 +119,7 @@ def write_config(folder, settings, **training):
 
 def saved(folder):
     """Losses from the log of a folder, and weights from its newest checkpoint."""
-    tensors, _ = checkpoint.load(checkpoint.latest(folder))
+    tensors, _ = checkpoint.load(next(iter(checkpoint.checkpoints(folder).values())))
     losses = [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
     return losses, {name: array for name, array in tensors.items() if name.startswith("model/")}
 

@@ -14,6 +14,7 @@ from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import TransformerConfig
 from ttkit.train.model.models import create_model
 from ttkit.train.parallel.data_parallel import average_gradients
+from ttkit.train.run.checkpoint import checkpoints
 
 # Of hypothesis: a step on a mesh takes as long as it takes.
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -25,6 +26,11 @@ def refused(call, *phrases, kind=TTKitError):
         call()
     assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
     return str(error.value)
+
+
+def latest(folder):
+    """The newest checkpoint in a folder."""
+    return next(iter(checkpoints(folder).values()))
 
 
 def small(kind="gpt2", **changes):

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from started import TTKIT_RUN
 from train.pipelines import Run, write_config
+from train.runs import latest
 
 from ttkit.train.config.settings import Distributed, MultihostConfig
 from ttkit.train.run import checkpoint
@@ -61,6 +62,6 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
     code = process.wait(240)
     text = (tmp_path / "output").read_text()
     assert code == 130 and "Stopped after step" in text and "Traceback" not in text, text
-    _, meta = checkpoint.load(checkpoint.latest(kept))
+    _, meta = checkpoint.load(latest(kept))
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
     assert steps == list(range(1, meta["step"] + 1)) and meta["step"] > 3

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from started import MESH, ONE, launched
+from train.runs import latest
 from train.tiny import tiny, trainer, weights
 
 import ttkit
 from ttkit.train.config.settings import DeviceConfig, Distributed
 from ttkit.train.plan import training_plan
-from ttkit.train.run import checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -134,7 +134,7 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, tmp_path):
     options = {"form": HYBRID, "batch_size": 8, "replicas": False, "own_folder": True}
     options |= {"checkpoint_dir": str(tmp_path / "run")}
     assert len(run(2, (1, 2), steps=50, stop=1, **options)["losses"]) == 2
-    saved = checkpoint.latest(tmp_path / "run")
+    saved = latest(tmp_path / "run")
     assert "Stopped after step 2. Saved" in run.output
     assert saved.name in run.output
     assert "nothing was saved" not in run.output

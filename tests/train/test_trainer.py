@@ -11,7 +11,7 @@ import types
 import numpy as np
 import psutil
 import pytest
-from train.runs import refused
+from train.runs import latest, refused
 from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
 from ttkit.errors import OutOfMemoryError
@@ -132,7 +132,7 @@ def test_the_log_has_each_step_once(tmp_path):
     assert [line["step"] for line in first] == [1, 2, 3, 4]
     assert [bool(line["validation_loss"]) for line in first] == [False, True, False, True]
     # as after kill -9 between two checkpoints: the log is ahead of them
-    checkpoint.latest(tmp_path).unlink()
+    latest(tmp_path).unlink()
     with open(tmp_path / "log.jsonl", "a") as file:
         file.write('{"step": 5, "lo')
     with trainer(**options) as run:
@@ -151,7 +151,7 @@ def test_ctrl_c_saves_after_the_step(tmp_path, capsys):
 
     with trainer(checkpoint_dir=str(tmp_path)) as run:
         assert len(run.fit(6, show=False, on_step=stop)) == 2
-        path = checkpoint.latest(tmp_path)
+        path = latest(tmp_path)
         assert (
             f"Stopped after step 2. Saved {path}; the same call resumes from there."
             in capsys.readouterr().out
@@ -178,7 +178,7 @@ def test_a_damaged_checkpoint_is_refused_and_an_earlier_one_goes_on(tmp_path):
     options = {"checkpoint_dir": str(tmp_path), "model_save_interval": 2}
     with trainer(**options) as run:
         run.fit(4, show=False)
-    newest = checkpoint.latest(tmp_path)
+    newest = latest(tmp_path)
     newest.write_bytes(newest.read_bytes()[:-100])
     refused(lambda: trainer(**options), newest.name, "it was cut short", "Trainer(..., step=N)")
     assert not AutoContext.get_instance().is_device_open()  # the next trainer may open another mesh
@@ -243,7 +243,7 @@ def test_a_loss_that_is_no_number_leaves_the_weights(tmp_path):
             np.array_equal(before[name], after, equal_nan=True)
             for name, after in weights(run).items()
         )
-        assert checkpoint.load(checkpoint.latest(tmp_path))[1]["step"] == run.steps
+        assert checkpoint.load(latest(tmp_path))[1]["step"] == run.steps
 
 
 def test_batches_that_do_not_divide():

@@ -12,9 +12,7 @@ from matplotlib import pyplot, style
 from matplotlib.axes import Axes
 from visualize.test_look import SVG
 
-from ttkit.plans import all_gather, topology
 from ttkit.visualize.charts import Curves, MemoryReport, Stacks
-from ttkit.visualize.charts.costs import link_chart
 from ttkit.visualize.drawing import CLASS, DARK, LIGHT
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -23,7 +21,6 @@ CHARTS = {
         "loss", {f"run {i}": [(step, i + 5 / step) for step in range(1, 300)] for i in range(4)}
     ),
     "stacks": Stacks("tokens", {"a": (4, 0.5), "b": (2, 3)}, ("kept", "dropped"), ["dropped"]),
-    "links": link_chart(all_gather(topology("galaxy"), 1 << 20)),
     "memory of 8": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**6 for chip in range(8)}),
     "memory of 32": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**8 for chip in range(32)}),
 }

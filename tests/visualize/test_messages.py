@@ -5,7 +5,8 @@ import re
 import pytest
 from motion import parts
 
-from ttkit.plans.messages import ANY_SOURCE, Call, exchange, ring_exchange
+from course.ranks import ring_exchange
+from ttkit.plans.messages import ANY_SOURCE, Call, exchange
 from ttkit.visualize.drawing import STEP_S
 from ttkit.visualize.lanes import BOX, HEAD, LANE, LEFT, WIDTH, draw_exchange
 

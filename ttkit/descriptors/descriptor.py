@@ -70,12 +70,12 @@ class MeshInstance:
     def block_of_host(self, host_rank: int) -> tuple[RowColumn, RowColumn]:
         """Return the corner and the shape of the block of chips that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
-            rule = (
+            fail(
+                f"host rank {host_rank} of mesh {self.mesh_id}",
                 f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not "
-                "found in mesh graph descriptor"
+                "found in mesh graph descriptor",
+                f"a rank of 0 to {self.num_hosts - 1}",
             )
-            asked = f"host rank {host_rank} of mesh {self.mesh_id}"
-            fail(asked, rule, f"a rank of 0 to {self.num_hosts - 1}")
         row, column = divmod(host_rank, self.host_dims[1])
         return (row * self.host_shape[0], column * self.host_shape[1]), self.host_shape
 
@@ -131,11 +131,12 @@ class MeshGraphDescriptor:
         """
         ids = [mesh.mesh_id for mesh in self.meshes]
         if mesh_id not in ids:
-            rule = (
+            fail(
+                f"mesh {mesh_id} of {self!r}",
                 f"Invalid TT_MESH_ID: Local mesh binding mesh_id {mesh_id} not found in mesh "
-                "graph descriptor"
+                "graph descriptor",
+                f"one of {', '.join(map(str, ids))}",
             )
-            fail(f"mesh {mesh_id} of {self!r}", rule, f"one of {', '.join(map(str, ids))}")
         return self.meshes[ids.index(mesh_id)]
 
     def __repr__(self) -> str:

@@ -84,8 +84,13 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
     channels = min(old.ChipSpec.ethernet_ports.values(), default=0)
     for i, mesh in enumerate(old.Mesh):
         if mesh.board not in boards:
-            rule = f"no board has the name {mesh.board!r}; known: {', '.join(boards)}"
-            return None, [document.finding(("Mesh", i, "board"), rule, CURE)]
+            return None, [
+                document.finding(
+                    ("Mesh", i, "board"),
+                    f"no board has the name {mesh.board!r}; known: {', '.join(boards)}",
+                    CURE,
+                )
+            ]
         board = boards[mesh.board]
         kind = (mesh.device_topology or board.topology, TYPES[board.type], mesh.host_topology)
         name = kinds.setdefault(kind, f"M{len(kinds)}")

@@ -52,25 +52,21 @@ def placed(machine: System, mesh: MeshInstance) -> System:
     links = machine.links_per_pair
     if mesh.num_devices > 1:
         if mesh.policy == "STRICT" and mesh.channels > links:
-            cure = f"channels {{ count: {links} }}: that many links join two chips of this machine"
-            fail(asked, _no_mapping(mesh), cure)
+            n = mesh.num_devices
+            fail(
+                asked,
+                "Graph specified in MGD could not fit in the discovered physical topology. "
+                f"intra-mesh mapping failed: logical mesh {mesh.mesh_id} ({n} node(s))"
+                f" -> physical mesh {mesh.mesh_id} ({n} asic(s)): TopologyMappingEnumerationSession"
+                ": no new mapping found (all solutions exhausted or excluded)"
+                f" [DFS required=0 preferred=0/0 n_target={n} n_global={n}] (seated as grouping "
+                f"'{mesh.name}' type 'MESH' with {n} asic(s)). Either relax"
+                " pinnings or modify the MGD. If this is unexpected, "
+                "run ./build/test/tt_metal/tt_fabric/test_system_health to check connectivity.",
+                f"channels {{ count: {links} }}: that many links join two chips of this machine",
+            )
         links = min(mesh.channels, links)
     return replace(machine, ids=ids, wraps=mesh.rings, links_per_pair=links)
-
-
-def _no_mapping(mesh: MeshInstance) -> str:
-    """Return the library's message where a machine has too few links."""
-    n = mesh.num_devices
-    return (
-        "Graph specified in MGD could not fit in the discovered physical topology. "
-        f"intra-mesh mapping failed: logical mesh {mesh.mesh_id} ({n} node(s))"
-        f" -> physical mesh {mesh.mesh_id} ({n} asic(s)): TopologyMappingEnumerationSession: "
-        "no new mapping found (all solutions exhausted or excluded)"
-        f" [DFS required=0 preferred=0/0 n_target={n} n_global={n}] (seated as grouping "
-        f"'{mesh.name}' type 'MESH' with {n} asic(s)). Either relax"
-        " pinnings or modify the MGD. If this is unexpected, "
-        "run ./build/test/tt_metal/tt_fabric/test_system_health to check connectivity."
-    )
 
 
 def _chips(machine: System, mesh: MeshInstance) -> Ids | None:
@@ -158,10 +154,11 @@ def read_in_use(path: str) -> MeshGraphDescriptor:
         home = (
             "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for its start"
         )
-        cure = (
-            f"an existing file{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        fail(
+            asked,
+            f"{FILE_KIND} not found: {path}",
+            f"an existing file{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one",
         )
-        fail(asked, f"{FILE_KIND} not found: {path}", cure)
     text = read_text(path, FILE_KIND)
     if not path.endswith(".textproto"):
         fail(asked, ONLY_TEXTPROTO, "ttkit convert old.yaml > mgd.textproto")
@@ -181,15 +178,18 @@ def seen_through(descriptor: MeshGraphDescriptor, machine: System) -> System:
     """
     asked = f"{VARIABLE}={os.environ.get(VARIABLE)!r}"
     if len(descriptor.meshes) > 1:
-        rule = (
+        fail(
+            asked,
             "Multi-mesh-per-host systems are not supported by this algorithm, "
             "please use custom fabric topology via MetalContext::set_custom_fabric_topology"
-            f": the descriptor has {len(descriptor.meshes)} meshes"
+            f": the descriptor has {len(descriptor.meshes)} meshes",
+            "one process a mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it",
         )
-        cure = "one process a mesh: TT_MESH_ID names its mesh, rank_bindings.yaml sets it"
-        fail(asked, rule, cure)
     mesh = descriptor.meshes[0]
     if mesh.num_hosts > 1:
-        rule = f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1"
-        fail(asked, rule, "one process a host rank (TT_MESH_HOST_RANK)")
+        fail(
+            asked,
+            f"Mesh {mesh.mesh_id} has {mesh.num_hosts} host ranks, expected 1",
+            "one process a host rank (TT_MESH_HOST_RANK)",
+        )
     return placed(machine, mesh)

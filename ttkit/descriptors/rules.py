@@ -5,8 +5,8 @@ checked after that.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from ttkit.errors import nearest
 
@@ -22,33 +22,19 @@ A_MESH = 'mesh { mesh_descriptor: "M0" mesh_id: 0 }'
 CHANNELS = "channels { count: 2 policy: RELAXED }"
 
 
-class BrokenRule(NamedTuple):
-    """A rule that a file breaks: what is wrong, the path of the field, what to try."""
-
-    message: str
-    where: str
-    cure: str
-
-
-class Rule(NamedTuple):
-    """A rule for each part of a kind: "File", "Mesh", "Graph" or "Connection"."""
-
-    kind: str
-    field: str
-    message: str
-    is_broken: Callable[[Any], object]
-    cure: str
-
-
+# A broken rule is what is wrong, the path of the field, and what to try.
+Broken = tuple[str, str, str]
+# A row has the kind of part that it is for ("File", "Mesh", "Graph" or "Connection"), the field,
+# what is wrong, whether a part is so, and what to try.
 RULES = (
-    Rule(
+    (
         "File",
         "",
         "Top level instance is required",
         lambda file: not file.HasField("top_level_instance"),
         f"add top_level_instance {{ {A_MESH} }}",
     ),
-    Rule(
+    (
         "File",
         "mesh_descriptors 1 name",
         "Mesh descriptor name is not unique",
@@ -57,49 +43,49 @@ RULES = (
         ),
         'a name of its own for each: name: "M1"',
     ),
-    Rule(
+    (
         "Mesh",
         "channels count",
         "Channel count must be positive",
         lambda mesh: mesh.channels.count <= 0,
         f"{CHANNELS}, the links between two chips",
     ),
-    Rule(
+    (
         "Connection",
         "channels",
         "Connection channel count must be positive",
         lambda connection: connection.channels.count <= 0,
         CHANNELS,
     ),
-    Rule(
+    (
         "Mesh",
         "arch",
         "Mesh descriptor must have a valid architecture",
         lambda mesh: not 0 < mesh.arch < len(ARCHITECTURES),
         "arch: WORMHOLE_B0, or BLACKHOLE",
     ),
-    Rule(
+    (
         "Mesh",
         "device_topology dims",
         "Device topology dimensions must be positive",
         lambda mesh: any(n <= 0 for n in mesh.device_topology.dims),
         "numbers from 1",
     ),
-    Rule(
+    (
         "Mesh",
         "device_topology dim_types",
         "Device topology dimensions and types must be the same size",
         lambda mesh: len(mesh.device_topology.dim_types) > len(mesh.device_topology.dims),
         "LINE or RING, one a dimension",
     ),
-    Rule(
+    (
         "Mesh",
         "host_topology",
         "Device and host topology dimensions must be the same size",
         lambda mesh: len(mesh.host_topology.dims) != len(mesh.device_topology.dims),
         "host_topology { dims: [ 1, 1 ] } for one host",
     ),
-    Rule(
+    (
         "Mesh",
         "host_topology dims",
         "Device topology dimensions must be divisible by host topology dimensions",
@@ -108,7 +94,7 @@ RULES = (
         ),
         "numbers of hosts that divide the rows and the columns of chips",
     ),
-    Rule(
+    (
         "Mesh",
         "express_connections 0",
         "Express connection destination is out of bounds",
@@ -118,63 +104,63 @@ RULES = (
         ),
         "remove it: 0.81.1 supports no express connections",
     ),
-    Rule(
+    (
         "Graph",
         "",
         "Graph descriptor must have at least one instance",
         lambda graph: not graph.instances,
         f"instances {{ {A_MESH} }}",
     ),
-    Rule(
+    (
         "Graph",
         "",
         "Graph descriptor must have a type specified",
         lambda graph: not graph.type,
         'type: "FABRIC"',
     ),
-    Rule(
+    (
         "Graph",
         "type",
         "Graph descriptor type cannot be DEVICE, MESH, or SWITCH",
         lambda graph: graph.type in ("DEVICE", "MESH", "SWITCH"),
         'type: "FABRIC"',
     ),
-    Rule(
+    (
         "Mesh",
         "device_topology dims",
         f"{OLD}There can only be 2 dimensions in the device topology",
         lambda mesh: len(mesh.device_topology.dims) != 2,
         "rows and columns: dims: [ 2, 4 ]",
     ),
-    Rule(
+    (
         "Mesh",
         "express_connections 0",
         f"{OLD}Express connections are not supported",
         lambda mesh: mesh.express_connections,
         "remove them",
     ),
-    Rule(
+    (
         "File",
         "graph_descriptors 1",
         f"{OLD}There can only be one FABRIC level graph or less",
         lambda file: len(file.graph_descriptors) > 1,
         "one graph with all meshes as its instances",
     ),
-    Rule(
+    (
         "Graph",
         "type",
         f"{OLD}There can only be one FABRIC level graph",
         lambda graph: graph.type != "FABRIC",
         'type: "FABRIC", with all meshes as its instances',
     ),
-    Rule(
+    (
         "Connection",
         "",
         f"{OLD}Connections must have exactly 2 nodes",
         lambda connection: len(connection.nodes) != 2,
         "two nodes { mesh { ... } }, one for each end",
     ),
-    Rule(
+    (
         "Graph",
         "",
         f"{OLD}Cannot mix STRICT and RELAXED policies in the same graph. "
@@ -185,16 +171,16 @@ RULES = (
 )
 
 
-def check(file) -> tuple[list[BrokenRule], bool]:
+def check(file) -> tuple[list[Broken], bool]:
     """Return the broken rules of a file, and whether the real library prints them as a report.
 
     The library stops at the first wrong reference.
     """
     broken = [
-        BrokenRule(f"{rule.message}{name}", f"{at} {rule.field}".strip(), rule.cure)
-        for rule in RULES
-        for name, at, part in _parts(file, rule.kind)
-        if rule.is_broken(part)
+        (f"{wrong}{name}", f"{at} {field}".strip(), cure)
+        for kind, field, wrong, is_broken, cure in RULES
+        for name, at, part in _parts(file, kind)
+        if is_broken(part)
     ]
     return (broken, True) if broken else (list(_references(file))[:1], False)
 
@@ -225,7 +211,7 @@ def instances(file) -> list[tuple[str, Any]]:
     ]
 
 
-def _references(file) -> Iterator[BrokenRule]:
+def _references(file) -> Iterator[Broken]:
     """Names and ids without a target."""
     templates = {mesh.name: mesh for mesh in file.mesh_descriptors}
     top = file.top_level_instance
@@ -239,7 +225,7 @@ def _references(file) -> Iterator[BrokenRule]:
         if mesh.mesh_id in known:
             message = f"Graph instance id {mesh.mesh_id} already exists in this graph"
             cure = f"a mesh_id of its own, for example {max(known) + 1}"
-            yield BrokenRule(message, f"{at} mesh_id", cure)
+            yield message, f"{at} mesh_id", cure
         known[mesh.mesh_id] = mesh.mesh_descriptor
     for _, at, connection in _parts(file, "Connection"):
         for n, node in enumerate(connection.nodes):
@@ -252,29 +238,29 @@ def _references(file) -> Iterator[BrokenRule]:
                 f"they must both be 1, got {rows}x{columns}{called}"
             )
             cure = "an even number of rows or columns: Wormhole chips come in pairs"
-            yield BrokenRule(message, f"{at} device_topology dims", cure)
+            yield message, f"{at} device_topology dims", cure
 
 
-def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[BrokenRule]:
+def _end(mesh, at: str, known: dict[int, str], templates: dict[str, Any]) -> Iterator[Broken]:
     """What is wrong with one end of a connection."""
     name = known.get(mesh.mesh_id)
     if name is None:
         message = f"Mesh instance id {mesh.mesh_id} not found in parent instance"
-        yield BrokenRule(message, f"{at} mesh_id", f"one of {sorted(known)}")
+        yield message, f"{at} mesh_id", f"one of {sorted(known)}"
     elif mesh.mesh_descriptor != name:
         message = (
             f"Mesh descriptor {mesh.mesh_descriptor} does not match referenced instance {name}"
         )
         cure = f'mesh_descriptor: "{name}", as in the instance'
-        yield BrokenRule(message, f"{at} mesh_descriptor", cure)
+        yield message, f"{at} mesh_descriptor", cure
     elif mesh.HasField("device_id") and name in templates:
         size = math.prod(templates[name].device_topology.dims)
         if not 0 <= mesh.device_id < size:
             message = f"Device id {mesh.device_id} not found in mesh instance"
             cure = f"0 to {size - 1}, row by row; or leave it out"
-            yield BrokenRule(message, f"{at} device_id", cure)
+            yield message, f"{at} device_id", cure
 
 
-def _unknown(kind: str, name: str, known: Collection[str], at: str) -> BrokenRule:
+def _unknown(kind: str, name: str, known: Collection[str], at: str) -> Broken:
     near = nearest(name, known) or next(iter(known), "M0")
-    return BrokenRule(f"{kind} descriptor {name} not found in instance", at, f'write "{near}"')
+    return f"{kind} descriptor {name} not found in instance", at, f'write "{near}"'

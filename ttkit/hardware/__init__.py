@@ -3,16 +3,3 @@
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, Chip, Fact, Link
 from ttkit.hardware.current import current_machine, current_system, use_system
 from ttkit.hardware.systems import SYSTEMS, System
-
-__all__ = [
-    "BLACKHOLE",
-    "SYSTEMS",
-    "WORMHOLE",
-    "Chip",
-    "Fact",
-    "Link",
-    "System",
-    "current_machine",
-    "current_system",
-    "use_system",
-]

@@ -134,5 +134,4 @@ CHIPS = {
     )
     for name, row in MACHINES["chips"].items()
 }
-WORMHOLE, WORMHOLE_N150 = CHIPS["n300 chip"], CHIPS["n150 chip"]
-BLACKHOLE, BLACKHOLE_P300 = CHIPS["p150 chip"], CHIPS["p300 chip"]
+WORMHOLE, BLACKHOLE = CHIPS["n300 chip"], CHIPS["p150 chip"]

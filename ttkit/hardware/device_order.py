@@ -44,17 +44,24 @@ def device_order(
     size, whole = math.prod(shape), f"MeshShape({list(system.shape)})"
     wanted, corner = f"MeshShape({list(shape)})", f"MeshCoordinate({list(start)})"
     if size == 0:
-        rule = f"Requested mesh shape {wanted} has zero devices (mesh_size=0). "
-        fail(asked, f"{rule}MeshShape must have at least one device.")
-    if size > system.num_devices:
-        rule = (
-            f"Requested mesh shape {wanted} requires {size} devices, but only "
-            f"{system.num_devices} devices are available in the system mesh {whole}."
+        fail(
+            asked,
+            f"Requested mesh shape {wanted} has zero devices (mesh_size=0). "
+            "MeshShape must have at least one device.",
         )
-        fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
+    if size > system.num_devices:
+        fail(
+            asked,
+            f"Requested mesh shape {wanted} requires {size} devices, but only "
+            f"{system.num_devices} devices are available in the system mesh {whole}.",
+            "a smaller shape, or another system: ttkit.use_system(...)",
+        )
     if len(shape) != len(system.shape):
-        rule = f"Requested mesh shape dimensions mismatch: {wanted} must have {len(system.shape)} "
-        fail(asked, f"{rule}dimensions, as the system mesh {whole}")
+        fail(
+            asked,
+            f"Requested mesh shape dimensions mismatch: {wanted} must have {len(system.shape)} "
+            f"dimensions, as the system mesh {whole}",
+        )
     if max(shape) == size:
         if any(o >= n for o, n in zip(start, system.shape)):
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")
@@ -67,11 +74,12 @@ def device_order(
         # The real library checks the offset and then ignores it, so this does, too.
         yield from ((c, r) for r in range(rows) for c in range(columns))
     else:
-        rule = (
+        fail(
+            asked,
             f"Requested mesh is too big and is not rotatable: {wanted} and SystemMesh {whole}, "
-            f"offset {corner}"
+            f"offset {corner}",
+            "an offset of (0, 0), or a smaller shape",
         )
-        fail(asked, rule, "an offset of (0, 0), or a smaller shape")
 
 
 def opens_transposed(dims: Coordinate, shape: Coordinate) -> str:

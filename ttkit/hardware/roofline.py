@@ -43,9 +43,9 @@ def operation_s(chip: Chip, flops, nbytes, fidelity: str):
         fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4".
 
     Example:
-        >>> from ttkit.hardware.chips import WORMHOLE_N150
+        >>> from ttkit.hardware.chips import CHIPS
         >>> n = np.array([512, 4096])
-        >>> seconds = operation_s(WORMHOLE_N150, 2.0 * n**3, 0, "HiFi2")
+        >>> seconds = operation_s(CHIPS["n150 chip"], 2.0 * n**3, 0, "HiFi2")
         >>> (2 * n**3 / seconds / 1e12).round(1)  # Tflop/s
         array([13.4, 68.5])
     """

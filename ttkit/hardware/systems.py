@@ -124,8 +124,11 @@ def system_named(name: str) -> System:
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in SYSTEMS:
-        rule = f"no system has that name; known: {', '.join(SYSTEMS)}"
-        fail(f"use_system({name!r})", rule, "one of those, or pass a System")
+        fail(
+            f"use_system({name!r})",
+            f"no system has that name; known: {', '.join(SYSTEMS)}",
+            "one of those, or pass a System",
+        )
     return SYSTEMS[key]
 
 
@@ -156,8 +159,11 @@ def visible_part(system: System, visible: str) -> System:
     asked = f"TT_VISIBLE_DEVICES={visible!r} on a {system.name}"
     last, parts = len(system.cards) - 1, [part.strip() for part in visible.split(",")]
     if not all(part.isdigit() and int(part) <= last for part in parts):
-        rule = f"it must be a comma list of PCIe devices, numbered 0 to {last}"
-        fail(asked, rule, "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy")
+        fail(
+            asked,
+            f"it must be a comma list of PCIe devices, numbered 0 to {last}",
+            "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy",
+        )
     cards = [system.cards[n] for n in dict.fromkeys(map(int, parts))]
     wanted = [chip for chips in itertools.zip_longest(*cards) for chip in chips if chip is not None]
     if len(wanted) == system.num_devices:
@@ -166,10 +172,11 @@ def visible_part(system: System, visible: str) -> System:
     (top, bottom), (left, right) = ((min(places), max(places) + 1) for places in where)
     part = [row[left:right] for row in system.ids[top:bottom]]
     if {*wanted} != {*itertools.chain(*part)}:
-        rule = (
-            f"{outside_fabric(min(wanted))}: these cards are not cabled together into a rectangle"
+        fail(
+            asked,
+            f"{outside_fabric(min(wanted))}: these cards are not cabled together into a rectangle",
+            "cards that are neighbours",
         )
-        fail(asked, rule, "cards that are neighbours")
     # Where the cards are two-chip cards in a single column, the real library puts their PCIe side
     # first.
     if part[0][0] != wanted[0] and right - left == 2:

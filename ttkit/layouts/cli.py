@@ -3,13 +3,11 @@
 import gc
 import json
 import os
-from argparse import ArgumentParser
-from collections.abc import Sequence
 
+from ttkit.commands import CommandParser
 from ttkit.errors import fail
 from ttkit.layouts.places import NETWORK
 from ttkit.layouts.search import plan_layouts
-from ttkit.words import add_options
 
 # "adamw-bf16" keeps no float32 copy of bfloat16 weights.
 OPTIMIZERS = {
@@ -60,20 +58,22 @@ OPTIONS = (
 )
 
 
-def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
+def plan(parser: CommandParser) -> int:
     """List every layout of a model on a machine, the fastest first; open nothing."""
     text = "a configuration with the model, such as configs/models/llama8b.yaml"
     parser.add_argument("--model", required=True, metavar="FILE", help=text)
-    add_options(parser, OPTIONS)
-    asked = vars(parser.parse_args(words))
+    asked = vars(parser.asked(OPTIONS))
     os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
     name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")
     asked["optimizer"] = OPTIMIZERS[asked["optimizer"]]
     found = plan_layouts(**asked)
     if (name or folder) and asked["mode"] == "inference":
-        rule = "a page and a run are for training; --json has the parts of a decode step"
-        fail(f"ttkit plan {'--explain' if name else '--write'}", rule, "--mode training, or --json")
+        fail(
+            f"ttkit plan {'--explain' if name else '--write'}",
+            "a page and a run are for training; --json has the parts of a decode step",
+            "--mode training, or --json",
+        )
     chosen = found.find(name) if name else None
     if as_json:
         print(json.dumps(found.figures(), indent=1))

@@ -34,7 +34,7 @@ LARGE = 1 << 23
 WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def parameters_of(config: TransformerConfig) -> int:
     """Return how many numbers a model learns."""
     parameters = create_model(config, Layout()).parameters().values()
@@ -115,17 +115,15 @@ def _counted(sends: Sends, others: int) -> Counter[tuple[str, str, str, int]]:
     return found
 
 
-def traffic(
-    job: Job, layout: Layout, stage: Stage, topology: Topology, axes: dict[str, int]
-) -> list[Traffic]:
+def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traffic]:
     """Return the collectives of a step on the mesh of a stage.
 
     Args:
         axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1.
     """
-    step, after = one_pass(job, layout, stage), update(job, layout, stage)
+    step, after = one_pass(stage), update(stage)
     of_a_pass = _counted(step.sends, stage.others).items()
-    counted = Counter({kind: times * layout.micro_batches for kind, times in of_a_pass})
+    counted = Counter({kind: times * stage.layout.micro_batches for kind, times in of_a_pass})
     counted.update(_counted(after.sends, after.others))
     found = []
     for (what, collective, name, nbytes), times in counted.items():
@@ -192,7 +190,7 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def moments(
     schedule: str, stages: int, micro_batches: int, chunks: int = 1
 ) -> tuple[tuple[Moment, ...], ...]:
@@ -234,12 +232,12 @@ def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
     return found
 
 
-def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
+def stages(job: Job, layout: Layout) -> list[Stage]:
     """Return the stages of a layout."""
     last = layout.pp - 1
     rows = moments(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
-    blocks = layout.stages_of(config)
-    return [Stage((i == 0, i == last), blocks[i], row) for i, row in enumerate(rows)]
+    blocks = layout.stages_of(job.config)
+    return [Stage(job, layout, (i == 0, i == last), blocks[i], row) for i, row in enumerate(rows)]
 
 
 class Passing(NamedTuple):
@@ -258,16 +256,16 @@ class Passing(NamedTuple):
     constants: int
 
 
-def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing:
+def _passing(stage: Stage, has_grads: bool) -> Passing:
     """Return what a chunk takes.
 
     Args:
         stage: the chunk.
         has_grads: whether an earlier micro-batch has left gradients.
     """
-    step, others = one_pass(job, layout, stage), stage.others
+    step, others = one_pass(stage), stage.others
     in_use, at = step.in_use[int(has_grads)], {k: v[int(has_grads)] for k, v in step.at.items()}
-    after = update(job, layout, stage)
+    after = update(stage)
     run = stage.blocks - after.others
     gradients = sum(each.gradients for each in after.of_blocks) // run
     weights = sum(each.weights for each in after.of_blocks) // run
@@ -288,10 +286,10 @@ def _passing(job: Job, layout: Layout, stage: Stage, has_grads: bool) -> Passing
     return Passing(state, kept, int(most) - state - kept, constants)
 
 
-def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
+def memory_of(stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
-    after, chunks = update(job, layout, stage), stage.chunks
-    passing = functools.cache(lambda chunk, done: _passing(job, layout, chunks[chunk], done))
+    after, chunks = update(stage), stage.chunks
+    passing = functools.cache(lambda chunk, done: _passing(chunks[chunk], done))
     found = []
     for chunk, kept, done in stage.moments:
         each = list(map(passing, range(len(chunks)), done))
@@ -334,22 +332,22 @@ class Times(NamedTuple):
         return self.compute + self.communication + self.bubble + self.optimizer
 
 
-def compute_s(job: Job, layout: Layout, stage: Stage, chip: Chip) -> tuple[float, float]:
+def compute_s(stage: Stage, chip: Chip) -> tuple[float, float]:
     """Return the seconds of a micro-batch's operations, forward and backward."""
-    calls = one_pass(job, layout, stage)
-    fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
+    calls = one_pass(stage)
+    fidelity = default_fidelity(chip, [stage.layout.precision.upper()] * 2)
     seconds = operation_s(chip, calls.flops, calls.moved, fidelity)
     times = 1 + stage.others * calls.repeated
     return float(seconds @ (times * calls.forward)), float(seconds @ (times * ~calls.forward))
 
 
-def flops(job: Job, layout: Layout, stage: Stage) -> int:
+def flops(stage: Stage) -> int:
     """Return the floating-point operations of the matmuls of a step on a chip."""
-    calls = one_pass(job, layout, stage)
-    return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * layout.micro_batches
+    calls = one_pass(stage)
+    return int(calls.multiplied @ (1 + stage.others * calls.repeated)) * stage.layout.micro_batches
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the part of a step in which stages wait, for a backward twice as long as a forward.
 
@@ -366,15 +364,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int, chunks: int 
     return float(shown.bubble_fraction)
 
 
-def times_of(
-    job: Job,
-    layout: Layout,
-    stage: Stage,
-    chip: Chip,
-    memory: Memory,
-    talk: list[Traffic],
-    overlap: bool = False,
-) -> Times:
+def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], overlap: bool) -> Times:
     """Return the modelled time of a step whose slowest stage is this one.
 
     Args:
@@ -383,7 +373,8 @@ def times_of(
             all-gathers of weights with the first forward, or with ZeRO-3 with all operations, since
             each of them needs the weights again.
     """
-    forward, backward = compute_s(job, layout, stage, chip)
+    layout = stage.layout
+    forward, backward = compute_s(stage, chip)
     compute = layout.micro_batches * (forward + backward)
     sent = sum(each.time_s for each in talk)
     hidden = 0.0

@@ -30,7 +30,7 @@ from ttkit.train.parallel.data_parallel import average_gradients, owners
 from ttkit.train.run.optimizers import clip_grad_norm, make_optimizer
 
 
-class Held(NamedTuple):
+class ParameterBytes(NamedTuple):
     """What a parameter takes of a chip.
 
     Attributes:
@@ -58,13 +58,13 @@ class Update(NamedTuple):
     """
 
     sends: Sends
-    held: list[Held]
+    held: list[ParameterBytes]
     most: int
     others: int = 0
     hosts: int = 1
 
     @property
-    def of_blocks(self) -> list[Held]:
+    def of_blocks(self) -> list[ParameterBytes]:
         """The part of `held` that blocks take."""
         return [each for each in self.held if each.part == "block"]
 
@@ -94,7 +94,7 @@ def _steps(
     clips: bool,
     optimizer: tuple,
     bucket_mb: float,
-) -> tuple[Recording, list[Held]]:
+) -> tuple[Recording, list[ParameterBytes]]:
     """Run what follows the last backward, of a step after the first.
 
     Returns:
@@ -130,7 +130,7 @@ def _steps(
         recording = Recording(run, first)
         give_grads(parameters, run)
         return recording, [
-            Held(
+            ParameterBytes(
                 part_of(name),
                 stored_bytes([parameter.get_value()]),
                 stored_bytes([parameter.get_grad()]),
@@ -199,9 +199,11 @@ class Moment(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage of the model: its ends, its blocks, and when it may hold most; or one of its
-    chunks."""
+    """A stage of a layout of the job: its ends, its blocks, and when it may hold most; or one of
+    its chunks."""
 
+    job: Job
+    layout: Layout
     ends: Ends = (True, True)
     blocks: int = 1
     moments: tuple[Moment, ...] = (Moment(0, (1,), (False,)),)
@@ -217,6 +219,8 @@ class Stage(NamedTuple):
         many = len(self.moments[0].kept)
         return [
             Stage(
+                self.job,
+                self.layout,
                 (self.ends[0] and i == 0, self.ends[1] and i == many - 1),
                 self.blocks // many + (i < self.blocks % many),
             )
@@ -228,8 +232,9 @@ class Stage(NamedTuple):
 ONE_STAGE: dict[str, Any] = {"pp": 1, "schedule": "1f1b", "chunks": 1, "blocks": (), "hosts": 1}
 
 
-def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
+def one_pass(stage: Stage) -> Pass:
     """Return forward and backward of a micro-batch through one block of a stage."""
+    job, layout, *_ = stage
     config = _plain(job.config, 1, job.sequence, all(stage.ends))
     return pass_of(config, _for_pass(layout), stage.ends, job.rows(layout))
 
@@ -247,8 +252,9 @@ def _for_pass(layout: Layout) -> Layout:
     )
 
 
-def update(job: Job, layout: Layout, stage: Stage) -> Update:
+def update(stage: Stage) -> Update:
     """Return what follows the last backward of a step; buckets need all blocks."""
+    job, layout, *_ = stage
     training, blocks = job.training, stage.blocks if job.bucket_mb else 1
     optimizer, clips = tuple((training.optimizer or {}).items()), training.use_clip_grad_norm
     config = _plain(job.config, blocks, job.sequence, clips or all(stage.ends))

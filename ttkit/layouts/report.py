@@ -3,8 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -23,8 +22,7 @@ ROWS = 12  # A table shows at most this many layouts.
 ERROR = 0.12
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A layout with what it takes; `refused` says why it cannot run, "" if it can."""
 
     layout: Layout

@@ -3,7 +3,7 @@
 import functools
 import gc
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,31 +39,33 @@ from ttkit.train.config.files import read_settings
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import Settings, TrainingConfig, TransformerConfig
 
+Run = Callable[[Layout], Candidate]  # It evaluates a layout of the job at its place.
+
 
 def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
     """Return memory, traffic and time of a layout at its place."""
     hosts = place.replicas if layout.zero else 1
     inner = replace(layout, dp=layout.dp // place.replicas, hosts=hosts)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, stages(job.config, inner)
+    chip, found = machine.system.chip, stages(own, inner)
     if found[0].blocks == max(stage.blocks for stage in found):
         # The first or the last stage needs the most memory and time.
         found = found[:: max(len(found) - 1, 1)]
     # Weights, gradients and optimizer are counted faster, and alone are often too much.
-    lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
+    lasting = max((Memory(*update(stage).of_all, 0, 0) for stage in found), key=sum)
     if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
         return Candidate(layout, place, lasting, refused=refused)
     memory = lasting
     for stage in found:
-        memory = max(memory, memory_of(own, inner, stage), key=sum)
+        memory = max(memory, memory_of(stage), key=sum)
         if refused := why_not_memory(memory._asdict(), machine):
             return Candidate(layout, place, memory, refused=refused)
-    slowest = max(found, key=lambda stage: sum(compute_s(own, inner, stage, chip)))
+    slowest = max(found, key=lambda stage: sum(compute_s(stage, chip)))
     there = topology(machine.system, place.shape)
-    talk = traffic(own, inner, slowest, there, dict(place.axes))
+    talk = traffic(slowest, there, dict(place.axes))
     talk += traffic_between_meshes(own, inner, place, machine, there)
-    times = times_of(own, inner, slowest, chip, memory, talk, machine.overlap)
+    times = times_of(slowest, chip, memory, talk, machine.overlap)
     tokens, config = job.batch * job.sequence, job.config
     # Chowdhery 2022, appendix B, counts these flops a token: those of the parameters, then those of
     # attention's two matmuls.
@@ -71,7 +73,7 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     each += 12 * config.num_blocks * config.embedding_dim * job.sequence
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
     mfu = each * tokens / (times.total * layout.chips * peak)
-    speed, work = tokens / times.total, flops(own, inner, slowest)
+    speed, work = tokens / times.total, flops(slowest)
     return Candidate(layout, place, memory, times, tuple(talk), work, speed, mfu)
 
 
@@ -112,6 +114,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
             yield Candidate(sizes, refused=f"{place.warning} (may_hang=True plans it)")
             continue
         counts = [n for n in divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
+        run = functools.partial(evaluate, job, place=place, machine=machine)
         large: list[Candidate] = []  # These need too much memory.
         for layout in _variants(sizes, hosts[0], job):
             if rule := layout.why_not(job.config, job.batch, job.sequence):
@@ -127,7 +130,7 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
                 rule = f"holds more than {less.layout}, which {less.refused}"
                 yield Candidate(layout, place, less.memory, refused=rule)
                 continue
-            best = _fastest(job, layout, place, machine, counts)
+            best = _fastest(run, layout, counts)
             if best.refused:
                 large.append(best)
                 yield best
@@ -137,40 +140,38 @@ def search(job: Job, machine: Machine, precision, may_hang: bool) -> Iterator[Ca
             # Interleaved chunks wait less and send more; they are listed where they are faster.
             layout = replace(layout, schedule="interleaved", chunks=2)
             if layout.pp > 1 and not layout.why_not(job.config, job.batch, job.sequence):
-                found = _fastest(job, layout, place, machine, counts)
+                found = _fastest(run, layout, counts)
                 if found.tokens_per_s > best.tokens_per_s:
                     best = found
                     yield found
-            if uneven := _uneven(job, best, place, machine):
+            if uneven := _uneven(run, job.config, best):
                 yield uneven
 
 
-def _uneven(job: Job, best: Candidate, place: Place, machine: Machine) -> Candidate | None:
+def _uneven(run: Run, config: TransformerConfig, best: Candidate) -> Candidate | None:
     """Return a pipeline with fewer blocks on its last stage, which has the head, if it is faster so
     than with as many on each stage.
     """
     layout, found = best.layout, None
-    many = layout.stages_of(job.config)[-1]
+    many = layout.stages_of(config)[-1]
     while layout.pp > 1 and many > layout.chunks:
         many, first = many - 1, replace(layout, pp=layout.pp - 1, blocks=())
-        others = replace(job.config, num_blocks=job.config.num_blocks - many)
+        others = replace(config, num_blocks=config.num_blocks - many)
         blocks = *first.stages_of(others), many
-        each = evaluate(job, replace(layout, blocks=blocks), place, machine)
+        each = run(replace(layout, blocks=blocks))
         if each.tokens_per_s <= best.tokens_per_s:
             break
         best = found = each
     return found
 
 
-def _fastest(
-    job: Job, layout: Layout, place: Place, machine: Machine, counts: Sequence[int]
-) -> Candidate:
-    """Return a layout with the micro-batches that are fastest and fit, from the most ones down."""
-    best = evaluate(job, replace(layout, micro_batches=counts[-1]), place, machine)
+def _fastest(run: Run, layout: Layout, counts: Sequence[int]) -> Candidate:
+    """Return a layout, which has the most micro-batches, with those that are fastest and fit."""
+    best = run(layout)
     for count in counts[-2::-1]:
         if best.refused:
             break
-        found = evaluate(job, replace(layout, micro_batches=count), place, machine)
+        found = run(replace(layout, micro_batches=count))
         if found.refused or found.tokens_per_s < best.tokens_per_s:
             break
         best = found

@@ -5,81 +5,27 @@ Feedback names the device, the index and the number.
 
 import sys
 
-from ttkit import backend
 from ttkit.lazy import attach
 from ttkit.words import in_notebook
 
 # A name is imported on first use. A line has a module and the names that it holds.
 _NAMES = """
+closing     tidy
 comparing   CheckFailed device_difference difference same values_mean_something
 exercises   challenge check hint solution todo
+folder      course_map
 predicting  predict
 """
-__getattr__, _, _names = attach(__name__, _NAMES)
-__all__ = [*_names, "course_map", "tidy"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-def course_map() -> None:
-    """Show the lessons, with a tick at each of which you have passed all exercises."""
-    from ttkit.lessons.folder import course
-    from ttkit.lessons.progress import page_with_ticks
-
-    rows = page_with_ticks(course() / "notebooks" / "welcome.md").splitlines()
-    table = "\n".join(row for row in rows if row.startswith("|"))
-    if in_notebook():
-        from IPython.display import display
-
-        display({"text/markdown": table, "text/plain": table}, raw=True)
-    else:
-        print(table)
-
-
-def tidy() -> None:
-    """Close every mesh, context, cluster and fabric that an earlier cell left open.
-
-    Each section of a lesson begins with it, so that its cells can be run again, in any order.
-
-    Example:
-        >>> from ttkit import ttnn
-        >>> mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-        >>> tidy()
-        >>> mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 8))  # the chips are free again
-        >>> tidy()
-    """
-    ttnn = backend.load()
-    if "ttkit.train.context" in sys.modules:
-        sys.modules["ttkit.train.context"].AutoContext.get_instance().close_device()
-    if "ttkit.cluster.engines.cluster" in sys.modules:
-        for cluster in _named(sys.modules["ttkit.cluster.engines.cluster"].Cluster):
-            cluster.stop()
-    for mesh in _open_meshes():
-        ttnn.close_mesh_device(mesh)
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-
-
-def _open_meshes() -> list:
-    """Return the open meshes; the one that was opened last comes first."""
-    if backend.is_simulated():
-        from ttkit.sim.mesh import opened_meshes
-
-        return opened_meshes[::-1]
-    return _named(backend.load().MeshDevice)
-
-
-def _named(kind: type) -> list:
-    """Return the objects of a type that have a name in the notebook."""
-    return [thing for thing in vars(sys.modules["__main__"]).values() if isinstance(thing, kind)]
+__getattr__, __dir__, __all__ = attach(__name__, _NAMES)
 
 
 def _say_which_cell(shell, kind, error, trace, tb_offset=None) -> None:
     """Show a NameError as usual; add that it may be misspelt, or that a cell was not run."""
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
-    rule = f"`{error.name}` is not known: it is misspelt, or its cell has not been run"
-    print(f"{rule}\n  try: Run > Run All Above Selected Cell")
+    print(
+        f"`{error.name}` is not known: it is misspelt, or its cell has not been run\n"
+        "  try: Run > Run All Above Selected Cell"
+    )
 
 
 if in_notebook():

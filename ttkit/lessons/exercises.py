@@ -143,8 +143,10 @@ class Exercise:
         if "(" not in self.asks:
             return self._value(answer)
         if not callable(answer):
-            rule = f"expected the function {self.asks}, without brackets after its name"
-            raise CheckFailed(f"{rule}; got a {type(answer).__name__}")
+            raise CheckFailed(
+                f"expected the function {self.asks}, without brackets after its name; "
+                f"got a {type(answer).__name__}"
+            )
         if hasattr(self.cases, "runs"):
             runs = self.cases.runs(answer, self.asks, mesh)
         else:
@@ -208,8 +210,11 @@ def declaration(name: str, kind: type = Exercise) -> Any:
         import_module(lesson)
     except ModuleNotFoundError as error:
         if error.name == "course":
-            rule = "the folder course, with the exercises, is not beside this notebook"
-            fail(asked, rule, "the notebooks' own folder: ttkit lab")
+            fail(
+                asked,
+                "the folder course, with the exercises, is not beside this notebook",
+                "the notebooks' own folder: ttkit lab",
+            )
         if error.name != lesson:
             raise
     names = sorted(each for each, one in DECLARED.items() if isinstance(one, kind))

@@ -1,5 +1,6 @@
 """A learner's folder: the lessons, configurations and examples, copied and never written over."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import ttkit
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.lessons.progress import page_with_ticks
+from ttkit.words import in_notebook
 
 PARTS = ("notebooks", "configs", "examples")
 # This file of a learner's folder has {file: hash} of what was copied there.
@@ -27,6 +29,18 @@ def course() -> Path:
         if (folder / "notebooks" / "welcome.md").is_file():
             return folder
     fail("the lessons", f"there are none beside {package}", "pip install --force-reinstall ttkit")
+
+
+def course_map() -> None:
+    """Show the lessons, with a tick at each of which you have passed all exercises."""
+    rows = page_with_ticks(course() / "notebooks" / "welcome.md").splitlines()
+    table = "\n".join(row for row in rows if row.startswith("|"))
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/markdown": table, "text/plain": table}, raw=True)
+    else:
+        print(table)
 
 
 def files(source: Path) -> Iterator[Path]:
@@ -50,23 +64,23 @@ def copy_course(folder: Path) -> list[str]:
     source, asked = course(), f"copy the lessons to {folder}"
     if folder.resolve() == source.resolve():
         return []  # A clone of the repository has the lessons already.
-    copied, lines = _copied(folder), []
+    copied, lines = dict[str, str](), []
+    # Nothing may have been copied here before, or the record may be damaged.
+    with contextlib.suppress(OSError, ValueError):
+        copied |= json.loads((folder / RECORD).read_text(encoding="utf-8"))
     try:
         for name in files(source):
             content, target = _content(source / name), folder / name
-            new_hash = _hash(content)
+            new_hash, before = _hash(content), copied.get(str(name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists() and _hash(target.read_bytes()) not in (
-                new_hash,
-                copied.get(str(name)),
-            ):
-                if copied.get(str(name)) == new_hash:
+            if target.exists() and _hash(target.read_bytes()) not in (new_hash, before):
+                if before == new_hash:
                     # The learner has changed the file, and the course has no newer version.
                     continue
                 target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
                 if not target.exists():
                     lines.append(f"{name} is yours, so it stays; the newer one is {target.name}")
-            if not target.exists() or _hash(target.read_bytes()) != new_hash:
+            if not target.exists() or target.read_bytes() != content:
                 write_whole(target, content, asked)
             copied[str(name)] = new_hash
         (folder / RECORD).parent.mkdir(parents=True, exist_ok=True)
@@ -74,13 +88,6 @@ def copy_course(folder: Path) -> list[str]:
         fail(asked, f"{error.strerror}: {error.filename}", "a folder that you can write to")
     write_whole(folder / RECORD, json.dumps(copied, indent=1), asked)
     return lines
-
-
-def _copied(folder: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # Nothing has been copied here before, or the record is damaged.
-        return {}
 
 
 def _content(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons.comparing import CheckFailed, device_difference, values_mean_something
 from ttkit.lessons.exercises import Run, parameters
-from ttkit.profiling.records import Reader, Record, last_name
+from ttkit.profiling import Reader, Record, last_name
 from ttkit.sim.mesh import opened_meshes
 from ttkit.sim.tape import tape
 from ttkit.sim.tensor import DataType, Layout
@@ -24,23 +24,6 @@ from ttkit.words import counted
 
 Shape = Sequence[int]
 Given = tuple[np.ndarray, Shape | None]
-
-
-def numbers(*shape: int) -> np.ndarray:
-    """Return [shape] float32 values between -8 and 8, no two alike."""
-    size = math.prod(shape)
-    order = np.random.default_rng(size).permutation(size).reshape(shape)
-    return (order * np.float32(16 / size) - 8).astype(np.float32)
-
-
-def split(mesh, array: np.ndarray, dim: int) -> list[np.ndarray]:
-    """Return what each device holds of an array that is cut over all devices."""
-    return np.split(array, mesh.get_num_devices(), dim)
-
-
-def replicas(mesh, array: np.ndarray) -> list[np.ndarray]:
-    """Return what each device holds of an array that all of them hold."""
-    return [array] * mesh.get_num_devices()
 
 
 class Budget(NamedTuple):
@@ -71,7 +54,6 @@ class OnMeshes(NamedTuple):
         more: further arguments; each tuple is tried on each mesh.
         call: calls the answer otherwise than with the mesh and the arrays: it gets the answer,
             and then these.
-        kind: the class of the arrays; those `OnlyForDevices` refuse NumPy's arithmetic.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -79,7 +61,6 @@ class OnMeshes(NamedTuple):
     fabric: bool = False
     more: Sequence[tuple] = ((),)
     call: Callable | None = None
-    kind: type[np.ndarray] = np.ndarray
 
     def runs(self, answer, asks: str, mesh) -> Iterator[MeshRun]:
         """Yield each call."""
@@ -97,7 +78,7 @@ class OnMeshes(NamedTuple):
         call = answer if self.call is None else partial(self.call, answer)
         with tape() if backend.is_simulated() else nullcontext() as calls:
             try:
-                result = call(mesh, *(array.copy().view(self.kind) for array in arrays), *more)
+                result = call(mesh, *(array.copy() for array in arrays), *more)
             except TTKitError:
                 print(f"on the check's own {mesh!r}:")
                 raise
@@ -106,14 +87,6 @@ class OnMeshes(NamedTuple):
         shards = {name: shard for name, (_, shard) in zip(parameters(asks)[1:], given)}
         where = ", ".join([f"on {mesh!r}", *more])
         return MeshRun((mesh, *arrays, *more), result, where, names, asks, shards, records)
-
-
-class OnlyForDevices(np.ndarray):
-    """An array that can be cut and placed, but that NumPy may not compute with."""
-
-    def __array_ufunc__(self, ufunc, *_, **__):
-        rule = "put the array on the devices as it is, and compute there"
-        raise CheckFailed(f"NumPy did it on the host ({ufunc.__name__}): {rule}")
 
 
 @dataclass
@@ -157,17 +130,17 @@ class MeshRun(Run):
     def _put(self) -> list[Record]:
         """Return the records of what came from the host; a single number is free."""
         come = (r for r in self.records if r.kind == "host" and r.bytes_written)
-        return [r for r in come if math.prod(r.results[0].shape) > 1]
+        return [r for r in come if math.prod(r.results[0].shard_shape) > 1]
 
     def _shapes(self) -> str:
         """Return which shards each chip should get, and which it got."""
         wanted = [f"{name} as {list(s)}" for name, s in self.shards.items() if s]
-        have = [str(list(r.results[0].shape)) for r in self._put()]
+        have = [str(list(r.results[0].shard_shape)) for r in self._put()]
         return f"each chip should get {' and '.join(wanted)}; yours got {' and '.join(have)}"
 
     def clue(self) -> str:
         """Say which shards the chips got, where they should have got others."""
-        have = [[n for n in r.results[0].shape if n != 1] for r in self._put()]
+        have = [[n for n in r.results[0].shard_shape if n != 1] for r in self._put()]
         wanted = [[n for n in s if n != 1] for s in self.shards.values() if s]
         fits = all(shape in have for shape in wanted)
         return "" if fits or not have else self._shapes()

@@ -49,11 +49,9 @@ def save(kind: str, name: str, what) -> None:
     if all_kept[kind].get(name) == PASSED:
         return
     all_kept[kind][name] = what
-    try:
+    with contextlib.suppress(OSError, RuntimeError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(all_kept, indent=1), f"keep your progress in {path}")
-    except (OSError, RuntimeError):
-        return
 
 
 def contents(path: Path) -> list[list[str]]:

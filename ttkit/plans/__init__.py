@@ -16,30 +16,3 @@ from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b
 from ttkit.plans.plan import Plan, Transfer
 from ttkit.plans.schedule import Action, Schedule, Timetable
 from ttkit.plans.topology import LINE, RING, Topology, topology
-
-__all__ = [
-    "LINE",
-    "RING",
-    "Action",
-    "Cost",
-    "Plan",
-    "Schedule",
-    "Timetable",
-    "Topology",
-    "Transfer",
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "broadcast",
-    "cost",
-    "crossover",
-    "gpipe",
-    "interleaved",
-    "one_at_a_time",
-    "one_f_one_b",
-    "point_to_point",
-    "reduce_scatter",
-    "shift",
-    "topology",
-    "zb_h1",
-]

@@ -234,9 +234,11 @@ def _line_steps(draft: Plan, algorithm: str, line: Line, loads: list[Bundle]) ->
     if algorithm == "line":
         return _hops(draft, line, loads, [(n - 1 - i, i) for i in range(n)])
     if not draft.topology.closes(line):
-        asked = f"algorithm='ring' over chips {list(line)}"
-        rule = f"no cable leads from chip {line[-1]} back to chip {line[0]}: LINE"
-        fail(asked, rule, "algorithm='line'")
+        fail(
+            f"algorithm='ring' over chips {list(line)}",
+            f"no cable leads from chip {line[-1]} back to chip {line[0]}: LINE",
+            "algorithm='line'",
+        )
     return _hops(draft, line, loads, [(n // 2, (n - 1) // 2)] * n)
 
 
@@ -288,8 +290,11 @@ def _spread(
 def _check_cables(topology: Topology, line: Line) -> None:
     for a, b in itertools.pairwise(line):
         if not topology.joined(a, b):
-            asked = f"a line over chips {list(line)} of {topology!r}"
-            fail(asked, f"no cable joins chip {a} and chip {b}", "another mesh shape")
+            fail(
+                f"a line over chips {list(line)} of {topology!r}",
+                f"no cable joins chip {a} and chip {b}",
+                "another mesh shape",
+            )
 
 
 def _together(lines: list[Steps]) -> Steps:

@@ -106,8 +106,10 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
     points = {rate.links: rate.gb_per_s for rate in link.rates if rate.traffic == traffic}
     if not points:
         known = ", ".join(sorted({rate.traffic for rate in link.rates}))
-        rule = f"that was not measured; there are: {known}"
-        fail(f"the rate of a link for {traffic!r} with {PACKET}-byte packets", rule)
+        fail(
+            f"the rate of a link for {traffic!r} with {PACKET}-byte packets",
+            f"that was not measured; there are: {known}",
+        )
     base = points.setdefault(1, next(iter(points.values())))
     if len(points) == 1:
         shared = {
@@ -122,7 +124,8 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
 
 # All chips send at once. The first of these patterns that was measured on the link gives its rate.
 BUSY = ("ring multicast", "line")
-# On a line and on a ring the chips add this time of their own for each chip after the first.
+# On a line and on a ring the chips add this time of their own for each chip after the first, in a
+# tree for each step to its middle.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
     "all_gather": Fact(5e-6, "s", _SMALL),
@@ -186,7 +189,10 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
         >>> [round(1e6 * each.time_s) for each in (cost(plan, "line"), cost(plan))]
         [137, 291]
     """
-    link, own_s = plan.topology.link, 0.0 if traffic else _own_s(plan)
+    link, own_s = plan.topology.link, 0.0
+    if not traffic and plan.collective in HOP_S:  # No such time was published for the others.
+        hops = len(plan.steps) / 2 if plan.algorithm == "tree" else plan.group_size - 1
+        own_s = hops * HOP_S[plan.collective].value
     if traffic is None:
         traffic = "line" if plan.collective == "point_to_point" else busy_traffic(link)
     own = own_s / max(1, len(plan.steps))
@@ -201,14 +207,6 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
     if own_s:
         inputs.append(f"{own_s * 1e6:.0f} us of the chips' own: {_SMALL}")
     return Cost(plan, times, tuple(inputs), own_s)
-
-
-def _own_s(plan: Plan) -> float:
-    """Return the chips' own seconds: for each chip after the first, or for each step of a tree."""
-    if plan.collective not in HOP_S:
-        return 0.0  # No such time was published for this collective.
-    hops = len(plan.steps) / 2 if plan.algorithm == "tree" else plan.group_size - 1
-    return hops * HOP_S[plan.collective].value
 
 
 def _step_time(plan: Plan, number: int, traffic: str) -> float:

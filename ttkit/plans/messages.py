@@ -196,39 +196,3 @@ def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exch
         for _, peer, call, receives, clock in held[:1]
     ]
     return Exchange(len(programs), tuple(messages), tuple(waits))
-
-
-# An order takes a rank, its send and its receive, and returns the rank's calls in a round.
-ORDERS = {
-    "Sendrecv": lambda rank, send, receive: [send._replace(name="Sendrecv", source=receive.source)],
-    "Send, then Recv": lambda rank, send, receive: [send, receive],
-    "Recv, then Send": lambda rank, send, receive: [receive, send],
-    "Isend, then Recv": lambda rank, send, receive: [send._replace(name="Isend"), receive],
-    "even ranks send first": lambda rank, send, receive: (
-        [receive, send] if rank % 2 else [send, receive]
-    ),
-    "rank 0 receives first": lambda rank, send, receive: (
-        [send, receive] if rank else [receive, send]
-    ),
-}
-
-
-def ring_exchange(ranks: int = 4, order: str = "Sendrecv", buffered: bool = False) -> Exchange:
-    """Return how a number goes round a ring of ranks, until each rank has seen all.
-
-    Args:
-        order: one of `ORDERS`: which call each rank makes first, in each round.
-        buffered: see `exchange`; a message then has 8 bytes, else 1 MiB.
-
-    Example:
-        >>> [ring_exchange(4, order).steps for order in ("Sendrecv", "even ranks send first")]
-        [3, 6]
-        >>> ring_exchange(4, "Send, then Recv").cycle
-        (0, 1, 2, 3)
-    """
-    programs, nbytes = [], 8 if buffered else 2**20
-    for rank in range(ranks):
-        send = Call("Send", to=(rank + 1) % ranks, nbytes=nbytes)
-        receive = Call("Recv", source=(rank - 1) % ranks)
-        programs.append(ORDERS[order](rank, send, receive) * (ranks - 1))
-    return exchange(programs, buffered)

@@ -83,9 +83,12 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     """
     rounds = max(1, micro_batches // stages)
     if micro_batches % rounds:
-        rule = f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages}"
-        cure = f"{rounds * stages} or {(rounds + 1) * stages} micro-batches"
-        fail(f"interleaved({stages}, {micro_batches}, {chunks})", f"{rule} evenly", cure)
+        fail(
+            f"interleaved({stages}, {micro_batches}, {chunks})",
+            f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages} "
+            "evenly",
+            f"{rounds * stages} or {(rounds + 1) * stages} micro-batches",
+        )
     length = micro_batches // rounds
     turns = [
         (chunk, start + i)
@@ -135,7 +138,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+def schedule_of(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
     """Return the schedule that a training configuration names.
 
     Raises:
@@ -144,8 +147,11 @@ def schedule_of(name: str, stages: int, micro_batches: int, chunks: int = 1) -> 
     if name == "interleaved":
         return interleaved(stages, micro_batches, chunks)
     if chunks > 1:
-        rule = f"chunks_per_rank is {chunks}, and {name} has one"
-        fail(f"a schedule for {stages} stages", rule, "schedule: interleaved")
+        fail(
+            f"a schedule for {stages} stages",
+            f"chunks_per_rank is {chunks}, and {name} has one",
+            "schedule: interleaved",
+        )
     return SCHEDULES[name](stages, micro_batches)
 
 

@@ -95,13 +95,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES:
-            rule = f"the collectives are {', '.join(COLLECTIVES)}"
-            fail(f"a plan for {self.collective!r}", rule)
+            fail(f"a plan for {self.collective!r}", f"the collectives are {', '.join(COLLECTIVES)}")
         asked, links = f"a plan for {self.collective} on {self.topology!r}", self.topology.links
         check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
         if self.links > max(1, links):
-            rule = f"a message over {self.links} links; two chips are joined by {links}"
-            fail(asked, rule, f"links=1 to {links}")
+            fail(
+                asked,
+                f"a message over {self.links} links; two chips are joined by {links}",
+                f"links=1 to {links}",
+            )
         object.__setattr__(self, "steps", tuple(map(self._sized, self.steps)))
 
     def _sized(self, step: Iterable[Transfer]) -> Step:
@@ -215,11 +217,19 @@ class Plan:
             everyone = frozenset(group)
             for c in self.goal(chip):
                 if c not in held[chip]:
-                    rule = f"after the last step chip {chip} does not hold chunk {c}"
-                    _fail_at_step(self, last, f"{rule}, which {self.collective} should give it")
+                    _fail_at_step(
+                        self,
+                        last,
+                        f"after the last step chip {chip} does not hold chunk {c}, "
+                        f"which {self.collective} should give it",
+                    )
                 if self.adds and (missing := everyone - held[chip][c]):
-                    rule = f"after the last step chunk {c} on chip {chip} lacks the part of"
-                    _fail_at_step(self, last, f"{rule} {_chips(self, missing)}")
+                    _fail_at_step(
+                        self,
+                        last,
+                        f"after the last step chunk {c} on chip {chip} lacks the part of "
+                        f"{_chips(self, missing)}",
+                    )
         return self
 
     def run(self, shards: Sequence[Array], dim: int = 0) -> list[Array]:
@@ -246,8 +256,11 @@ class Plan:
         """
         chips, arrays = self.validate().topology.chips, [np.asarray(shard) for shard in shards]
         if len(arrays) != len(chips) or len({array.shape for array in arrays}) > 1:
-            rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
-            fail(f"{self!r}.run", f"{rule}; these have {[array.shape for array in arrays]}")
+            fail(
+                f"{self!r}.run",
+                f"there must be {len(chips)} shards of one shape, in the order of the mesh; "
+                f"these have {[array.shape for array in arrays]}",
+            )
         number = {self.topology.place[chip]: i for chip, (_, i) in self.group_of.items()}
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays)}
         held = self.holdings_at_start(lambda chip, c: parts[chip][number[c] if self.adds else 0])
@@ -362,12 +375,20 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: Holdings) -> NoReturn:
     """Fail: no cable leads there, nothing is to be added, or the chip has not what it sends."""
     topology = plan.topology
     if strangers := {t.source, t.destination} - topology.place.keys():
-        rule = f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}"
-        _fail_at_step(plan, number, rule, f"one of {list(topology.chips)}")
+        _fail_at_step(
+            plan,
+            number,
+            f"{_sends(t, t.chunk)}, but there is no chip {strangers.pop()}",
+            f"one of {list(topology.chips)}",
+        )
     if not topology.joined(t.source, t.destination):
         near = ", ".join(f"chip {chip}" for chip in topology.neighbours(t.source))
-        rule = f"{_sends(t, t.chunk)}, but no cable joins them"
-        _fail_at_step(plan, number, rule, f"a neighbour of chip {t.source}: {near}")
+        _fail_at_step(
+            plan,
+            number,
+            f"{_sends(t, t.chunk)}, but no cable joins them",
+            f"a neighbour of chip {t.source}: {near}",
+        )
     if t.reduce and not plan.adds:
         rule = f"{_sends(t, t.chunk)} with reduce=True, but {plan.collective} adds nothing"
         _fail_at_step(plan, number, rule, "reduce=False")
@@ -380,12 +401,12 @@ def _check_load(plan: Plan, number: int, step: Step) -> None:
     links, room = plan.topology.links, plan.topology.links // plan.links
     for (source, destination), n in Counter((t.source, t.destination) for t in step).items():
         if n > room:
-            rule = (
-                f"chip {source} sends {n} messages to chip {destination}; "
-                f"{links} links carry {room} at a time, each over {plan.links} of them"
-            )
             _fail_at_step(
-                plan, number, rule, "another step for some, or one message with several chunks"
+                plan,
+                number,
+                f"chip {source} sends {n} messages to chip {destination}; "
+                f"{links} links carry {room} at a time, each over {plan.links} of them",
+                "another step for some, or one message with several chunks",
             )
 
 
@@ -421,5 +442,6 @@ def _chips(plan: Plan, some: frozenset[int]) -> str:
 
 
 def _fail_at_step(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:
-    asked = f"step {number} of {len(plan.steps)} of {plan.collective} on {plan.topology!r}"
-    fail(asked, rule, cure)
+    fail(
+        f"step {number} of {len(plan.steps)} of {plan.collective} on {plan.topology!r}", rule, cure
+    )

@@ -69,8 +69,11 @@ class Topology:
         all chips in one.
         """
         if axis not in (None, 0, 1):
-            rule = "a mesh has the axes 0 (down a column) and 1 (along a row)"
-            fail(f"axis {axis!r} of {self!r}", rule, "axis=0 or axis=1")
+            fail(
+                f"axis {axis!r} of {self!r}",
+                "a mesh has the axes 0 (down a column) and 1 (along a row)",
+                "axis=0 or axis=1",
+            )
         columns = self.shape[1]
         rows = [self.chips[i : i + columns] for i in range(0, len(self.chips), columns)]
         return [self.chips] if axis is None else rows if axis else list(zip(*rows))
@@ -129,16 +132,24 @@ def topology(of, mesh_shape: RowColumn | None = None) -> Topology:
         of = system_named(of)
     if isinstance(of, System):
         system, shape = of, mesh_shape or of.shape
-        asked = f"topology({of.name!r}, {shape})"
-        chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), asked)]
+        chips = [
+            of.ids[r][c]
+            for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")
+        ]
     elif isinstance(getattr(of, "system", None), System):
         if len(tuple(of.shape)) != 2:
-            rule = f"a mesh has rows and columns, this one has shape {list(of.shape)}"
-            fail(f"topology({of!r})", rule, "mesh.reshape(ttnn.MeshShape(rows, columns))")
+            fail(
+                f"topology({of!r})",
+                f"a mesh has rows and columns, this one has shape {list(of.shape)}",
+                "mesh.reshape(ttnn.MeshShape(rows, columns))",
+            )
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
-        rule = "cables are known of systems and of simulated meshes only"
-        fail(f"topology({of!r})", rule, f"a name: {', '.join(SYSTEMS)}")
+        fail(
+            f"topology({of!r})",
+            "cables are known of systems and of simulated meshes only",
+            f"a name: {', '.join(SYSTEMS)}",
+        )
     return _known(system, tuple(chips), shape)
 
 

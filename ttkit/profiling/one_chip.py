@@ -146,8 +146,10 @@ def check_on_one_chip(program: Callable, mesh_shape: Sequence[int], tolerance: f
             name = getattr(program, "__name__", "program")
             asked = f"check_on_one_chip({name}, {'x'.join(map(str, mesh_shape))})"
             given = "".join(f"\n  given {operand.text}" for operand in result.operands)
-            cure = "add up what is P; gather S where all of that dimension is needed"
-            rule = f"{result.error:.0%} of one chip's largest value off is {result.text}{given}"
-            fail(asked, rule, cure)
+            fail(
+                asked,
+                f"{result.error:.0%} of one chip's largest value off is {result.text}{given}",
+                "add up what is P; gather S where all of that dimension is needed",
+            )
     compared = sum(result.error <= tolerance for result in results)
     return f"{compared} results are those of one chip"

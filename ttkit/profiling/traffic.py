@@ -5,7 +5,6 @@ import difflib
 import json
 import os
 import runpy
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import fail, users_frame
 from ttkit.files import AnyPath, read_text, write_whole
 from ttkit.plans.cost import cost
-from ttkit.profiling.records import last_name
+from ttkit.profiling import last_name
 from ttkit.sim.ops import OPERATIONS
 from ttkit.sim.tape import CollectiveRecord, DescribedTensor, Event
 from ttkit.sim.tensor import PlacementShard
@@ -93,9 +92,7 @@ def sent_by(events: Sequence[Event]) -> tuple[list[ProgramLine], list[str]]:
 
 def note_line(event: Event) -> None:
     """Write down the line of the program that made a call."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(KIT_CODE):
-        frame = frame.f_back
+    frame, _ = users_frame()
     path = os.path.relpath(frame.f_code.co_filename)
     if path.startswith(".."):
         path = frame.f_code.co_filename

@@ -8,15 +8,13 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from os import environ
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.hardware.current import current_machine
+from ttkit.hardware.current import current_machine, descriptor_in_use
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
@@ -119,8 +117,7 @@ class GradMode(Enum):
 recording = [True]
 
 
-@dataclass(frozen=True)
-class DistributedConfig:
+class DistributedConfig(NamedTuple):
     """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
     parallel the sequence.
     """
@@ -253,13 +250,17 @@ class AutoContext:
         """
         asked, shape = f"open_device({mesh_shape!r})", tuple(mesh_shape or (1, 1))
         if self._device is not None:
-            rule = "open_device was called after the device was created."
-            fail(asked, rule, "close_device() first; get_device() alone opens one chip")
+            fail(
+                asked,
+                "open_device was called after the device was created.",
+                "close_device() first; get_device() alone opens one chip",
+            )
         several = shape[0] * shape[1] > 1
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
             kinds, fabric = ttnn.FabricConfig, ttnn.FabricConfig.FABRIC_1D
-            if ring or _several_meshes():
+            descriptor = descriptor_in_use()
+            if ring or (descriptor and len(descriptor.meshes) > 1):
                 fabric = kinds.FABRIC_2D
             elif VARIABLE not in environ and all(current_machine().wraps):
                 fabric = kinds.FABRIC_1D_RING
@@ -313,8 +314,11 @@ class AutoContext:
             TTKitError: `initialize_distributed_context` was not called.
         """
         if self._ranks is None:
-            cure = "initialize_distributed_context(*sys.argv) first"
-            fail("get_distributed_context", "DistributedContext is not initialized.", cure)
+            fail(
+                "get_distributed_context",
+                "DistributedContext is not initialized.",
+                "initialize_distributed_context(*sys.argv) first",
+            )
         return self._ranks
 
     def initialize_socket_manager(self, socket_type: SocketType) -> None:
@@ -347,9 +351,11 @@ class AutoContext:
             TTKitError: it was called before; what `ParallelismContext` refuses.
         """
         if self._parallelism is not None:
-            asked = f"initialize_parallelism_context({config!r})"
-            cure = "call it once, after open_device; reset_parallelism_context() to choose again"
-            fail(asked, "ParallelismContext is already initialized.", cure)
+            fail(
+                f"initialize_parallelism_context({config!r})",
+                "ParallelismContext is already initialized.",
+                "call it once, after open_device; reset_parallelism_context() to choose again",
+            )
         self._parallelism = ParallelismContext(self.get_device(), config)
 
     def get_parallelism_context(self) -> ParallelismContext:
@@ -359,11 +365,12 @@ class AutoContext:
             TTKitError: `initialize_parallelism_context` was not called.
         """
         if self._parallelism is None:
-            cure = (
+            fail(
+                "get_parallelism_context",
+                "ParallelismContext is not initialized.",
                 "initialize_parallelism_context(DistributedConfig(...)) after open_device and "
-                "before the model is made"
+                "before the model is made",
             )
-            fail("get_parallelism_context", "ParallelismContext is not initialized.", cure)
         return self._parallelism
 
     def is_parallelism_context_initialized(self) -> bool:
@@ -399,8 +406,11 @@ def open_layout(settings: Settings) -> Layout:
         context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
     opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
     if opened != wanted:
-        rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
-        fail("Trainer", rule, "AutoContext.close_device() first")
+        fail(
+            "Trainer",
+            f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}",
+            "AutoContext.close_device() first",
+        )
     context.reset_parallelism_context()  # An earlier run may have made one with other axes.
     if layout.axes:
         context.initialize_parallelism_context(device)
@@ -418,23 +428,13 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
     whole = tuple(ttnn._ttnn.multi_device.SystemMeshDescriptor().shape())
     fits = any(all(n <= m for n, m in zip(shape, size)) for size in (whole, whole[::-1]))
     if environ.get(VARIABLE) and not fits:
-        rule = (
+        fail(
+            asked,
             f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD device_topology "
             f"dims: {list(whole)}\nThe two must match: ttml hangs or crashes here, or in a "
-            "collective later."
+            "collective later.",
+            f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims "
+            f"{list(shape)} in {VARIABLE}",
         )
-        cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
-        fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
     if turned := opens_transposed(whole, shape):
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
-
-
-def _several_meshes() -> bool:
-    path = environ.get(VARIABLE)
-    # If the path is wrong, ttnn reports it when it opens the mesh.
-    if not path or not Path(path).is_file():
-        return False
-    # This import loads protobuf, which few programs need.
-    from ttkit.descriptors.reading import read_descriptor
-
-    return len(read_descriptor(path).meshes) > 1

@@ -44,7 +44,7 @@ def check_memory(settings: Settings, layout: Layout, on_one_process: bool) -> No
     model, training = settings.transformer_config, settings.training_config
     layout = replace(layout, device=None)
     job = Job(model, training.batch_size, model.max_sequence_length, training)
-    held = [sum(update(job, layout, stage).of_all) for stage in stages(model, layout)]
+    held = [sum(update(stage).of_all) for stage in stages(job, layout)]
     # The simulator keeps data-parallel replicas in one array.
     needed = sum(held) * layout.tp if on_one_process else max(held)
     room = psutil.virtual_memory().available

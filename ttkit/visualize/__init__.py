@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ttkit import backend
+from ttkit.hardware import current_system
 from ttkit.visualize.charts import memory
 from ttkit.visualize.drawing import Figure, size_text
 from ttkit.visualize.mesh import described, draw_chips, draw_mesh, draw_ranks, grid_of, system_grid
-from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
+from ttkit.visualize.tables import TABLES, as_text
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
 
@@ -25,13 +26,13 @@ def _show(picture, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _as_ttnn(print_table: Callable, table: Callable, draw: Callable, *of) -> None:
+def _as_ttnn(what: str, draw: Callable, *of) -> None:
     """Show a picture, with ttnn's table as its text; on a terminal, call ttnn's own function."""
     if not in_notebook():
-        print_table(*of)
+        getattr(backend.load(), f"visualize_{what.replace(' ', '_')}")(*of)
         return
     try:
-        text = as_text(table(*of))
+        text = as_text(TABLES[what](*of))
     except Exception:  # ttnn's table refuses some meshes, such as one of three axes.
         text = ""
     _show(draw(*of), text)
@@ -39,18 +40,16 @@ def _as_ttnn(print_table: Callable, table: Callable, draw: Callable, *of) -> Non
 
 def visualize_mesh_device(mesh_device) -> None:
     """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
-    _as_ttnn(backend.load().visualize_mesh_device, mesh_table, draw_mesh, mesh_device)
+    _as_ttnn("mesh device", draw_mesh, mesh_device)
 
 
 def visualize_system_mesh() -> None:
     """Show the whole machine; on a terminal as ttnn prints it."""
-    _as_ttnn(backend.load().visualize_system_mesh, system_table, _draw_machine)
+    _as_ttnn("system mesh", _draw_machine)
 
 
 def _draw_machine() -> Figure:
     if backend.is_simulated():
-        from ttkit.hardware import current_system
-
         return draw_chips(system_grid(current_system()))
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
@@ -61,7 +60,7 @@ def _draw_machine() -> Figure:
 
 def visualize_tensor(tensor) -> None:
     """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
-    _as_ttnn(backend.load().visualize_tensor, tensor_table, draw_tensor, tensor)
+    _as_ttnn("tensor", draw_tensor, tensor)
 
 
 def visualize_descriptor(descriptor) -> None:
@@ -104,8 +103,6 @@ def visualize_ranks(cluster) -> None:
           rank 2: card 2 (2 chips: 2, 6)
           rank 3: card 3 (2 chips: 3, 7)
     """
-    from ttkit.hardware import current_system
-
     if isinstance(cluster, (int, str, os.PathLike)):
         from ttkit.cluster.engines.cluster import Cluster
 

@@ -9,10 +9,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
-from ttkit.visualize.drawing import BOLD, INK, Drawing, Point, Rectangle, width_of
+from ttkit.visualize.drawing import BOLD, INK, Attributes, Drawing, Point, Rectangle, width_of
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # A pair has the indices of two cells.
@@ -34,8 +33,7 @@ WHOLE: Rectangle = (0, 0, 1, 1)
 MERGED_S = 0.96  # What is added to a box disappears after so many seconds.
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A small box in a cell: a chunk of a chip, a chip of a rank, a shard in its whole tensor.
 
     Args:
@@ -62,8 +60,7 @@ class Box:
     added: bool = False
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A box of the grid.
 
     Args:
@@ -80,8 +77,7 @@ class Cell:
     box: Size = (20, 20)
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Where cells stand and which are linked; a cell is known by its index, counted row by row.
 
     Args:
@@ -130,7 +126,7 @@ class Grid:
         """
         cells = len(self.devices)
         line = self.shape[-1] in (1, cells) and cells > longest
-        return replace(self, fold=4) if line else self
+        return self._replace(fold=4) if line else self
 
 
 class Cells(Drawing):
@@ -148,7 +144,7 @@ class Cells(Drawing):
         grid: Grid,
         cells: Sequence[Cell | None],
         *,
-        frame: str = "host",
+        frame: str,
         gap: Size | None = None,
         colour: str = "",
     ):
@@ -306,7 +302,7 @@ class Cells(Drawing):
         text = next((t for t in box.texts if width_of(t, SIZE) <= w and h >= SIZE), "")
         two = text and box.about and h >= 2 * SIZE + 4 and width_of(box.about, SIZE) <= w
         ink = INK if box.fill.startswith("#") else "var(--ink)" if box.fill else "var(--edge)"
-        look: dict[str, Any] = {"size": SIZE, "fill": ink}
+        look: Attributes = {"size": SIZE, "fill": ink}
         if two:
             self.words(x + w / 2, y + h / 2 - 2, text, font_weight=BOLD, **look)
             self.words(x + w / 2, y + h / 2 - 2 + STEP, box.about, **look)

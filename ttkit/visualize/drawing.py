@@ -14,18 +14,19 @@ from typing import Any
 
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # A rectangle is (left, top, width, height).
+Attributes = dict[str, Any]  # They are those of an SVG element, by names that Python can have.
 
 INK = "#1c2430"  # Words on a coloured box have this colour in both themes.
 # Faults have the colour BAD in both themes; the box under words about them has the colour ALARM.
 BAD, ALARM = "#d64545", "var(--alarm)"
 BOLD = "600"
 # A shape has these attributes unless others are given.
-RECTANGLE: dict[str, Any] = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
-SHAPE: dict[str, Any] = {"fill": "none", "stroke": "none", "stroke_width": 1}
-LINE: dict[str, Any] = {"stroke": "var(--link)", "stroke_width": 1.6}
-TEXT: dict[str, Any] = {"fill": "var(--ink)", "text_anchor": "middle"}
+RECTANGLE: Attributes = {"rx": 6, "fill": "none", "stroke": "var(--edge)"}
+SHAPE: Attributes = {"fill": "none", "stroke": "none", "stroke_width": 1}
+LINE: Attributes = {"stroke": "var(--link)", "stroke_width": 1.6}
+TEXT: Attributes = {"fill": "var(--ink)", "text_anchor": "middle"}
 # A halo keeps a text apart from the lines below it.
-HALO: dict[str, Any] = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
+HALO: Attributes = {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
 READABLE = 10  # A drawing shrinks until its smallest words are this many px high; then it scrolls.
 # All pictures share one style. It follows the theme of JupyterLab or VS Code where there is one,
 # else the reader's system.

@@ -9,19 +9,13 @@ from ttkit.errors import fail
 from ttkit.visualize.cells import Box, Cell, Cells, Grid
 from ttkit.visualize.drawing import Figure, Frames, ranges, tone
 from ttkit.visualize.tensor import Ranges, placed, slice_text
+from ttkit.words import grouped
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
 WIDE, TALL = 280, 170  # Each of the three matrices takes at most this many px.
-# A row says which of the three sizes are cut: samples (rows of x), the summed dimension, columns
-# of w.
-CUTS = {
-    "samples": (True, False, False),
-    "columns": (False, False, True),
-    "rows": (False, True, False),
-    "both": (True, False, True),
-    "nothing": (False, False, False),
-}
+# Which of the three sizes are cut: m (samples, the rows of x), k (the rows of w), n (its columns).
+CUTS = {"samples": "m", "columns": "n", "rows": "k", "both": "mn", "nothing": ""}
 
 
 class Part(NamedTuple):
@@ -51,7 +45,7 @@ def described(cut: str, chips: int, shape: Shape | None) -> tuple[Shape, list[Pa
     asked = f"visualize_matmul(cut={cut!r}, chips={chips})"
     if cut not in CUTS:
         fail(asked, f"cut is one of {', '.join(CUTS)}", "cut='columns'")
-    pieces = [chips if is_cut else 1 for is_cut in CUTS[cut]]
+    pieces = [chips if size in CUTS[cut] else 1 for size in "mkn"]
     m, k, n = shape or (math.ceil(size / p) * p for size, p in zip((8, 12, 16), pieces))
     for size, p, what in zip((m, k, n), pieces, ("samples", "rows of w", "columns of w")):
         if size % p:
@@ -126,9 +120,7 @@ def draw_matmul(
 ) -> Figure:
     """Return the picture that `visualize_matmul` shows; it takes the same arguments."""
     (m, k, n), parts = described(cut, chips, shape) if x is None else of_tensors(x, w)
-    blocks: dict[Ranges, list[Part]] = {}
-    for part in parts:
-        blocks.setdefault(part.block, []).append(part)
+    blocks = grouped(parts, lambda part: part.block)
     partial = any(part.x_columns != (0, k) for part in parts)
     if x is None and reduced and not partial:
         fail(
@@ -206,9 +198,7 @@ def _matrix(
     for block in itertools.product(rows, columns):
         owners = [i for i, other in enumerate(held) if other == block]
         where = slice_text(block, shape)
-        same: dict[Range, list[int]] = {}
-        for chip in owners if partial else ():
-            same.setdefault(parts[chip].x_columns, []).append(chip)
+        same = grouped(owners if partial else (), lambda chip: parts[chip].x_columns)
         sheets = [(_names(parts, chips), tone(chips[0])) for chips in same.values()]
         if not owners:
             boxes.append(Box(hatched=True))

@@ -7,13 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttkit import backend
 from ttkit.hardware.systems import grid_links
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate, Grid
 from ttkit.visualize.drawing import HALO, Figure, ranges, tone
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 LONGEST = 8  # A line of more chips is folded into several rows.
 
@@ -45,8 +44,8 @@ def grid_of(title: str, shape: Coordinate, devices: Sequence[int], system=None) 
         linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
         cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.cards)
         two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
-        grid = replace(grid, pairs=linked, links=system.links_per_pair)
-        grid = replace(grid, cards=tuple(card for card in two if grid.straight(card)))
+        grid = grid._replace(pairs=linked, links=system.links_per_pair)
+        grid = grid._replace(cards=tuple(card for card in two if grid.straight(card)))
     return grid.folded(LONGEST)
 
 
@@ -160,9 +159,7 @@ def _chips(mesh) -> dict[tuple[int, int], tuple[int, int]]:
 
 def draw_descriptor(descriptor) -> Iterator[Figure]:
     """Draw all meshes where there are several, then each kind of mesh chip by chip."""
-    kinds: dict[Any, list] = {}
-    for mesh in descriptor.meshes:
-        kinds.setdefault(replace(mesh, mesh_id=0, name=""), []).append(mesh)
+    kinds = grouped(descriptor.meshes, lambda mesh: replace(mesh, mesh_id=0, name=""))
     if len(descriptor.meshes) > 1:
         yield draw_graph(descriptor)
     for first, *others in kinds.values():
@@ -185,7 +182,7 @@ def instance_grid(mesh) -> Grid:
     if mesh.num_hosts == 1 or grid.fold:
         return grid
     last = {host: i for i, host in enumerate(hosts)}
-    return replace(grid, cards=tuple((hosts.index(host), i) for host, i in last.items()))
+    return grid._replace(cards=tuple((hosts.index(host), i) for host, i in last.items()))
 
 
 def draw_graph(descriptor) -> Figure:

@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ttkit.errors import TTKitError, fail
@@ -23,7 +22,7 @@ from ttkit.visualize.drawing import (
     tone,
     width_of,
 )
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 LONGEST = 6  # A line of more chips is folded: chips are wider here than in the picture of a mesh.
 MOST = 12  # A plan of at most this many steps is shown whole on one page.
@@ -65,8 +64,7 @@ class Arrow(NamedTuple):
         return f"{_size(self.transfers)}, {chunks}"
 
 
-@dataclass(frozen=True)
-class StepPicture:
+class StepPicture(NamedTuple):
     """What a picture of a step shows: the chips after it, and its transfers.
 
     Args:
@@ -113,9 +111,8 @@ class StepPicture:
 
     def holds(self, chip: int) -> str:
         """Return which chunks a chip holds, and how much of each sum."""
-        whole, same = contributors_in_all(self.plan), dict[int, list[int]]()
-        for chunk in self.after[chip]:
-            same.setdefault(self.contributors(chip, chunk), []).append(chunk)
+        whole = contributors_in_all(self.plan)
+        same = grouped(self.after[chip], lambda chunk: self.contributors(chip, chunk))
         texts = []
         for parts in sorted(same):
             share = f" ({parts} of {whole} parts)" if whole > 1 else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit import backend
 from ttkit.errors import TTKitError
@@ -17,7 +17,7 @@ from ttkit.hardware.systems import system_named
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate
 from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
-from ttkit.words import counted
+from ttkit.words import counted, grouped
 
 MAP = 34  # The small map has the area of a square of this many px.
 # A shard has (start, end) in each dimension of the global tensor.
@@ -25,8 +25,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 # ---------------------------------------------------------------- where the shards lie
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One coordinate of a mesh, and what its chip holds of a tensor.
 
     Args:
@@ -41,8 +40,7 @@ class Place:
     group: int = -1
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """A tensor over a mesh: the shape of the whole, and a cell for each place.
 
     Args:
@@ -347,13 +345,11 @@ def _drawn(title: str, code: str, mesh, tensor) -> Placement:
         f"All {chips} chips together store {chips * nbytes:,} bytes, {times:.3g} times what "
         "the values of one whole tensor need. One colour: the same slice.",
     ]
-    held: dict[str, list[int]] = {}
-    for device, place in zip(mesh.chips, picture.cells):
-        held.setdefault(slice_text(place.ranges or (), whole), []).append(device)
-    lines = [
-        f"{part} on {'device' if len(ids) == 1 else 'devices'} {', '.join(map(str, ids))}"
-        for part, ids in held.items()
-    ]
+    held = grouped(picture.cells, lambda place: slice_text(place.ranges or (), whole))
+    lines = []
+    for part, places in held.items():
+        ids = ", ".join(str(place.device) for place in places)
+        lines.append(f"{part} on {'device' if len(places) == 1 else 'devices'} {ids}")
     text = "\n  ".join([title, *lines, how])
     (slices,) = draw_tensor(tensor).drawings
     slices.title = "which slice each chip holds"

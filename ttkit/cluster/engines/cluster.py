@@ -236,8 +236,11 @@ class Cluster:
         if self._renew:
             self.start()
         if not self._processes:
-            cure = "cluster.start(), or: with Cluster(...) as cluster:"
-            fail(asked, "the cluster is not started", cure)
+            fail(
+                asked,
+                "the cluster is not started",
+                "cluster.start(), or: with Cluster(...) as cluster:",
+            )
         if self.failure:
             fail(asked, self.why_failed, "cluster.restart()")
 
@@ -271,8 +274,11 @@ class Cluster:
         connected = len(self._client.ids) if self._client else 0
         self._show(f"{connected} are connected")
         if time.monotonic() > until:
-            rule = f"{connected} of {self.n} engines connected within {self.start_timeout_s:g} s"
-            fail(asked, rule, "Cluster(..., start_timeout_s=120) on a busy machine")
+            fail(
+                asked,
+                f"{connected} of {self.n} engines connected within {self.start_timeout_s:g} s",
+                "Cluster(..., start_timeout_s=120) on a busy machine",
+            )
         time.sleep(0.02)
 
     def _fail_pending(self, ended: Ended) -> None:

@@ -25,7 +25,7 @@ from ttkit.cluster.engines.page import progress
 from ttkit.cluster.engines.stacks import raised_at
 from ttkit.errors import Interrupted, TTKitError, fail
 from ttkit.waiting import wait_until
-from ttkit.words import numbered
+from ttkit.words import grouped, numbered
 
 Cluster = Any  # The class is in engines.cluster, which imports this module.
 PATIENCE_S = 3.0  # The others get this long after the first rank has raised.
@@ -202,10 +202,7 @@ def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
 
 def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     """Return where ranks are now: {"line 2: comm.Barrier()": [0, 1]}."""
-    found = defaultdict[str, list[int]](list)
-    for rank in ranks:
-        found[str(cluster.report(rank).line or "no line of yours")].append(rank)
-    return found
+    return grouped(ranks, lambda rank: str(cluster.report(rank).line or "no line of yours"))
 
 
 def _await_failure(cluster: Cluster, asked: str) -> None:
@@ -261,7 +258,7 @@ def interrupt(cluster: Cluster) -> str:
 
 
 # ---------------------------------------------------------------- what the ranks print
-def show_outputs(answers: Answers, complete: bool, together: bool = False) -> None:
+def show_outputs(answers: Answers, complete: bool, together: bool) -> None:
     """Show what each rank printed and displayed, in rank order.
 
     Args:

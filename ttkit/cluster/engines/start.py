@@ -6,9 +6,10 @@ The ranks are those of a folder of files, or n that share this machine's cards.
 import importlib.util
 import os
 import socket
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from ttkit.cluster.engines.engine import FOLDER
 from ttkit.cluster.files import Config, find_config
@@ -76,9 +77,7 @@ def ranks_on_equal_cards(number: int) -> Bindings:
         rule += "takes whole cards in PCIe order"
         could = [f"Cluster({n})" for n in range(1, len(cards) + 1) if len(cards) % n == 0]
         fail(f"Cluster({number})", rule, f"{', '.join(could)}, or a folder with rank bindings")
-    each = len(cards) // number
-    shared = [cards[first : first + each] for first in range(0, len(cards), each)]
-    return plain_ranks(number, list(map(",".join, shared)))
+    return plain_ranks(number, list(map(",".join, np.array_split(cards, number))))
 
 
 def _cards() -> tuple[list[str], str]:
@@ -121,7 +120,7 @@ def start_commands(
         LOCAL_FOLDER: str(folder),
         # A rank that waits inside MPI gives up its core to a rank that computes.
         "OMPI_MCA_mpi_yield_when_idle": "1",
-        **blas_threads(max(Counter(hosts).values())),
+        **blas_threads(hosts),
         "TTKIT_SYSTEM": system.name,
     }
     # A value of the shell overrides the settings above, but not those that say where the cluster's

@@ -77,8 +77,11 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
         fail(asked, "there is no such folder", "check the path")
     config = files_in(path)
     if not (config.bindings or config.hosts):
-        rule = f"it has neither {BINDINGS} nor hosts.txt or hosts.json"
-        fail(asked, rule, "add one; configs/README.md describes it")
+        fail(
+            asked,
+            f"it has neither {BINDINGS} nor hosts.txt or hosts.json",
+            "add one; configs/README.md describes it",
+        )
     return config
 
 

@@ -171,9 +171,6 @@ def read_bindings(path: AnyPath) -> Bindings:
     found = find_file(path, "Configuration file", asked=asked)
     bindings, findings = check_bindings(read_yaml(found, "Configuration file"))
     if bindings is None:
-        fail_with(
-            asked,
-            lambda n: f"Invalid configuration: {counted(n, 'validation error')} for TTRunConfig",
-            findings,
-        )
+        number = counted(len(findings), "validation error")
+        fail_with(asked, f"Invalid configuration: {number} for TTRunConfig", findings)
     return bindings

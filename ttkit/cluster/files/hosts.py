@@ -14,24 +14,18 @@ from ttkit.files import AnyPath, read_text, read_yaml
 # A host's name becomes a word of mpirun's and ssh's command lines, so it must not look like an
 # option.
 NAME = r"[A-Za-z0-9_+][A-Za-z0-9_.@%:\-]*|\[[0-9A-Fa-f:.]+\]"
-HOST_LINE = re.compile(
-    rf"(?P<name>{NAME})(\s+slots\s*=\s*(?P<slots>[1-9]\d*)|\s+max[-_]slots\s*=\s*\d+)*"
-)
-RANK_LINE = re.compile(
-    rf"rank\s+(?P<rank>\d{{1,6}})\s*=\s*(?P<name>{NAME})\s+slots?\s*=\s*\S+", re.IGNORECASE
-)
+HOST_LINE = rf"(?P<name>{NAME})(\s+slots\s*=\s*(?P<slots>[1-9]\d*)|\s+max[-_]slots\s*=\s*\d+)*"
+RANK_LINE = rf"(?i)rank\s+(?P<rank>\d{{1,6}})\s*=\s*(?P<name>{NAME})\s+slots?\s*=\s*\S+"
 TEXT_CURE = "one line 'host slots=N' for each host, N from 1, as in metal-wh-01 slots=1"
 JSON_CURE = 'a list: ["host1", "host2"] or [{"ssh": "host1", "ips": ["10.0.0.1"]}, ...]'
 RANK_CURE = "one line 'rank N=host slot=S' for each rank, as in rank 0=host1 slot=0"
 
 
-def _lines(
-    path: AnyPath, what: str, pattern: re.Pattern[str], cure: str
-) -> Iterator[re.Match[str]]:
+def _lines(path: AnyPath, what: str, pattern: str, cure: str) -> Iterator[re.Match[str]]:
     """Yield the match of each line that is not empty or a comment."""
     for number, raw in enumerate(read_text(path, what).splitlines(), 1):
         if line := raw.partition("#")[0].strip():
-            match = pattern.fullmatch(line)
+            match = re.fullmatch(pattern, line)
             if match is None:
                 fail(f"read {path}:{number}", f"{line[:60]!r} is not a line of a {what}", cure)
             yield match
@@ -91,8 +85,7 @@ def read_rankfile(path: AnyPath) -> dict[int, str]:
     entries = [(int(match["rank"]), match["name"]) for match in lines]
     ranks = sorted(rank for rank, _ in entries)
     if ranks != list(range(len(ranks))) or not ranks:
-        rule = f"ranks must be numbered from 0, each once. Got: {ranks}"
-        fail(f"read {path}", rule, RANK_CURE)
+        fail(f"read {path}", f"ranks must be numbered from 0, each once. Got: {ranks}", RANK_CURE)
     return dict(entries)
 
 

@@ -17,7 +17,7 @@ from ttkit.descriptors.descriptor import MeshGraphDescriptor
 from ttkit.descriptors.reading import check_descriptor, read_descriptor
 from ttkit.errors import TTKitError
 from ttkit.files import AnyPath, Finding, KeyPath, did_you_mean, errors_in, read_yaml
-from ttkit.words import counted, numbered
+from ttkit.words import counted, grouped, numbered
 
 DEVICES = "TT_VISIBLE_DEVICES"
 RANKS: KeyPath = ("rank_bindings",)
@@ -53,22 +53,18 @@ def lint_path(path: AnyPath, hostfile: Path | None = None) -> list[Finding]:
         host_of_each_slot(path)
         return []
     except TTKitError as error:
-        return [_as_finding(path, error)]
-
-
-def _as_finding(path: Path, error: TTKitError) -> Finding:
-    """Return a reader's error as a finding; its line is in the error's text where there is one."""
-    text = f"{error.asked}: {error.rule}"
-    found = re.search(re.escape(str(path)) + r":(\d+)", text)
-    return Finding("error", str(path), int(found[1]) if found else 1, text, error.cure)
+        text = f"{error.asked}: {error.rule}"
+        line = re.search(re.escape(str(path)) + r":(\d+)", text)  # A reader's error may have one.
+        return [Finding("error", str(path), int(line[1]) if line else 1, text, error.cure)]
 
 
 def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     document = read_yaml(path, "configuration file")
-    cure = "delete one, or make two list items of them"
     findings = [
         document.finding(
-            where, f"{where[-1]!r} is twice in one mapping; only the last counts", cure
+            where,
+            f"{where[-1]!r} is twice in one mapping; only the last counts",
+            "delete one, or make two list items of them",
         )
         for where in document.repeated_keys
     ]
@@ -95,10 +91,7 @@ def _lint_yaml(path: Path, hosts_file: Path | None) -> list[Finding]:
     launch = _Launch(bindings, at, hosts, hosts_file.name if hosts_file else "")
     broken = [fault for rule in RULES for fault in rule(launch)]
     # tt-run never looks into the descriptor; the ranks do, and stop or hang.
-    ranks_of: dict[Path, list[RankBinding]] = {}
-    for binding in bindings.rank_bindings:
-        ranks_of.setdefault(bindings.descriptor_of(binding), []).append(binding)
-    for descriptor, ranks in ranks_of.items():
+    for descriptor, ranks in grouped(bindings.rank_bindings, bindings.descriptor_of).items():
         found = lint_path(descriptor)
         if not errors_in(found):
             broken += _against(launch, read_descriptor(descriptor), descriptor.name, ranks)
@@ -139,10 +132,12 @@ def _places_in_meshes(launch: _Launch) -> Iterator[Fault]:
         mesh, place, rank = binding.mesh_id, binding.mesh_host_rank or 0, binding.rank
         first = taken.setdefault((launch.bindings.descriptor_of(binding), mesh, place), rank)
         if first != rank:
-            rule = f"ranks {first} and {rank} both claim mesh_id {mesh}, mesh_host_rank {place}"
-            cure = "another mesh_host_rank for each rank of a shared mesh, in the order of the "
-            cure += "descriptor's host_topology; another mesh_id otherwise"
-            yield launch.at[rank], rule, cure
+            yield (
+                launch.at[rank],
+                f"ranks {first} and {rank} both claim mesh_id {mesh}, mesh_host_rank {place}",
+                "another mesh_host_rank for each rank of a shared mesh, in the order of the "
+                "descriptor's host_topology; another mesh_id otherwise",
+            )
 
 
 def _slots(launch: _Launch) -> Iterator[Fault]:

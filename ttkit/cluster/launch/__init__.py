@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -69,7 +69,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             pumps.append(pump)
         # mpirun names its folder by its process id, and does not start where one of that name was
         # left by another that was killed.
-        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(max(Counter(hosts).values()))}
+        more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(hosts)}
         environment = mpirun_environment(command, more)
         processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
         for descriptor in streams:
@@ -109,25 +109,19 @@ TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")
 RULER = b"-" * 60  # mpirun frames its own messages with two such lines.
 # Open MPI reports the rank that failed first with these words; the values say how it ended.
 FAILURES = {
-    re.compile(
-        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+"
-        r"(?P<how>signal (?P<signal>\d+) \([^)]*\))"
-    ): "was killed by {how}",
-    re.compile(
-        r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)"
-    ): "exited with code {code}",
-    re.compile(
-        r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) "
-        r"(?:exiting\s+improperly|calling\s+.abort.)"
-    ): "exited with code {mpirun}",
-    re.compile(
-        r"(?P<how>unable to find the specified executable file)[^.]*\.\s+"
-        r"This error was first reported for process\s+rank\s+(?P<rank>\d+)"
-    ): "could not start: {how}",
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+"
+    r"(?P<how>signal (?P<signal>\d+) \([^)]*\))": "was killed by {how}",
+    r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)": (
+        "exited with code {code}"
+    ),
+    r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) "
+    r"(?:exiting\s+improperly|calling\s+.abort.)": "exited with code {mpirun}",
+    r"(?P<how>unable to find the specified executable file)[^.]*\.\s+"
+    r"This error was first reported for process\s+rank\s+(?P<rank>\d+)": "could not start: {how}",
 }
 TRACEBACK = "Traceback (most recent call last):"
 # This names a host that mpirun cannot reach: its network is gone, or ssh never got there.
-LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
+LOST = r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)"
 DOCTOR = "\n  try: ttkit doctor, which checks that host"
 # Blank lines and ipyparallel's own messages never say why a process ended.
 NOISE = re.compile(r"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController)[\d.]*\] (?!CRITICAL)")
@@ -185,7 +179,7 @@ class Output:
     def failure(self, code: int) -> tuple[dict[str, str], str]:
         """Return what mpirun reports of the rank that failed first, and how it ended, in words."""
         for pattern, how in FAILURES.items():
-            if match := pattern.search(self._messages):
+            if match := re.search(pattern, self._messages):
                 found = match.groupdict()
                 return found, how.format(**found, mpirun=code)
         return {}, ""
@@ -193,7 +187,7 @@ class Output:
     @property
     def lost(self) -> str:
         """The host whose connection to mpirun is gone, or ""."""
-        found = LOST.search(self._messages)
+        found = re.search(LOST, self._messages)
         return found["host"] if found else ""
 
     def exit_code(self, code: int) -> int:

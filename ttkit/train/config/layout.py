@@ -50,10 +50,9 @@ def check_divisible(what: str, size: int, by: str, parts: int) -> None:
     """
     if size % parts:
         near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
-        rule = f"{what} {size} is not divisible by {by} {parts}"
         fail(
             f"cut {what} into {parts}",
-            f"{rule}: {size} % {parts} = {size % parts}",
+            f"{what} {size} is not divisible by {by} {parts}: {size} % {parts} = {size % parts}",
             f"{what} {' or '.join(map(str, near))}",
         )
 
@@ -249,7 +248,7 @@ class Layout:
         return replace(self.along(mesh.shape), device=mesh)
 
     def _axis(self, name: str) -> int | None:
-        return next((axis for found, axis in self.axes or () if found == name), None)
+        return dict(self.axes or ()).get(name)
 
     @property
     def dp_axis(self) -> int | None:
@@ -377,10 +376,10 @@ class Layout:
             48
         """
         if n % self.tp:
-            rule = f"{what} must be divisible by the number of devices. {what} = {n}, "
             fail(
                 "tensor parallelism",
-                f"{rule}devices = {self.tp}",
+                f"{what} must be divisible by the number of devices. {what} = {n}, "
+                f"devices = {self.tp}",
                 f"{what} a multiple of {self.tp}, or another mesh shape",
             )
         return n // self.tp

@@ -86,8 +86,11 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Key
             cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
             yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
         elif expected:
-            rule = f"Unknown {key}: {str(context.get('tag', value))[:40]}"
-            yield where, rule, f"one of {expected}"
+            yield (
+                where,
+                f"Unknown {key}: {str(context.get('tag', value))[:40]}",
+                f"one of {expected}",
+            )
         else:
             name = str(where[0]) if where else ""
             default = getattr(section(), ALIASES.get(name, name), None)
@@ -397,10 +400,10 @@ def split_blocks(
     if per_stage:
         sizes = [n // chunks + (i < n % chunks) for i in range(chunks) for n in per_stage]
     if sum(sizes) != total or not all(sizes):
-        rule = f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part"
         fail(
             f"cut {total} blocks into {parts} parts",
-            f"{rule}, and have {sizes}",
+            f"{stages} stages of {counted(chunks, 'chunk')} need at least a block for each part, "
+            f"and have {sizes}",
             "fewer stages or chunks, or one line 'RANK: BLOCKS' for each stage",
         )
     ends = itertools.accumulate(sizes)

@@ -83,8 +83,12 @@ class Experts(Module):
         width, count = config.embedding_dim, config.num_experts
         self.config, self.layout = config, layout
         if layout.cp > 1:
-            rule = f"all tokens of a sequence share its experts' places, and {layout.cp} chips"
-            fail(f"num_experts {count}", f"{rule} have a part of it each", "enable_cp: false")
+            fail(
+                f"num_experts {count}",
+                f"all tokens of a sequence share its experts' places, and {layout.cp} chips "
+                "have a part of it each",
+                "enable_cp: false",
+            )
         if layout.ep > 1:
             check_divisible("num_experts", count, "the DDP size", layout.dp)
         self.router = Linear(width, count, False, layout)

@@ -109,7 +109,7 @@ class Attention(Module):
         groups: int,
         has_bias: bool,
         layout: Layout,
-        rotary: Rotary | None = None,
+        rotary: Rotary | None,
     ):
         width, heads = config.embedding_dim, config.num_heads
         check_divisible("embedding_dim", width, "num_heads", heads)
@@ -169,8 +169,8 @@ class Vocabulary(Module):
         width: int,
         tied: bool,
         layout: Layout,
-        has_table: bool = True,
-        has_head: bool = True,
+        has_table: bool,
+        has_head: bool,
     ):
         self.layout, self.vocab_size = layout, vocab_size
         self.padded = in_tiles(vocab_size, TILE * layout.tp)

@@ -10,7 +10,6 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | reduce_scatter | all_gather                                                                    |
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
 | all_to_all     | all_to_all with the dimensions swapped                                        |
-| ring_shift     | ring_shift the other way                                                      |
 
 `cluster_axis` is the mesh axis along which devices communicate, by default every axis; None, or an
 axis of one device, changes nothing.
@@ -30,7 +29,6 @@ between the layers takes 1 / tp of the memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import partial
 
 import numpy as np
 
@@ -159,34 +157,24 @@ def all_to_all(tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | No
     return _collective("all_to_all", tensor, call, call, cluster_axis, in_dim, out_dim)
 
 
-def ring_shift(tensor: Tensor, cluster_axis: int | None) -> Tensor:
+def shifted(value: Value, cluster_axis: int) -> Value:
     """Return on each device the tensor of the device before it; on the first, that of the last.
 
-    On cards the fabric must be FABRIC_2D unless a cable joins the ends of the axis: a socket of
-    ttnn needs a route from the last device to the first.
+    All send, and all receive, by a socket that the mesh keeps. The receiving buffer has room for
+    the whole value, so that no device's send waits for another device to receive; ttml has small
+    buffers, and sends from even and odd devices in turns. On cards the fabric must be FABRIC_2D
+    unless a cable joins the ends of the axis: a socket of ttnn needs a route from the last device
+    to the first.
     """
-    back = partial(shifted, backward=True)
-    return _collective("ring_shift", tensor, shifted, back, cluster_axis)
-
-
-def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
-    """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
-
-    The receiving buffer has room for the whole value, so that no device's send waits for another
-    device to receive; ttml has small buffers, and sends from even and odd devices in turns.
-
-    Args:
-        backward: send in the other direction around the ring, as gradients need.
-    """
-    mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
+    mesh, shape = value.device(), tuple(value.device().shape)
     # The buffer is a power of two of bytes and has room for 4 bytes an element.
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())
     sockets = vars(mesh).setdefault("_ring_sockets", {})
-    key = (shape, cluster_axis, step, room)
+    key = (shape, cluster_axis, room)
 
     def to(chip):
         place = list(chip)
-        place[cluster_axis] = (place[cluster_axis] + step) % shape[cluster_axis]
+        place[cluster_axis] = (place[cluster_axis] + 1) % shape[cluster_axis]
         return ttnn.MeshCoordinate(place)
 
     if key not in sockets:

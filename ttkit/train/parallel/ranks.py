@@ -145,12 +145,6 @@ def to_host(value: Value, layout: Layout, cuts: Cuts | None = None) -> np.ndarra
     return array
 
 
-def from_host(array: np.ndarray, layout: Layout) -> Value:
-    """Put activations [B, 1, S, E] on a mesh: the inverse of `to_host`."""
-    tp_dim = 2 if layout.sequence_parallel else None
-    return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=tp_dim)
-
-
 class Transport:
     """Messages as arrays; this class is for a process that has all stages."""
 
@@ -182,9 +176,10 @@ class Transport:
 
     def receive(self, message: Message, layout: Layout) -> Value:
         """Put the array of a message that has arrived on a mesh."""
-        array = self.take(message)
-        parts = layout.dp * layout.cp
-        return from_host(array * parts if message.what == "gradients" else array, layout)
+        array, sequence = self.take(message), 2 if layout.sequence_parallel else None
+        if message.what == "gradients":
+            array = array * (layout.dp * layout.cp)
+        return layout.place(array, dp_dim=0, cp_dim=2, tp_dim=sequence)
 
 
 def route(message: Message) -> Route:
@@ -221,7 +216,7 @@ class MPITransport(Transport):
         self,
         comm,
         layout: Layout,
-        routes: Iterable[Route] = (),
+        routes: Iterable[Route],
         chunks: int = 1,
         name: Callable[[int], str] = "stage {}".format,
         timeout_factor: float = 1,

@@ -9,9 +9,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -67,7 +67,7 @@ def save(
         >>> weights = {"weight": np.ones((1, 1, 2, 2), np.float32)}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = save(folder, 100, weights, {"step": 100})
-        ...     tensors, meta = load(latest(folder))
+        ...     tensors, meta = load(path)
         >>> path.name, tensors["weight"].shape, meta
         ('step_00000100.safetensors', (1, 1, 2, 2), {'step': 100})
     """
@@ -96,21 +96,6 @@ def checkpoints(folder: AnyPath) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def latest(folder: AnyPath) -> Path:
-    """Return the checkpoint with the highest step.
-
-    Raises:
-        TTKitError: no checkpoint is in this folder.
-    """
-    for path in checkpoints(folder).values():
-        return path
-    fail(
-        f"look for the latest checkpoint in {folder}",
-        "it holds no step_NNNNNNNN.safetensors",
-        "check checkpoint_dir; relative paths start at the folder you are in",
-    )
-
-
 def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors and the meta of a checkpoint.
 
@@ -130,8 +115,7 @@ def load(path: AnyPath) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return tensors, json.loads(meta)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """The result of one step: a line of the log."""
 
     step: int  # A record is made after this many steps.
@@ -143,7 +127,7 @@ class Record:
 
     def line(self) -> bytes:
         """Return the record as a line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(self._asdict()).encode() + b"\n"
 
 
 class History(list[Record]):
@@ -187,8 +171,7 @@ class History(list[Record]):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """A checkpoint to go on from, with the records of the steps up to it."""
 
     path: Path

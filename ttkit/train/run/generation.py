@@ -42,8 +42,9 @@ class Sampler:
         if attention not in self._kept:
             groups = attention.groups * self.layout.tp
             empty = np.zeros((self.batch, groups, self.capacity, key.shape()[3]), np.float32)
-            places = (self.layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2))
-            self._kept[attention] = tuple(places)
+            self._kept[attention] = tuple(
+                self.layout.place(empty, tp_dim=1, dp_dim=0) for _ in range(2)
+            )
         keys, values = kept = self._kept[attention]
         for new, cache in zip((key, value), kept):
             # `update_cache` takes the sequences in dimension 2.
@@ -57,11 +58,10 @@ class Sampler:
         From it on there are tensors that depend on the position: `here`, [1, 1, 1, capacity], is 1
         at it, `unseen`, of that shape, hides later positions when it is added to the scores, and
         with rotary positions `tables` are cos and sin, [1, 1, 1, d]."""
-        positions, self.position = np.arange(self.capacity), position
-        here = (positions == position).astype(np.float32).reshape(1, 1, 1, -1)
+        positions = np.arange(self.capacity).reshape(1, 1, 1, -1)
         unseen = np.where(positions > position, np.float32(MASKED_SCORE), np.float32(0))
-        self.here = self.layout.place(here)
-        self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
+        self.position, self.unseen = position, self.layout.place(unseen)
+        self.here = self.layout.place((positions == position).astype(np.float32))
         self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
         ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():

@@ -171,11 +171,10 @@ class PipelineTrainer(Trainer):
         self.num_stages = len(multihost.blocks_per_stage) or self.world
         workers = multihost.num_workers
         if self.world != workers or workers % self.num_stages:
-            rule = f"World size ({self.world}) must equal multihost_config.num_workers ({workers})"
-            rule += f", a multiple of the stages ({self.num_stages})"
             fail(
                 "PipelineTrainer",
-                rule,
+                f"World size ({self.world}) must equal multihost_config.num_workers ({workers}), "
+                f"a multiple of the stages ({self.num_stages})",
                 f"ttkit run -n {workers}, or meshes=[...] for as many stages in one process",
             )
         if meshes is None:
@@ -343,7 +342,7 @@ class PipelineTrainer(Trainer):
 
     def _restore(self, saved: Saved) -> None:
         copies = {name.replace(TABLE, HEAD): array for name, array in saved.tensors.items()}
-        super()._restore(replace(saved, tensors=copies | saved.tensors))
+        super()._restore(saved._replace(tensors=copies | saved.tensors))
 
     def sample(self, *args, **kwargs) -> NoReturn:
         """Refuse to sample.

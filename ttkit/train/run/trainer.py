@@ -134,11 +134,10 @@ class Trainer:
         ranks = DistributedContext()
         self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
         if self.world > 1 and drives_whole(self.layout.device) and not distributed:
-            rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false"
             same = "each would train the same model on the same batches"
             fail(
                 "Trainer",
-                f"{rule}: {same}",
+                f"{self.world} ranks with a mesh each, and distributed.enabled is false: {same}",
                 "distributed: {enabled: true}, or one mesh over the ranks",
             )
         if self.world > 1 or distributed:
@@ -259,7 +258,7 @@ class Trainer:
                 while self.steps < end and not interrupted():
                     record = self.step()
                     if config.eval_every and self._is_due(config.eval_every, end):
-                        record = replace(record, validation_loss=self.validate())
+                        record = record._replace(validation_loss=self.validate())
                     self.history.append(record)
                     if folder and self.rank == 0:
                         checkpoint.log(folder, record)

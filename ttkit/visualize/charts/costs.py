@@ -1,18 +1,13 @@
-"""Charts of what sending costs: seconds over the size of shards by several algorithms, and the
-bytes from chip to chip of one plan."""
+"""A chart of what sending costs: seconds over the size of shards, by several algorithms."""
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from ttkit.plans import Plan, cost, crossover
-from ttkit.visualize.charts import INK, Curves, Stacks
+from ttkit.visualize.charts import INK, Curves
 from ttkit.visualize.drawing import size_text
-from ttkit.visualize.plan import title_of
-from ttkit.words import counted
 
 SIZES = tuple(64 << n for n in range(17))  # Sizes go from 64 bytes to 4 MiB.
-MOST = 16  # This many routes from chip to chip have their own bar; the rest are summarized.
 
 
 def _micro(seconds: float) -> str:
@@ -83,34 +78,3 @@ class CostCurves(Curves):
         ax.xaxis.set_minor_locator(LogLocator(base=2, numticks=2))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: size_text(n)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{1e6 * t:g} us"))
-
-
-def link_chart(plan) -> Stacks:
-    """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
-
-    A pair is two linked chips. Each link that a transfer uses carries an equal share of its bytes.
-
-    Example:
-        >>> from ttkit.plans import broadcast, topology
-        >>> link_chart(broadcast(topology("n300"), 4096))
-        broadcast on n300 1x2, both ways
-        bytes of each pair of chips, one way, over 2 links together; without bytes: 1 direction
-          0 → 1: 4 KiB, busy in 1 of 1 steps
-    """
-    steps: Counter[tuple[int, int]] = Counter()
-    for step in plan.steps:
-        steps.update({(t.source, t.destination) for t in step if t.bytes})
-    place, pairs = plan.topology.place, plan.topology.pairs
-    sizes = {way: size for way, size in plan.bytes_per_link.items() if size and way in pairs}
-    ways = sorted(sizes, key=lambda way: (-sizes[way], -steps[way], *map(place.get, way)))
-    bars = {}
-    for way in ways[:MOST]:
-        busy = f"busy in {steps[way]} of {len(plan.steps)} steps"
-        bars[f"{way[0]} → {way[1]}: {size_text(sizes[way])}, {busy}"] = [sizes[way] / 1024]
-    title = f"{title_of(plan)}\nbytes of each pair of chips, one way, "
-    title += f"over {counted(plan.links, 'link')} together"
-    if ways[MOST:]:
-        title += f"; {len(ways) - MOST} more directions carry at most as many"
-    if idle := len(pairs) - len(ways):
-        title += f"; without bytes: {counted(idle, 'direction')}"
-    return Stacks(title, bars, unit="KiB")

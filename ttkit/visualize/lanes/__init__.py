@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from textwrap import shorten, wrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ttkit.plans.messages import ANY_SOURCE
 from ttkit.visualize.cells import Cell, Cells, Grid
@@ -19,6 +19,7 @@ from ttkit.visualize.drawing import (
     INK,
     ROLES,
     STEP_S,
+    Attributes,
     Drawing,
     Figure,
     Point,
@@ -36,8 +37,8 @@ LATER = 30  # A bar that never starts has this many px.
 SIZE = 12.5  # Letters of this size still have 10 px where a drawing shrinks most.
 # More bars than this are merged into a few shapes without texts, so that the page stays small.
 MANY = 600
-LEFT_WORDS: dict[str, Any] = {"size": SIZE, "text_anchor": "start"}
-SOFT: dict[str, Any] = {"size": SIZE, "fill": "var(--soft)"}
+LEFT_WORDS: Attributes = {"size": SIZE, "text_anchor": "start"}
+SOFT: Attributes = {"size": SIZE, "fill": "var(--soft)"}
 
 
 class Look(NamedTuple):
@@ -239,7 +240,7 @@ class Lanes(Drawing):
     def _text(self, area: Rectangle, text: str, colour: str) -> None:
         x, y, w, h = area
         # What would touch the text of the next bar is squeezed.
-        look: dict[str, Any] = {}
+        look: Attributes = {}
         if width_of(text, SIZE) > w:
             look = {"textLength": w - 3, "lengthAdjust": "spacingAndGlyphs"}
         self.words(x + w / 2, y + h / 2 + 4.5, text, SIZE, fill=colour, **look)

@@ -143,7 +143,7 @@ class PlanBuilder(Touched):
     @property
     def _picture(self) -> StepPicture:
         last = step_pictures(self._with(self._steps), self.names)[-1]
-        return replace(last, problem="", goes_wrong=False)
+        return last._replace(problem="", goes_wrong=False)
 
     # ------------------------------------------------------------ on a page
     def figure(self, clickable: bool = False) -> Figure:
