@@ -209,7 +209,7 @@ class Tensor:
         return TensorSpec._make((self.shape, self.dtype, self.layout, self.memory_config()))
 
     def buffer_address(self) -> int:
-        """A number that tells buffers apart: where the host has the values, in 32 bits."""
+        """A number that identifies a buffer: where the host has the values, in 32 bits."""
         return self.array.ctypes.data & 0xFFFFFFFF
 
     def shards(self) -> Iterator[np.ndarray]:
