@@ -12,7 +12,7 @@ from ttkit.visualize.tensor import Ranges, placed, slice_text
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
-WIDE, TALL = 290, 170  # Each of the three matrices takes at most this many px.
+WIDE, TALL = 287, 170  # Each of the three matrices takes at most this many px.
 # A row says which of the three sizes are cut: samples (rows of x), the summed dimension, columns
 # of w.
 CUTS = {
