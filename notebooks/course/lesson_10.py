@@ -10,7 +10,7 @@ import numpy as np
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes, numbers, replicas, split
-from ttkit.visualize.drawing import HALO, INK, Drawing, Figure, tone
+from ttkit.visualize.drawing import INK, Drawing, Figure, tone
 from ttkit.words import counted
 
 
@@ -44,15 +44,17 @@ def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True)
     drawing, step = Drawing(620, 260, text), 240 / chips  # It has one height for any number.
     for chip in range(chips):
         top = 20 + step * chip
-        drawing.words(0, top + step / 2, f"chip {chip}", text_anchor="start")
+        middle = top + step / 2
+        drawing.words(0, middle, f"chip {chip}", text_anchor="start")
         for i, (name, kind) in enumerate(columns):
             area = 52 + 114 * i, top, 104, step - 6
             fill = "#c0c8d2" if kind == "whole" else tone(chip)
             drawing.box(area, rx=0, fill=fill, stroke=INK)
             if kind == "partial":
                 drawing.hatch([area], 9)
-            halo = HALO | {"stroke": fill}  # It keeps the words apart from the hatching.
-            drawing.words(area[0] + 52, top + step / 2, name, fill=INK, **halo)
+                # Words on the lines could not be read.
+                drawing.box((area[0] + 9, middle - 12, 86, 17), rx=0, fill=fill, stroke="none")
+            drawing.words(area[0] + 52, middle, name, fill=INK)
     if all_reduce:
         drawing.line((503, 16), (503, 258), stroke="var(--ink)", stroke_width=4)
         drawing.words(503, 11, f"{sign}: an all-reduce")
