@@ -16,6 +16,17 @@ import ttkit
 from ttkit import backend
 from ttkit.lessons import tidy
 from ttkit.train.config.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.visualize.charts import Curves
+
+
+class Doubling(Curves):
+    """Curves over sizes that double: a step to the right is twice the size."""
+
+    def draw(self, ax) -> None:
+        """Draw the curves on an axis that says the sizes themselves."""
+        super().draw(ax)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def opened(chips: int = 4):

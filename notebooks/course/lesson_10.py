@@ -11,61 +11,56 @@ from course.arrays import numbers, replicas, split
 from course.lesson_03 import PARTIAL
 from ttkit.lessons.exercises import Exercise
 from ttkit.lessons.on_meshes import Budget, OnMeshes
-from ttkit.visualize.charts import INK, Chart, entitle
-from ttkit.visualize.drawing import tone
+from ttkit.visualize.drawing import INK, Drawing, Figure, tone
 from ttkit.words import counted
 
 
-class Passes(Chart):
-    """What each chip has in a pair of matrices, columns then rows, from left to right.
+def passes(direction: str = "forwards", chips: int = 4, all_reduce: bool = True) -> Figure:
+    """Return the picture of what each chip has in a pair of matrices, columns then rows, from left
+    to right.
 
     Args:
         direction: "forwards" or "backwards".
         all_reduce: the all-reduce of this pass is there: g forwards, f backwards.
 
     Example:
-        >>> Passes("backwards", all_reduce=False)
+        >>> passes("backwards", all_reduce=False)
         backwards, 4 chips, without f: dx is a partial sum on each chip, and none is right
           on each chip: dy (whole), dy @ downᵀ (own), gelu' (own), ... @ upᵀ (partial), dx (partial)
     """
-
-    def __init__(self, direction: str = "forwards", chips: int = 4, all_reduce: bool = True):
-        self.chips, self.sums = chips, all_reduce
-        if direction == "forwards":
-            self.sign = "g"
-            words = ["x", "x @ up", "gelu", "... @ down", "y"]
-        else:
-            self.sign = "f"
-            words = ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
-        kinds = ["whole", "own", "own", "partial", "whole" if self.sums else "partial"]
-        self.columns = list(zip(words, kinds))
-        found = f"{words[-1]} is a partial sum on each chip, and none is right"
-        if self.sums:
-            found = f"{words[-1]} is the sum on every chip"
-        sign = f"{self.sign} is an all-reduce" if self.sums else f"without {self.sign}"
-        self.title = f"{direction}, {counted(chips, 'chip')}, {sign}: {found}"
-
-    def __repr__(self) -> str:
-        has = ", ".join(f"{words} ({kind})" for words, kind in self.columns)
-        return f"{self.title}\n  on each chip: {has}"
-
-    def draw(self, ax) -> None:
-        """Draw a row for each chip: grey is replicated, a colour is its shard, hatched is a partial
-        sum.
-        """
-        for x, (words, kind) in enumerate(self.columns):
-            for chip in range(self.chips):
-                colour = "#c0c8d2" if kind == "whole" else tone(chip)
-                hatch = "//" if kind == "partial" else None
-                box = {"facecolor": colour, "edgecolor": INK, "hatch": hatch}
-                ax.broken_barh([(x, 0.9)], (chip - 0.4, 0.8), **box)
-                ax.text(x + 0.45, chip, words, ha="center", va="center")
-        if self.sums:
-            ax.axvline(3.95, color=INK, linewidth=4, label=f"{self.sign}: an all-reduce")
-        ax.set_yticks(range(self.chips), [f"chip {chip}" for chip in range(self.chips)])
-        ax.invert_yaxis()
-        ax.set(xticks=[])
-        entitle(ax, self.title)
+    if direction == "forwards":
+        sign, names = "g", ["x", "x @ up", "gelu", "... @ down", "y"]
+    else:
+        sign, names = "f", ["dy", "dy @ downᵀ", "gelu'", "... @ upᵀ", "dx"]
+    columns = list(
+        zip(names, ["whole", "own", "own", "partial", "whole" if all_reduce else "partial"])
+    )
+    found = f"{names[-1]} is a partial sum on each chip, and none is right"
+    if all_reduce:
+        found = f"{names[-1]} is the sum on every chip"
+    state = f"{sign} is an all-reduce" if all_reduce else f"without {sign}"
+    title = f"{direction}, {counted(chips, 'chip')}, {state}: {found}"
+    has = ", ".join(f"{name} ({kind})" for name, kind in columns)
+    text = f"{title}\n  on each chip: {has}"
+    drawing, step = Drawing(620, 260, text), 240 / chips  # It has one height for any number.
+    for chip in range(chips):
+        top = 20 + step * chip
+        middle = top + step / 2
+        drawing.words(0, middle, f"chip {chip}", text_anchor="start")
+        for i, (name, kind) in enumerate(columns):
+            area = 52 + 114 * i, top, 104, step - 6
+            fill = "#c0c8d2" if kind == "whole" else tone(chip)
+            drawing.box(area, rx=0, fill=fill, stroke=INK)
+            if kind == "partial":
+                drawing.hatch([area], 9)
+                # Words on the lines could not be read.
+                drawing.box((area[0] + 9, middle - 12, 86, 17), rx=0, fill=fill, stroke="none")
+            drawing.words(area[0] + 52, middle, name, fill=INK)
+    if all_reduce:
+        drawing.line((503, 16), (503, 258), stroke="var(--ink)", stroke_width=4)
+        drawing.words(503, 11, f"{sign}: an all-reduce")
+    note = "Grey: the same on every chip. A colour: a chip's own. Hatched: a partial sum."
+    return Figure(title, [drawing], [note], text)
 
 
 def without_f(module: str):

@@ -132,7 +132,7 @@ class CausalWork(Chart):
                 ax.axvline(start + edge, color="white")
         ax.set_yticks(2 * chips + 0.5, [f"chip {chip}" for chip in chips])
         ax.set_xticks(
-            starts + self.chips,
+            starts + self.chips - 0.5,
             [
                 f"{name}: the busiest computes {percent.max():.3g} %"
                 for name, percent in self.percent.items()

@@ -73,7 +73,9 @@ def test_odd_curves_are_drawn(points):
 
 @pytest.mark.parametrize("curves", [{}, {"a": []}], ids=str)
 def test_nothing_yet(curves):
-    assert not any(len(line.get_xdata()) for line in axes(Curves("loss", curves)).lines)
+    ax = axes(Curves("loss", curves))
+    assert not any(len(line.get_xdata()) for line in ax.lines)
+    assert not ax.get_xticks().size and not ax.get_yticks().size
 
 
 def test_a_long_run_stays_a_small_picture():

@@ -219,7 +219,7 @@ def test_each_role_has_a_colour_of_its_own_and_none_is_a_chips():
     assert not set(ROLES.values()) & set(PALETTE)
     fills = {role: fill for role, fill in ROLES.items() if role != "forward"}  # It is compute.
     assert len(set(fills.values())) == len(fills) and ROLES["forward"] == ROLES["compute"]
-    held = ("weights", "gradients", "optimizer", "activations")
+    held = ("weights", "gradients", "optimizer", "activations", "buffers")
     for role, fill in fills.items():
         for style in (LIGHT, DARK) if role in held else ():
             page = dict(part.split(":") for part in style.split(";"))["--page"]

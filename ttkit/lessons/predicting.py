@@ -137,7 +137,7 @@ class Card:
             _display(then())
         buttons = [widgets.Button(description=word) for word in ("Reveal", "Skip")]
         for button, press in zip(buttons, (self._reveal, self._show)):
-            button.on_click(lambda _, press=press: press())
+            button.on_click(press)
         self.buttons = widgets.HBox(buttons)
         parts = [*self.boxes.values(), self.buttons, self.said, self.answer]
         self.widget = widgets.VBox(parts)
@@ -159,7 +159,7 @@ class Card:
         box.add_class("ttkit-guess")
         return box
 
-    def _reveal(self) -> None:
+    def _reveal(self, button) -> None:
         """Keep the guesses and show the answer, if there is a guess for each question."""
         guesses = {key: read_guess(box.value) for key, box in self.boxes.items()}
         if None in guesses.values():
@@ -167,16 +167,16 @@ class Card:
             return
         for key, guess in guesses.items():
             progress.save("predictions", f"{self.name}.{key}", guess)
-        self._show()
+        self._show(button)
 
-    def _show(self) -> None:
+    def _show(self, _) -> None:
         """Show the facts beside the guesses, and below them what explains them."""
         lines = []
-        for key, (_, fact, *_) in self.questions.items():
+        for key, (words, fact, *_) in self.questions.items():
             guess = read_guess(self.boxes[key].value)
             said = "" if guess is None else f"You said {shown(guess)}: {verdict(guess, fact)}. "
-            lines.append(f"{said}Answer: {shown(fact)}.")
-            self.boxes[key].disabled = True
+            lines.append(f"{words} {said}Answer: {shown(fact)}.")
+            self.boxes[key].layout.display = "none"
         self.said.value = "<br>".join(map(escape, lines))
         self.buttons.layout.display, self.answer.layout.display = "none", None
 

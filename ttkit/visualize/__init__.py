@@ -190,21 +190,26 @@ def step_through(plan, *others, names: Sequence[str] = ()) -> None:
             figures.append(replace(figure, notes=[*figure.notes, note]))
         return figures
 
-    def draw_at(us: float) -> list[Figure]:
+    def draw_at(microseconds: float) -> list[Figure]:
         """Draw how far each plan is after a modelled time."""
-        return draw_after(bisect.bisect_right(end, us + 0.05) - 1 for end in ends)
+        return draw_after(bisect.bisect_right(end, microseconds + 0.05) - 1 for end in ends)
 
     still = [draw_plan(one, names, moving=True) for one in plans]
     if others:
         times = sorted({round(time, 1) for end in ends for time in end})
-        play(draw_at, purpose="let the plans race", moves="us", us=times, still=still)
+        play(
+            draw_at,
+            purpose="let the plans race",
+            moves="microseconds",
+            microseconds=times,
+            still=still,
+        )
     else:
-        steps = range(len(strips[0]))
         play(
             lambda step: draw_after([step]),
             purpose="step through the plan",
             moves="step",
-            step=steps,
+            step=range(len(strips[0])),
             still=still,
         )
 

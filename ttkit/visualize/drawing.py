@@ -93,6 +93,7 @@ ROLES = {
     "gradients": "#cc7a3c",
     "optimizer": "#8a939e",
     "activations": "#bb7ad3",
+    "buffers": "#3a9a94",
     "compute": "#a0bf58",
     "forward": "#a0bf58",
     "backward": "#6fa3e8",

@@ -13,7 +13,7 @@ from ttkit.words import grouped
 
 Range = tuple[int, int]
 Shape = tuple[int, int, int]  # A shape is (rows of x, rows of w, columns of w).
-WIDE, TALL = 280, 170  # Each of the three matrices takes at most this many px.
+WIDE, TALL = 287, 170  # Each of the three matrices takes at most this many px.
 # Which of the three sizes are cut: m (samples, the rows of x), k (the rows of w), n (its columns).
 CUTS = {"samples": "m", "columns": "n", "rows": "k", "both": "mn", "nothing": ""}
 
@@ -172,7 +172,7 @@ def draw_matmul(
     frames = []
     for summed in (False, True) if partial and reduced else (False,):
         product = _matrix(parts, name, (m, n), of_result, partial, summed)
-        frames.append(Cells(grid, [*factors, product], frame="", gap=(16, 12)))
+        frames.append(Cells(grid, [*factors, product], frame="", gap=(8, 12)))
     drawing = Frames(frames) if len(frames) > 1 else frames[0]
     return Figure(title, [drawing], notes, text, "".join(wrong))
 

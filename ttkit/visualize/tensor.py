@@ -15,7 +15,7 @@ from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.hardware.systems import system_named
 from ttkit.visualize.cells import Box, Cell, Cells, Coordinate
-from ttkit.visualize.drawing import Drawing, Figure, Rectangle, on_page, tone
+from ttkit.visualize.drawing import INK, Drawing, Figure, Rectangle, on_page, tone
 from ttkit.visualize.mesh import chips_of, grid_of, ids_at
 from ttkit.words import counted, grouped
 
@@ -374,6 +374,6 @@ def _shard(matrix: tuple[int, int], stored: tuple[int, int], tiled: bool) -> Dra
     if tiled and tile >= FINEST:
         across, down = (range(n // TILE) for n in (wide, high))
         tiles = [(2 + x * tile, 2 + y * tile, tile, tile) for x in across for y in down]
-        drawing.blocks(tiles, stroke="var(--soft)")
+        drawing.blocks(tiles, stroke=INK)
     drawing.blocks([(2, 2, w, h)], stroke="var(--ink)", stroke_width=1.5)
     return drawing

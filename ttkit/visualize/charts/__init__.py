@@ -169,6 +169,8 @@ class Curves(Chart):
         entitle(ax, self.title)
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True))
+        if not any(self.curves.values()):  # Numbers on the axes would mean nothing.
+            ax.set(xticks=[], yticks=[])
 
 
 @dataclass(repr=False)
@@ -226,7 +228,7 @@ class Stacks(Chart):
         names = [fill(self._name(name), BESIDE) for name in self.rows]
         for i, part in enumerate(self.parts):
             sizes = [row[i] for row in self.rows.values()]
-            colour = ROLES.get(part, [*ROLES.values()][i % len(HATCHES)])
+            colour = ROLES.get(part, COLOURS[i % len(COLOURS)])
             look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
             look["hatch"] = HATCHES[i % len(HATCHES)] or None
             if part in self.hatched:

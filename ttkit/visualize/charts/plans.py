@@ -139,7 +139,7 @@ class Page:
 LOOK = """<style>
 .ttkit-map { display: inline-block; position: relative; }
 .ttkit-map + div pre { font-family: monospace; }
-.ttkit-map + div { height: 280px; max-width: 800px; overflow: auto; }
+.ttkit-map + div { height: 280px; max-width: 1000px; overflow: auto; }
 .ttkit-map span { border-radius: 50%; box-sizing: border-box; cursor: pointer; height: 18px;
     margin: -9px; position: absolute; width: 18px; }
 .ttkit-map span:hover, .ttkit-map [aria-pressed] { border: 2px solid var(--ink); }
@@ -180,6 +180,8 @@ class LayoutMap(Curves):
 
     def _repr_html_(self) -> str:
         image, page, says = self.image, self.layouts, "Click a point to see its layout."
+        if not page.fitting:
+            says = "No layout fits."
         if self.chosen:
             mark, chosen = f'data-act="{self.chosen}"', self.layouts.fitting[int(self.chosen)]
             image = image.replace(mark, f"{mark} aria-pressed")

@@ -113,7 +113,7 @@ def _handle(name: str, given: Values, value):
 
     how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
     how["style"] = {"description_width": "14ch"}
-    how["layout"] = {"width": "360px", "max_width": "100%"}
+    how["layout"] = {"width": "360px", "max_width": "100%", "margin": "2px"}
     if isinstance(given, bool):
         return widgets.Checkbox(**how)
     options = list(given.items()) if isinstance(given, Mapping) else list(given)
