@@ -114,11 +114,11 @@ def namespace() -> dict[str, list[str]]:
     """Public names of the simulated ttnn and of its inner namespaces."""
     from ttkit.sim import ttnn
 
-    inner = {
-        name: sorted(vars(getattr(ttnn, name)))
-        for name in ("transformer", "experimental", "kv_cache", "model_preprocessing")
-    }
-    return {"": sorted(n for n in vars(ttnn) if not n.startswith("_")), **inner}
+    def public(space) -> list[str]:
+        return sorted(name for name in vars(space) if not name.startswith("_"))
+
+    inside = ("transformer", "experimental", "kv_cache", "model_preprocessing")
+    return {"": public(ttnn), **{name: public(getattr(ttnn, name)) for name in inside}}
 
 
 def main() -> None:

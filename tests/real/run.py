@@ -78,7 +78,7 @@ def check_tt_run() -> int:
     done = subprocess.run(
         [sys.executable, HERE / "record_ttrun.py", REAL / "venv/bin/python", again], cwd=ROOT
     )
-    same = done.returncode == 0 and again.read_text() == kept.read_text()
+    same = done.returncode == 0 and json.loads(again.read_text()) == json.loads(kept.read_text())
     if not same:
         print(f"tt-run starts something else than recorded: compare {again} with {kept}")
     return int(not same)
