@@ -15,7 +15,7 @@ PAGE, PACKAGE = DOCS / "architecture.md", DOCS.parent / "ttkit"
 sys.path.insert(0, str(DOCS.parent))
 
 # The modules that every room imports; the picture leaves them out.
-FOUNDATION = {"commands", "errors", "files", "lazy", "waiting", "words"}
+FOUNDATION = {"errors", "files", "lazy", "waiting", "words"}
 ON_TOP = {"__init__", "__main__", "program", "ttml"}  # these import what they are asked for
 
 

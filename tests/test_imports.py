@@ -16,9 +16,8 @@ PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit
 # import ttnn` counts as backend. All rooms may import the foundation.
-FOUNDATION = {"commands", "errors", "files", "lazy", "waiting", "words"}
+FOUNDATION = {"errors", "files", "lazy", "waiting", "words"}
 MAY_IMPORT = {
-    "commands": set(),
     "errors": set(),
     "files": {"errors"},
     "lazy": {"errors"},

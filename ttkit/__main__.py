@@ -1,7 +1,6 @@
 """The command `ttkit`: a table of commands, each of which stands in the `cli.py` of its room.
 
-A command gets a parser, which has its words and to which it adds its options; its docstring is its
-help.
+A command gets a parser, to which it adds its options, and its words; its docstring is its help.
 
 `python -m ttkit` is the same command, and `python -m ttkit PROGRAM` is `ttkit python PROGRAM`. Exit
 codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an unknown
@@ -9,9 +8,9 @@ option, 130 after Ctrl-C, 0 after a dry run.
 """
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 
-from ttkit.commands import CommandParser
 from ttkit.errors import TTKitError
 from ttkit.lazy import attach
 
@@ -38,9 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0 if asked_for else 2
     try:
         command = command_named(name)
-        parser = CommandParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
-        parser.words = words[1:]
-        return int(command(parser))
+        parser = ArgumentParser(f"ttkit {name}", description=command.__doc__, allow_abbrev=False)
+        return int(command(parser, words[1:]))
     except TTKitError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

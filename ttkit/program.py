@@ -4,12 +4,12 @@ import os
 import runpy
 import sys
 import traceback
-from argparse import REMAINDER
+from argparse import REMAINDER, ArgumentParser
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 from ttkit import backend, errors
-from ttkit.commands import CommandParser
 from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiling import Profile, traffic
@@ -66,19 +66,15 @@ def install_as_ttnn() -> None:
 
 
 # ---------------------------------------------------------------- the command
-OPTIONS = (
-    ("--system", "NAME", "the machine, such as galaxy"),
-    ("--strict", "", "accept what ttnn 0.81.1 accepts"),
-    ("-m", "", "PROGRAM is a module, such as pytest"),
-)
-
-
-def python(parser: CommandParser) -> int:
+def python(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Run a Python program that imports ttnn or ttml, unchanged, on the simulator."""
+    parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
+    parser.add_argument("--strict", action="store_true", help="accept what ttnn 0.81.1 accepts")
     parser.add_argument("--report", nargs="?", const="", metavar="FILE.json",
                         help="print what ran; the file is for ttkit report")  # fmt: skip
+    parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
     parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
-    asked = parser.asked(OPTIONS)
+    asked = parser.parse_args(words)
     if asked.report and not asked.report.endswith(".json"):  # It is the program.
         asked.program.insert(0, asked.report)
         asked.report = ""
@@ -109,11 +105,11 @@ def python(parser: CommandParser) -> int:
     return 0
 
 
-def report(parser: CommandParser) -> int:
+def report(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Show where two runs part: their collectives, from `ttkit python --report FILE.json`."""
     parser.add_argument("one", metavar="A.json")
     parser.add_argument("other", metavar="B.json")
-    asked = parser.asked()
+    asked = parser.parse_args(words)
     print(traffic.compare(traffic.read(asked.one), traffic.read(asked.other)))
     return 0
 

@@ -1,9 +1,9 @@
-"""Numbers in words, groups, tables, and whether to show what varies."""
+"""Numbers in words, groups, tables, options of commands, and whether to show what varies."""
 
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Thing = TypeVar("Thing")
@@ -67,6 +67,26 @@ def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, l
     for thing in things:
         found.setdefault(key(thing), []).append(thing)
     return found
+
+
+TYPES = {"N": int, "GB/s": float, "PART": float}  # Values of other names are text.
+
+
+def add_options(parser, options: Iterable[Sequence]) -> None:
+    """Add options to the `ArgumentParser` of a command.
+
+    Args:
+        options: of each its name, the name of its value ("" for a switch) or the list of its
+            values, its help, and its default if it has one.
+    """
+    for option, value, text, *default in options:
+        how: dict[str, Any] = {"action": "store_true"}
+        if value:
+            how = {"choices": value}
+            if isinstance(value, str):
+                how = {"metavar": value, "type": TYPES.get(value, str)}
+            how["default"] = default[0] if default else None
+        parser.add_argument(option, help=text, **how)
 
 
 def in_notebook() -> bool:

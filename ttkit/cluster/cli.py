@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from argparse import REMAINDER, SUPPRESS, Namespace
+from argparse import REMAINDER, SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from ttkit.cluster.files import Config, find_config
 from ttkit.cluster.files.bindings import plain_ranks
 from ttkit.cluster.files.hosts import hosts_text, rankfile_of, read_hosts
 from ttkit.cluster.launch import command
-from ttkit.commands import CommandParser
 from ttkit.errors import fail
 from ttkit.files import errors_in, find_file
+from ttkit.words import add_options
 
 HOSTS = (
     ("--config", "DIR", "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt"),
@@ -48,19 +49,20 @@ def _config(asked: Namespace) -> Config:
     return config
 
 
-def run(parser: CommandParser) -> int:
+def run(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Start a program on the ranks of a configuration."""
     from ttkit.cluster.launch import HOOK, launch
 
+    add_options(parser, RUN)
     # tt-run also takes its own options after the program's name; here they are the program's.
     parser.usage = "ttkit run [options] program [its arguments]"
     parser.add_argument("program", nargs=REMAINDER, help=SUPPRESS)
     # argparse would take a value that begins with - for an option.
-    words = parser.words
+    words = list(words)
     if "--mpi-args" in words[:-1]:
         at = words.index("--mpi-args")
         words[at : at + 2] = [f"--mpi-args={words[at + 1]}"]
-    asked = parser.asked(RUN)
+    asked = parser.parse_args(words)
     program = asked.program[1:] if asked.program[:1] == ["--"] else asked.program
     ways = sum(way is not None for way in (asked.config, asked.rank_binding, asked.n))
     if ways > 1 or not (ways or asked.hostfile):
@@ -99,14 +101,15 @@ def run(parser: CommandParser) -> int:
     return launch(started_with(hook=HOOK), hosts)
 
 
-def sync(parser: CommandParser) -> int:
+def sync(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Bring this folder to the same path on every other host of a hosts file.
 
     Without --apply, only show what differs. The exit code is 1 where a host failed.
     """
     from ttkit.cluster.launch.remote import sync as synced
 
-    asked = parser.asked(SYNC)
+    add_options(parser, SYNC)
+    asked = parser.parse_args(words)
     names = list(_config(asked).named_hosts())
     done = []
     for text, failed in synced(names, asked.apply, asked.install):
@@ -119,20 +122,21 @@ def sync(parser: CommandParser) -> int:
     return int(any(done))
 
 
-def doctor(parser: CommandParser) -> int:
+def doctor(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Check whether hosts can run ranks: those of a hosts file, or this host where there is none.
 
     Say what to do. The exit code is 1 where one cannot.
     """
     from ttkit.cluster.launch.doctor import doctors_table, examine
 
-    names = list(_config(parser.asked(HOSTS)).named_hosts())
+    add_options(parser, HOSTS)
+    names = list(_config(parser.parse_args(words)).named_hosts())
     found = examine(names)
     print(doctors_table(found, max(1, len(names))))
     return int(any(line.state == "red" for line in found))
 
 
-def lint(parser: CommandParser) -> int:
+def lint(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Say what is wrong or doubtful in cluster files, and what to do.
 
     The exit code is 1 where there are errors.
@@ -141,17 +145,17 @@ def lint(parser: CommandParser) -> int:
     from ttkit.cluster.files.lint import lint_path
 
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
-    findings = [finding for path in parser.asked().path for finding in lint_path(path)]
+    findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print("\n".join(map(str, findings)) or "no findings")
     return int(bool(errors_in(findings)))
 
 
-def convert(parser: CommandParser) -> int:
+def convert(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file in another form."""
     forms = {"txt": hosts_text, "rankfile": rankfile_of}
     parser.add_argument("file", type=Path)
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")
-    asked = parser.asked()
+    asked = parser.parse_args(words)
     if asked.to == "textproto":
         from ttkit.descriptors.reading import descriptor_text, read_descriptor
 

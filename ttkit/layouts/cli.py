@@ -3,11 +3,13 @@
 import gc
 import json
 import os
+from argparse import ArgumentParser
+from collections.abc import Sequence
 
-from ttkit.commands import CommandParser
 from ttkit.errors import fail
 from ttkit.layouts.places import NETWORK
 from ttkit.layouts.search import plan_layouts
+from ttkit.words import add_options
 
 # "adamw-bf16" keeps no float32 copy of bfloat16 weights.
 OPTIMIZERS = {
@@ -58,11 +60,12 @@ OPTIONS = (
 )
 
 
-def plan(parser: CommandParser) -> int:
+def plan(parser: ArgumentParser, words: Sequence[str]) -> int:
     """List every layout of a model on a machine, the fastest first; open nothing."""
     text = "a configuration with the model, such as configs/models/llama8b.yaml"
     parser.add_argument("--model", required=True, metavar="FILE", help=text)
-    asked = vars(parser.asked(OPTIONS))
+    add_options(parser, OPTIONS)
+    asked = vars(parser.parse_args(words))
     os.environ["TTKIT_BACKEND"] = "sim"  # Planning must not open a card.
     name, as_json, folder = (asked.pop(key) for key in ("explain", "json", "write"))
     asked["network_gb_per_s"] = asked.pop("network")

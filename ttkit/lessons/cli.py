@@ -2,16 +2,17 @@
 
 import os
 import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 
-from ttkit.commands import CommandParser
 from ttkit.lessons import progress
 from ttkit.lessons.folder import copy_course, course
 
 SETTINGS = Path(__file__).with_name("jupyter")
 
 
-def lab(parser: CommandParser) -> int:
+def lab(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Copy lessons, configurations and examples to a folder and open JupyterLab there.
 
     A file that you have changed is never written over; lessons come without outputs. Other options
@@ -20,7 +21,6 @@ def lab(parser: CommandParser) -> int:
     parser.usage = "ttkit lab [folder (ttkit-lessons)] [--copy-only] [options of JupyterLab]"
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
     # Words after the first option are JupyterLab's: "8899" of "--port 8899" is no folder.
-    words = parser.words
     named = words[:1] if words and not words[0].startswith("-") else []
     asked, others = parser.parse_known_args(words[len(named) :])
     folder = Path(*named or ["ttkit-lessons"]).expanduser()
@@ -53,9 +53,9 @@ def options(folder: Path) -> list[str]:
 
 
 # ---------------------------------------------------------------- progress
-def lessons(parser: CommandParser) -> int:
+def lessons(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Show what you have predicted, tried and passed, by lesson."""
-    parser.asked()
+    parser.parse_args(words)
     kept = progress.saved()
     guessed = {question.rpartition(".")[0] for question in kept["predictions"]}
     results = kept["exercises"]

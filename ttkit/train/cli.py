@@ -1,7 +1,10 @@
 """The command `ttkit train`."""
 
-from ttkit.commands import CommandParser
+from argparse import ArgumentParser
+from collections.abc import Sequence
+
 from ttkit.train.config.files import read_settings
+from ttkit.words import add_options
 
 OPTIONS = (
     ("--plan", "", "print axes, memory, bytes and modelled times; open and train nothing"),
@@ -18,11 +21,12 @@ OPTIONS = (
 )
 
 
-def train(parser: CommandParser) -> int:
+def train(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Train as a configuration says, or print what that would take."""
     text = "a training configuration, such as configs/training/nanogpt.yaml"
     parser.add_argument("--config", required=True, metavar="FILE", help=text)
-    asked = parser.asked(OPTIONS)
+    add_options(parser, OPTIONS)
+    asked = parser.parse_args(words)
     settings = read_settings(asked.config)
     if asked.plan:
         from ttkit.train.plan import training_plan
