@@ -185,7 +185,10 @@ def plain_values(values) -> np.ndarray:
 
 
 def pcc(expected, actual) -> float:
-    """Return the Pearson correlation of two results: 1.0 where they agree up to scale and shift.
+    """Return the Pearson correlation of two results.
+
+    It is 1.0 where they are equal, or agree up to a shift and a positive scale, and 0.0 where they
+    differ and one is constant or has a value that is not finite.
 
     Args:
         expected, actual: arrays, torch tensors or ttnn tensors of one shard, of the same shape.
@@ -213,7 +216,8 @@ def assert_with_pcc(expected, actual, pcc: float = 0.9999) -> float:
     """Return the correlation of two results; raise where it is below `pcc`.
 
     Raises:
-        AssertionError: shapes differ or the correlation is lower.
+        AssertionError: the correlation is lower.
+        TTKitError: the shapes differ.
     """
     found = globals()["pcc"](expected, actual)
     if found < pcc:

@@ -69,7 +69,7 @@ def grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, l
     return found
 
 
-TYPES = {"N": int, "GB/s": float, "PART": float}  # Values of other names are text.
+TYPES = {"N": int, "GB/s": float, "PART": float}  # An option's value with another name is text.
 
 
 def add_options(parser, options: Iterable[Sequence]) -> None:

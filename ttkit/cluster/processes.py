@@ -6,10 +6,10 @@
 
 `Supervised` is the owner's side, `Supervisor` the process. Its standard input is a pipe from the
 owner: the first line is the order, a later one is input for mpirun, and null or its end means that
-the owner stops or is gone. Then, and as soon as one of its processes ends by itself, mpirun is
-asked to stop, and every process below the supervisor is killed, orphans too: Linux gives them to
-the supervisor. It writes lines of JSON: {"started": {name: pid}}, then an `Ended` for the process
-that ended by itself.
+the owner stops or is gone. Then, and as soon as one of its processes ends by itself, its commands
+are asked to stop, and every process below the supervisor is killed, orphans too: Linux gives them
+to the supervisor. It writes lines of JSON: {"started": {name: pid}}, then an `Ended` for the
+process that ended by itself.
 
 The ranks on other hosts are children of Open MPI's daemon there. It ends, and its ranks with it,
 when the connection to its mpirun does: at once when mpirun ends, by whatever signal, and 30 s after
@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 PREFIX = "ttkit-"
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_BYTES = 32 << 20  # Open MPI 5.0 maps 16 MB for a rank at first, and more later.
-# The ttkit that this file belongs to comes first. The working folder does not come before the
-# standard library, where a `json.py` in it would take the place of Python's own: not from `-c`,
-# nor from PYTHONPATH, which tt-run sets to it. (Python 3.10 has no -P.)
+# The ttkit that this file belongs to comes first. The working folder is taken off the path: both
+# `-c` and PYTHONPATH, which tt-run sets to it, put it before the standard library, and a `json.py`
+# in it would take the place of Python's own. (Python 3.10 has no -P.)
 START = (
     "import os, sys; here = '', os.getcwd(); "
     "sys.path[:] = [{root!r}, *(folder for folder in sys.path if folder not in here)]; "
@@ -46,7 +46,7 @@ START = (
 
 
 def python_command(module: str, function: str = "main") -> list[str]:
-    """Return the command that runs a function of this room."""
+    """Return the command that runs a function of a module in `ttkit.cluster`."""
     root = str(Path(__file__).resolve().parents[2])
     return [sys.executable, "-c", START.format(root=root, module=module, function=function)]
 
@@ -82,8 +82,8 @@ class Supervised:
     def shared_memory(self, ranks: int) -> Path:
         """Return where the ranks put the memory that they share.
 
-        In RAM where there is room for it: a container may have 64 MB of it, and writing more than
-        there is ends a process with SIGBUS.
+        That is RAM where there is room: a container may have 64 MB of shared memory, and writing
+        more than there is ends a process with SIGBUS.
         """
         free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
         if free < ranks * SHARED_BYTES:
@@ -174,7 +174,7 @@ def _remove(folders: Sequence[str | Path]) -> None:
 # ---------------------------------------------------------------- the supervisor
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # They are from Linux's <sys/prctl.h>.
 LOOK_EVERY_S = 0.1
-MPIRUN_S = 4.0  # mpirun reports why a rank has ended within 0.3 s.
+MPIRUN_S = 4.0  # Within 0.3 s mpirun reports why a rank has ended.
 GRACE_S = 2.0  # mpirun stops its ranks and removes its files in 0.2 s.
 LAST_BYTES = 20_000  # This much of a log is kept when its process ends.
 
@@ -237,10 +237,10 @@ class Supervisor:
         _write(name=name, code=code, log=log.decode(errors="replace"), **more)
 
     def ended_rank(self) -> int | None:
-        """Return an engine that has ended; None while all run.
+        """Return the rank of an engine on this host that has ended; None while all run.
 
-        mpirun notices it and knows why, but not always where the rank ends before it has joined
-        MPI, while others do (seen in 1 of 4 starts), nor where it leaves with code 0.
+        mpirun usually notices it and knows why. It may not if the rank ends before it has joined
+        MPI while others join (seen in 1 of 4 starts), or if it leaves with code 0.
         """
         import psutil  # It is imported late, so that mpirun starts sooner.
 

@@ -24,7 +24,7 @@ MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M
 
 
 class _Part(BaseModel, extra="forbid"):
-    """A part of a file, which has no other keys than these."""
+    """A part of a file, which has no other keys than the fields of its class."""
 
 
 class _Chip(_Part):
@@ -59,7 +59,7 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
     Raises:
         TTKitError: the text is not YAML.
 
-    MGD 2.0 has one number of links for all sides of a chip: the smallest of the four.
+    MGD 2.0 has one number of links for all sides of a chip, so the smallest of the four is taken.
 
     Example:
         >>> text = '''ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}

@@ -1,4 +1,4 @@
-"""Chips and ethernet links; every figure is a `Fact`, a number with its unit and its source.
+"""Chips and ethernet links; a `Fact` is a figure of a chip, with its unit and its source.
 
 `machines.json` has the figures of all chips, links and systems, and of a core's matrix engine: a
 chip's `facts` are [value, unit, source], a link's `rates` and `latencies` the fields of `Rate` and
@@ -39,15 +39,15 @@ class Rate(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """The time of a packet for one hop in that benchmark, in nanoseconds."""
+    """The time of a packet for one hop in nanoseconds, in the benchmark of `Rate`."""
 
     traffic: str
     smallest_ns: float  # The packet has 16 bytes.
     packet_ns: float  # The packet has 4096 bytes.
 
 
-# ttnn's types take these bytes for an element, and for a tile of 1024 elements in blocks of 16 that
-# share an exponent.
+# ttnn's types take ELEMENT_BYTES for an element. Block floats, of which 16 share an exponent, take
+# TILE_BYTES for a tile of 1024 elements.
 ELEMENT_BYTES = {
     "float32": 4,
     "bfloat16": 2,
@@ -61,8 +61,8 @@ TILE_BYTES = {"bfloat8_b": 1088, "bfloat4_b": 576}
 
 # A core's matrix engine does this many flops a cycle at LoFi.
 ENGINE = Fact(*MACHINES["engine"])
-# It multiplies two 32x32 tiles in this many cycles, by math fidelity: each pass
-# adds mantissa bits.
+# A matrix engine multiplies two 32x32 tiles in this many cycles, which depends on the math
+# fidelity: each pass adds mantissa bits.
 CYCLES_PER_TILE = {name: Fact(*figure) for name, figure in MACHINES["cycles_per_tile"].items()}
 
 

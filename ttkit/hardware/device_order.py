@@ -9,7 +9,7 @@ from ttkit.hardware.systems import Coordinate, System
 
 def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
     """Yield the chips of a line through a grid: around its rim from `start`, or back and forth over
-    all rows where the rim is too short.
+    all rows where the rim is too short or `start` is not on it.
     """
     rows, columns = shape
     grid = [[(r, c) for c in range(columns)] for r in range(rows)]

@@ -28,9 +28,10 @@ PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-# From this many bytes on, the modelled time of a plan is linear in its bytes, on any mesh.
+# From half of this many bytes in a shard on, the modelled time of a plan is linear in a shard's
+# bytes, on any mesh.
 LARGE = 1 << 23
-# These run as lines, but on a torus, where the trainer opens FABRIC_1D_RING, as rings.
+# These run as rings on a torus, where the trainer opens FABRIC_1D_RING, and as lines elsewhere.
 WITH_ALGORITHM = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
 
 
@@ -48,10 +49,10 @@ class Traffic(NamedTuple):
         what: their purpose, such as "DDP gradients".
         times: how often a step calls them.
         collective: the name in `ttkit.plans`.
-        nbytes: the size of each chip's shard.
-        axis: the mesh axis; None between hosts.
+        nbytes: the size of each chip's shard; of "hosts" traffic, all that a host has to send.
+        axis: the mesh axis; None between stages and between hosts.
         topology: the chips; None between hosts.
-        bytes_sent: the bytes that the busiest chip (or host) sends in a step.
+        bytes_sent: the bytes that the busiest chip sends in a step; of "hosts" traffic, a host.
         time_s: the modelled seconds of all of them in a step.
     """
 
@@ -71,7 +72,7 @@ class Traffic(NamedTuple):
 
     @property
     def plan(self) -> Plan:
-        """The plan of one such collective between chips; there is none between hosts."""
+        """The plan of one such collective along a mesh axis; other traffic has none."""
         assert self.topology is not None and self.axis is not None
         return plan_of(self.collective, self.topology, self.axis, self.nbytes)
 
@@ -137,7 +138,7 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
 def traffic_between_meshes(
     job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
 ) -> Iterator[Traffic]:
-    """Yield the traffic between pipeline stages, and the all-reduce between hosts."""
+    """Yield the traffic between pipeline stages, and of gradients and weights between hosts."""
     rate, system = machine.network_gb_per_s * 1e9, machine.system
     if layout.pp > 1:
         size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
@@ -174,7 +175,7 @@ class Memory(NamedTuple):
 
     Attributes:
         weights, gradients, optimizer: what a chip has of them at the end of a step.
-        activations: kept by forward for backward, as far as they coexist with all gradients.
+        activations: kept by forward for backward, as far as they raise the peak above the state.
         buffers: masks, angles, and what single operations need.
     """
 
@@ -200,7 +201,7 @@ def moments(
         >>> moments("1f1b", 2, 8)[1]
         (Moment(chunk=0, kept=(1,), done=(True,)),)
     """
-    # Schedules of rounds repeat themselves; the fewer micro-batches are played, the faster.
+    # These schedules repeat their rounds, so a few rounds have all moments and are made faster.
     if schedule in ("1f1b", "interleaved") and micro_batches % stages == 0:
         micro_batches = min(micro_batches, 3 * stages)
     return tuple(
@@ -210,8 +211,10 @@ def moments(
 
 
 def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
-    """Return the backwards of a stage after which no other of the same chunk keeps as much, with
-    at least the same gradients.
+    """Return the backwards of a stage that may need the most memory.
+
+    They are those after which no backward of the same chunk keeps as many micro-batches of every
+    chunk; a later one always has at least the same gradients.
     """
     kept, done = [0] * chunks, [False] * chunks
     found: list[Moment] = []
@@ -305,19 +308,20 @@ def memory_of(stage: Stage) -> Memory:
 
 
 # ---------------------------------------------------------------- time
-# These parts send after the last micro-batch.
+# The bubble leaves these out, as sent after the last micro-batch. This is not exact: under ZeRO 2
+# and 3, gradients are sent in each micro-batch; below ZeRO 3, weights only once a step.
 ONCE_A_STEP = ("gradients", "optimizer", "norm")
 
 
 class Times(NamedTuple):
-    """Modelled seconds of a step, one after the other.
+    """Modelled seconds of the parts of a step, which run one after the other.
 
     Attributes:
         compute: the operations of all micro-batches on a chip.
         communication: exposed: all of it, or with overlap what cannot be hidden.
         hidden: communication that overlap with compute hides, or would hide; not in the total.
-        bubble: the stages of a pipeline wait.
-        optimizer: weights and optimizer state are read and written.
+        bubble: the wait of the stages of a pipeline.
+        optimizer: the reads and writes of weights, gradients and optimizer state.
     """
 
     compute: float
@@ -370,8 +374,8 @@ def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], over
     Args:
         talk: its collectives.
         overlap: overlap communication with compute: gradients with the last backward, and the
-            all-gathers of weights with the first forward, or with ZeRO-3 with all operations, since
-            each of them needs the weights again.
+            all-gathers of weights with the first forward. Under ZeRO-3 they overlap with all
+            operations, since each micro-batch gathers the weights again.
     """
     layout = stage.layout
     forward, backward = compute_s(stage, chip)

@@ -1,10 +1,11 @@
-"""The cost of inference: memory of a chip, a decode step, the time to the first token. Modelled;
-nothing is opened or allocated.
+"""The cost of inference: memory of a chip, a decode step, the time to the first token. All of it is
+modelled; nothing is opened or allocated.
 
 A decode step gives one token to each sequence. It reads every weight and the cache from DRAM,
 all-reduces twice in a layer, and each layer takes a time of its own for its many small
-operations. A prefill reads the weights once, too, and computes matmuls for a whole prompt. In both
-the parts run one after the other. `docs/published.md` compares with published figures."""
+operations. A prefill reads the weights once, too, and computes matmuls for a whole prompt. The
+parts run one after the other, but in a decode step matmuls overlap with the reads of weights.
+`docs/published.md` compares with published figures."""
 
 import functools
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from ttkit.train.model.models import Transformer, create_model, mlp_width
 from ttkit.train.model.modules import tiled
 from ttkit.words import short
 
-# Block floats have a size only for a tile of 1024 elements, so theirs are fractions of a byte.
+# Block floats have a size only for a tile of 1024 elements, so an element takes no whole bytes.
 BYTES = ELEMENT_BYTES | {name: nbytes / 1024 for name, nbytes in TILE_BYTES.items()}
 # The inner keys are words in the names of weights; "" is the type of all others and of the cache.
 WEIGHTS = {

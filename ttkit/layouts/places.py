@@ -90,7 +90,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
 
 
 def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:
-    """Return why a chip is too small for its memory by kind, or ""."""
+    """Return why these bytes by kind do not fit in a chip's memory; "" where they do."""
     total = sum(memory.values())
     if total <= machine.room:
         return ""

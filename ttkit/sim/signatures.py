@@ -154,7 +154,7 @@ class Way(NamedTuple):
 
 
 class Signature:
-    """What a function takes; it is made when it is first asked for.
+    """What a function takes; each part is computed when it is first asked for.
 
     Args:
         name: ttnn's.
@@ -192,7 +192,7 @@ class Signature:
     def names(self, there: Mapping[str, inspect.Parameter]) -> dict[str, str]:
         """Return the function's name of each parameter of an overload; ttnn's where it has none.
 
-        One that has another name is the one in the same place.
+        Where the names differ, it is the function's parameter in the same place.
         """
         has, found = self.own, {name: name for name in there}
         for mine, name in zip(has, there):
@@ -207,7 +207,7 @@ class Signature:
 
         Args:
             count: how many there are by place.
-            names: of the others; those of earlier versions have their new ones.
+            names: of the others; names of earlier versions are replaced by the new ones.
         """
         newer = [name if name in self.known else OLDER.get(name, name) for name in names]
         numbers = {name: number for number, name in enumerate(newer, count) if name}
@@ -244,7 +244,7 @@ class Signature:
             self._refuse_class(asked, values, fits)
         mine = [name for name, parameter in self.own.items() if parameter.kind <= PLACE]
         in_order = [each.name for each in fit[: len(args)]] == mine[: len(args)]
-        named = sorted(fit[len(args) :] if in_order else fit)  # As in the call.
+        named = sorted(fit[len(args) :] if in_order else fit)  # They stand as in the call.
         own = {each.name: each.number for each in named if each.name in self.own}
         if in_order and own.keys() == kwargs.keys():
             return None

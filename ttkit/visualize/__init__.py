@@ -1,4 +1,4 @@
-"""Pictures: a figure in a notebook, the tables that ttnn prints on a terminal."""
+"""Pictures: a figure in a notebook; on a terminal text, for meshes and tensors ttnn's tables."""
 
 import bisect
 import itertools
@@ -17,7 +17,7 @@ from ttkit.words import in_notebook
 
 
 def _show(picture, text: str = "") -> None:
-    """Show a picture in a notebook, with a text for pages that cannot; print the text elsewhere."""
+    """Show a picture in a notebook, with a text for viewers without HTML; else print the text."""
     if not in_notebook():
         print(text or picture)
         return
@@ -33,7 +33,7 @@ def _as_ttnn(what: str, draw: Callable, *of) -> None:
         return
     try:
         text = as_text(TABLES[what](*of))
-    except Exception:  # ttnn's table refuses some meshes, such as one of three axes.
+    except Exception:  # The table, like ttnn's, takes meshes of two axes only.
         text = ""
     _show(draw(*of), text)
 

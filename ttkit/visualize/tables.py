@@ -13,15 +13,15 @@ from ttkit.visualize.drawing import on_page
 from ttkit.visualize.mesh import ids_at
 from ttkit.visualize.tensor import placed, slice_text
 
-WIDTH = 160  # Tables of text have this many columns of characters, if their words let them.
-FOLDED = 20  # Where they do not, a column of longer texts than this is folded.
+WIDTH = 160  # Tables of text are at most this wide, in characters, if their words let them.
+FOLDED = 20  # In a table that would be wider, a column of longer texts than this is folded.
 CELL = 30  # A cell of a mesh has this many columns of text.
 Table = list  # Its elements are what rich prints, in order.
 Cell = tuple[str, str | None]  # A cell is its text and its background colour.
 
 
 def as_text(table: Table, width: int = WIDTH) -> str:
-    """Return a table as plain text of this width, or of more where its words need it."""
+    """Return a table as plain text of at most this width, or of more where its words need it."""
     import io
 
     from rich.console import Console
@@ -162,8 +162,8 @@ class Report:
     """A table of text with a title, on a terminal, in a notebook, or through rich.
 
     Args:
-        columns: headings; a `<` in front puts the column to the left.
-        last: a row apart from the others.
+        columns: headings; a `<` in front aligns the column on the left, others are on the right.
+        last: a row below the others, such as totals; none if it is empty.
     """
 
     title: str

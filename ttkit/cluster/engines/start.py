@@ -60,7 +60,7 @@ def ranks_on_equal_cards(number: int) -> Bindings:
     """Return `number` ranks that share the cards equally, in PCIe order.
 
     Raises:
-        TTKitError: the cards are not a multiple of the number.
+        TTKitError: the number of cards is not a multiple of `number`.
 
     Example:
         >>> ranks = ranks_on_equal_cards(2).rank_bindings
@@ -110,7 +110,9 @@ def start_commands(
     folder, system = processes.folder, current_system()
     if words:
         settings = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
-    else:  # Messages on one host need no network; a kill leaves no file behind.
+    else:
+        # Messages on one host need no network. Shared memory lies in a folder that the supervisor
+        # removes, so a killed rank leaves no file behind.
         settings = {
             "OMPI_MCA_btl": "self,sm",
             "OMPI_MCA_btl_sm_backing_directory": str(processes.shared_memory(len(hosts))),

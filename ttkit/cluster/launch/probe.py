@@ -4,8 +4,8 @@ ttkit may not be installed there yet.
     python - QUESTION < probe.py
 
 The question is JSON: [folder, mpirun, names to exclude, [[another host, its address], ...]]. The
-answer is a line of JSON: what is there, what is wrong, and which of the other hosts it cannot
-reach.
+answer is a line of JSON: what is there, with digests of the code, what is wrong, and which of the
+other hosts it cannot reach.
 """
 
 import fnmatch
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
 CODE_BYTES = 1 << 20  # A bigger file is data.
 REACH_S = 2.0
-PORT = 50_000  # Ranks may listen on it.
+PORT = 50_000  # Ranks may listen on it, so a firewall must let it through.
 
 
 def code(folder, excluded):
@@ -93,7 +93,7 @@ def main():
     answer = {name: text for name, (good, text) in checked.items() if good}
     answer["wrong"] = {name: text for name, (good, text) in checked.items() if not good}
     answer.update(code=code(folder, excluded), lost=lost)
-    answer["devices"] = len(glob.glob("/dev/tenstorrent/[0-9]*"))  # They are on PCIe.
+    answer["devices"] = len(glob.glob("/dev/tenstorrent/[0-9]*"))  # Each has one or two chips.
     answer["ttnn"] = importlib.util.find_spec("ttnn") is not None
     print(json.dumps(answer))
 

@@ -22,8 +22,8 @@ from ttkit.sim.tensor.tensor import Tensor
 F = np.float32
 Array = np.ndarray
 MASKED_SCORE = F(-1e9)  # A masked score gets this value, so that its weight after softmax is zero.
-# Queries are scored in blocks of this size. In causal attention a smaller block scores fewer pairs
-# of a query and a key that it does not see.
+# Queries are scored in blocks of this size. Causal attention has smaller blocks, which score fewer
+# keys that a query does not see.
 BLOCK_ROWS, CAUSAL_ROWS = 256, 64
 # From this many scores per head, one head at a time is faster than all heads at once.
 LOOP_PAYS_FROM = 1 << 15
@@ -98,7 +98,10 @@ for _names, _function in _TABLE.items():
 
 # ---------------------------------------------------------------- attention
 def _attention_flops(given, operands, results, shape) -> int:
-    """Count two matmuls for every pair of a query and a key that it sees."""
+    """Count two matmuls for every pair of a query and a key that it sees.
+
+    Without `is_causal`, all pairs count, even with a sliding window.
+    """
     batch, heads, queries, size = shape(given["input_tensor_q"])
     keys = shape(given["input_tensor_k"])[2]
     pairs = queries * keys
@@ -143,7 +146,7 @@ def scaled_dot_product_attention(
 
 
 def _check_batch(users: int, key_users: int) -> None:
-    """Check that each user has its own keys: NumPy would repeat those of one for all."""
+    """Check that each user has its own keys: NumPy would repeat one user's keys for all."""
     if users != key_users:
         rule = f"K tensor batch size ({key_users}) must equal B ({users})"
         refuse(rule, "queries and keys sharded alike over the users")
@@ -171,7 +174,8 @@ def attend(
 ) -> Array:
     """Return the attention of float32 values [..., heads, s, size].
 
-    Heads of `q` share a head of `k` and `v`. Keys that no query of a block sees are not scored.
+    Heads of `q` share a head of `k` and `v`. In causal attention, keys that no query of a block
+    sees are not scored.
 
     Args:
         mask: [..., heads or 1, s, keys], added to the scores.
@@ -232,8 +236,8 @@ def _join_pages(on: Operands, users: int | None, last: int | None) -> None:
     """Remove the page table, the last operand, and join the keys and values of its pages.
 
     Args:
-        users: how many the cache must have; None where they share that of the first.
-        last: only this many positions are needed, where not all.
+        users: how many users the cache must have; None where all share the first one's.
+        last: how many positions are needed, from the first on; None for all.
     """
     pages = on.arrays.pop()
     if pages is not None:
@@ -278,7 +282,8 @@ def scaled_dot_product_attention_decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    """Return the attention of one token of each user to the keys up to its position.
+    """Return the attention of one token of each user to the keys up to its position; without
+    `is_causal`, to all keys that the mask leaves.
 
     Args:
         input_tensor_q: [1, users, heads, size].
@@ -288,7 +293,7 @@ def scaled_dot_product_attention_decode(
         attn_mask: [1, users, heads, positions], added to the scores; only without `is_causal`.
         cur_pos, cur_pos_tensor: the position of each user's token, a list or a tensor [users];
             where it is -1, the result is zero.
-        sliding_window_size: only this many keys, the last ones, count.
+        sliding_window_size: only this many keys, the last ones, count; only with `is_causal`.
         share_cache: all users read the cache of the first.
     """
     _, users, heads, _ = input_tensor_q.shard_shape

@@ -1,4 +1,4 @@
-"""Complex numbers: a pair of tensors, and operations on it, a row of `FUNCTIONS` each."""
+"""Complex numbers: a pair of tensors, and the operations on it, each a row of `FUNCTIONS`."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def _enter(name: str) -> None:
         real = on.result(made.real.astype(float))
         return ComplexTensor(real, on.result(made.imag)) if np.iscomplexobj(made) else real
 
-    call.__doc__ = f"Return the {name} of each complex number."
+    call.__doc__ = f"Return {name} of each complex number."
     operation(name)(call)
 
 

@@ -1,4 +1,4 @@
-"""Gradients of operations on each element, `NAME_bw` for many a NAME, by differences.
+"""Gradients of operations on each element: `NAME_bw` for each NAME in `FORWARD`, by differences.
 
 A new gradient is a word of `NAMES`; those of relu, silu and gelu, which training uses, are exact.
 """
@@ -13,7 +13,8 @@ from ttkit.sim.ops.unary import UNARY, WITH_KEYWORDS
 from ttkit.sim.tensor.tensor import Tensor
 
 STEP = 2.0**-23
-# The name of a gradient, and that of the operation where it is another one.
+# Each word names a gradient; after `=` stands its operation's name where that is another one. As in
+# ttnn, rpow_bw is of input ** exponent, although rpow is exponent ** input.
 NAMES = """abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad elu erf erfc exp exp2 expm1
 floor frac hardshrink hardsigmoid hardswish log log10 log1p log2 log_sigmoid neg rad2deg
 reciprocal relu6 round rsqrt sigmoid sin sinh softplus softshrink softsign sqrt square tan tanh
@@ -28,16 +29,18 @@ FORWARD = {
 FORWARD |= dict.fromkeys("fill fill_zero sign".split(), np.zeros_like)
 FORWARD["assign"] = lambda *copied: sum(copied)
 FORWARD["where"] = lambda condition, yes, no: np.where(condition != 0, yes, no)
-# A difference over any distance is the slope of these, and over 1 it loses no digits.
+# For these a central difference over any distance is the slope; one of the operand's size, at least
+# 1, loses no digits.
 QUADRATIC = {
     *"add addalpha addcmul assign lerp mul rsub squared_difference sub subalpha where".split()
 }
-# Where their operands are equal, or 0, these have the mean of the slopes on both sides.
+# These take the mean of the slopes on both sides: abs at 0, max and min where the operands are
+# equal, and the quadratic ones everywhere, since over such a distance their two slopes differ.
 CENTRAL = QUADRATIC | {"abs", "max", "min"}
 
 
 def slope(name: str, operands: list, which: int, **how):
-    """Return the derivative of an operation by one of its operands, arrays or numbers.
+    """Return the derivative of an operation by one of its operands, which are arrays or numbers.
 
     It is a central difference in float64, whose error float32 hardly shows. At an edge or a jump,
     such as that of relu6 or floor, the flatter side counts, as in torch. Where the slope is
@@ -47,7 +50,8 @@ def slope(name: str, operands: list, which: int, **how):
         return operands[which]
     given = [np.asarray(each, float) for each in operands]
     x, found = given[which], []
-    step = 1.0 if name in QUADRATIC else STEP * np.clip(np.abs(x), 2.0**-4, 2.0**99)
+    size = np.clip(np.abs(x), 2.0**-4, 2.0**99)
+    step = np.maximum(size, 1.0) if name in QUADRATIC else STEP * size
     for given[which] in (x - step, x, x + step):
         found.append(FORWARD[name](*given, **how))
     low, middle, high = found

@@ -62,7 +62,7 @@ class World:
         self.comm = self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
-        """The ranks that have these host ranks of this rank's mesh."""
+        """Return the ranks that have these host ranks of this rank's mesh."""
         for host_rank in host_ranks:
             if host_rank not in self.rank_of:
                 fail(
@@ -103,7 +103,7 @@ class World:
         """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
-            requests: those that can be late; `more` are waited for too.
+            requests: those that wait for other ranks and may be late; `more` are waited for too.
             ranks: the one that each of the requests waits for; empty where that is not known.
         """
         everything, interrupted, start = [*requests, *more], False, time.perf_counter()
@@ -160,7 +160,7 @@ def me() -> int:
 
 @functools.lru_cache(maxsize=1024)
 def members(grid: Grid) -> list[int]:
-    """The ranks that drive chips of a grid, in the order of their host ranks."""
+    """Return the ranks that drive chips of a grid, in the order of their host ranks."""
     return world().ranks(
         sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
     )
@@ -205,7 +205,7 @@ class ProcessGroup(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
-    """The process group along mesh axes; None where the blocks are no equal rectangles."""
+    """Return the process group along mesh axes; None where the blocks are no equal rectangles."""
     owners: Any = grid.owners
     if len(grid.covers) != len(owners.ranks) or owners.me not in owners.ranks:
         return None
@@ -228,7 +228,7 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
 def _communicator(hosts: tuple[int, ...]) -> tuple[Any, blocks.SharedSum | None]:
     """Return the communicator of a process group's ranks, and their shared memory.
 
-    That is None where the ranks share no memory, as on several hosts.
+    The memory is None where the ranks share none, as on several hosts.
     """
     comm = world().group(world().ranks(hosts))
     return comm, blocks.shared_sum(comm)
@@ -255,9 +255,9 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
 
 
 def _without_replicas(values: Array, axes: list[int]) -> Array:
-    """Return one replica where all shards along the axes are equal.
+    """Return one replica where all shards along the axes are equal, else the values.
 
-    Their sum is then computed as a multiple of it, as in one process.
+    The sum of equal shards is then computed as a multiple of one, as in one process.
     """
     first = values[tuple(slice(1) if a in axes else slice(None) for a in range(values.ndim))]
     return first if (values == first).all() else values

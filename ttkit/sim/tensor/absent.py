@@ -35,7 +35,7 @@ class Absent(np.ndarray):
         return absent(broadcast(*shapes), dtype)
 
     def __array_function__(self, function, types, args: Iterable, kwargs: Mapping[str, Any]):
-        """Return the result's shape and type by a rule, or where it has none, NumPy's own view."""
+        """Return what the function's rule gives; where it has no rule, NumPy's own view."""
         if function in RULES:
             return RULES[function](*args, **kwargs)
         return super().__array_function__(function, types, args, kwargs)
@@ -109,7 +109,7 @@ def _taken_along(array, indices, axis: int) -> Absent:
 
 
 def _each(array, by, size: Callable[[int, Any], int]) -> Absent:
-    """Return an array with dimensions of the sizes that `size` gives for those of `array`."""
+    """Return an array whose sizes `size` makes of each size of `array` and its item in `by`."""
     return absent([size(n, each) for n, each in zip(array.shape, by, strict=True)], array.dtype)
 
 

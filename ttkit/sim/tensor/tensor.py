@@ -1,7 +1,7 @@
 """The simulated tensor: one NumPy array for all chips, with its type, layout and topology.
 
-And the accounting of each chip's DRAM: a buffer takes bytes until its tensor ends; those in L1 are
-not counted.
+The module also counts the bytes in each chip's DRAM: a buffer takes them until its tensor ends;
+buffers in L1 are not counted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Allocation:
     """
 
     __slots__ = ("__weakref__", "nbytes", "owner", "used", "viewed")
-    # These tensors are views into the buffer, and end with it.
+    # A reshaped view was made of these tensors, which end with it.
     viewed: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
@@ -107,7 +107,7 @@ def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = Non
 
 
 def bytes_in_use() -> Counter[int]:
-    """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
+    """Return DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
     used: Counter[int] = Counter()
     for mesh in _meshes:
         for grid, nbytes in mesh.used.items() if mesh.is_open else ():
@@ -117,10 +117,11 @@ def bytes_in_use() -> Counter[int]:
 
 
 def most_in_use(mesh: MeshDevice | None = None) -> int:
-    """DRAM bytes in use of the chip that holds most.
+    """Return the DRAM bytes in use of the chip that holds most.
 
     Args:
-        mesh: without values, whose tensors lie on all of its chips; all other meshes if not given.
+        mesh: a mesh without values, whose tensors lie on all of its chips; all meshes with values
+            if not given.
     """
     if mesh is not None:
         return sum(mesh.used.values())
@@ -209,16 +210,16 @@ class Tensor:
         return TensorSpec._make((self.shape, self.dtype, self.layout, self.memory_config()))
 
     def buffer_address(self) -> int:
-        """A number that identifies a buffer: where the host has the values, in 32 bits."""
+        """Return a number that identifies a buffer: where the host has the values, in 32 bits."""
         return self.array.ctypes.data & 0xFFFFFFFF
 
     def shards(self) -> Iterator[np.ndarray]:
-        """Each chip's values in the order of `grid.coords`; views, do not write into them."""
+        """Yield each chip's values in the order of `grid.coords`; do not write into these views."""
         whole = self.full_array()
         return (whole[index] for index in np.ndindex(self.grid.shape))
 
     def full_array(self) -> np.ndarray:
-        """`array` with every leading axis at its full length (a view)."""
+        """Return `array` with every leading axis at its full length (a view)."""
         shape = self.grid.shape + self.shard_shape
         array = self.array
         return array if array.shape == shape else np.broadcast_to(array, shape)
@@ -228,11 +229,11 @@ class Tensor:
         self._array = array
 
     def storage_type(self) -> StorageType:
-        """HOST or DEVICE."""
+        """Return HOST or DEVICE."""
         return StorageType.HOST if self.mesh is None else StorageType.DEVICE
 
     def tensor_topology(self) -> TensorTopology:
-        """Placements and distribution shape, as ttnn keeps them."""
+        """Return the placements and the distribution shape, as ttnn keeps them."""
         return self.topology
 
     def update_tensor_topology(self, topology: TensorTopology) -> None:
@@ -240,33 +241,34 @@ class Tensor:
         self.topology = topology
 
     def device(self) -> MeshDevice | None:
-        """The mesh of the tensor, or None on the host."""
+        """Return the mesh of the tensor, or None on the host."""
         return self.mesh
 
     def device_coords(self) -> list[MeshCoordinate]:
-        """The coordinates of the chips that have a shard."""
+        """Return the coordinates of the chips that have a shard."""
         return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> MeshDeviceView:
-        """The host shards over the mesh that they were made for."""
+        """Return a view of the mesh that the host shards were made for."""
         return MeshDeviceView(self.grid)
 
     def memory_config(self) -> MemoryConfig:
-        """Where the buffers are."""
+        """Return where the buffers are."""
         return self.plain_memory_config
 
     def is_sharded(self) -> bool:
-        """True where each core of a chip has one shard."""
+        """Return whether each core of a chip has one shard."""
         return self.plain_memory_config.is_sharded()
 
     def is_allocated(self) -> bool:
-        """False after `deallocate`."""
+        """Return whether the tensor has values: False after `deallocate`."""
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
         """Give the chips' memory back; the tensor keeps its shape and type.
 
-        What a reshaped view was made of is gone with the view. As in ttnn 0.81.1, a view stays.
+        What a reshaped view was made of is deallocated with the view. When that is deallocated
+        itself, the view stays, as in ttnn 0.81.1.
         """
         if self._allocation is not None:
             self._allocation.free()
@@ -277,15 +279,15 @@ class Tensor:
             self._array = None
 
     def volume(self) -> int:
-        """Elements of one shard, padding included."""
+        """Return the number of elements of one shard, padding included."""
         return math.prod(self.padded)
 
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         return element_size(self.dtype)
 
     def logical_volume(self) -> int:
-        """Elements of one shard."""
+        """Return the number of elements of one shard."""
         return math.prod(self.shard_shape)
 
     def _lone(self) -> np.ndarray:
@@ -299,11 +301,11 @@ class Tensor:
         return next(self.shards())
 
     def item(self) -> float | int:
-        """The value of a tensor of one element."""
+        """Return the value of a tensor of one element."""
         return self._lone().item()
 
     def to_list(self):
-        """The values as nested lists."""
+        """Return the values as nested lists."""
         return self._lone().tolist()
 
     def __reduce__(self) -> NoReturn:
@@ -317,7 +319,7 @@ class Tensor:
         fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
     def __repr__(self) -> str:
-        """Print the tensor shard by shard; on a mesh a device id and coordinate heads each one."""
+        """Return the text of each shard; on a mesh, its device id and coordinate come first."""
         tail = f", shape={self.shape!r}, dtype=DataType::{self.dtype.name}, "
         tail += f"layout=Layout::{self.layout.name})"
         if not self.is_allocated():
@@ -339,7 +341,7 @@ for _field in ("dtype", "layout", "tile"):
 
 
 def is_tensor_storage_on_device(tensor: Tensor) -> bool:
-    """True where a tensor lies on a mesh."""
+    """Return whether a tensor lies on a mesh."""
     return tensor.mesh is not None
 
 
@@ -356,8 +358,8 @@ def new_tensor(
 ) -> Tensor:
     """Return a tensor around `array`, whose values `dtype` can represent, and allocate its memory.
 
-    Without an array, `shape` is the shard's, and the caller sets the array afterwards: it never
-    makes one that a chip could not store.
+    Without an array, `shape` is that of a shard, and the caller sets the array afterwards, so that
+    no array is made that a chip could not store.
     """
     tensor = object.__new__(Tensor)
     tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
@@ -390,7 +392,7 @@ def keep_in(tensor: Tensor, config: MemoryConfig) -> None:
 
 # ---------------------------------------------------------------- print
 def _values(shard: np.ndarray) -> str:
-    """Print whole, fixed-point, or (by torch's rule) scientific numbers; of many, the ends."""
+    """Return whole, fixed-point or scientific (torch's rule) numbers as text; of many, the ends."""
     form = "5d" if shard.dtype.kind != "f" else "7.4f"
     finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
     if form == "7.4f" and finite.size:

@@ -11,8 +11,8 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
 | all_to_all     | all_to_all with the dimensions swapped                                        |
 
-`cluster_axis` is the mesh axis along which devices communicate, by default every axis; None, or an
-axis of one device, changes nothing.
+`cluster_axis` is the mesh axis along which devices communicate, by default every axis (all_to_all
+has no default); None, which is the default of the loss, or an axis of one device, changes nothing.
 
 Sequence parallelism (Korthikanti 2022, "Reducing activation recomputation in large transformer
 models", section 4.2.2): between the layers of a tensor-parallel model, each chip has its shard of
@@ -51,7 +51,7 @@ class GradOutputType(Enum):
 
 
 def alone(value: Value, cluster_axis: int | None) -> bool:
-    """Whether an axis has one device, or is None."""
+    """Return whether an axis has one device, or is None."""
     return cluster_axis is None or value.device().shape[cluster_axis] == 1
 
 
@@ -81,7 +81,7 @@ def _collective(
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis.
 
-    Over all axes, slices are cut along the first mesh axis first, so they are joined along it last.
+    Over all axes, slices are cut along the first mesh axis first, so a gather joins along it last.
 
     Args:
         back: takes `dims` in the other order.
@@ -119,7 +119,7 @@ def all_reduce(
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = ALL_DEVICES) -> Tensor:
-    """Identity forward, all-reduce backward: what Megatron calls *f* (Shoeybi 2019).
+    """Return the same tensor; backward all-reduces: what Megatron calls *f* (Shoeybi 2019).
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
     differently, so their gradients are summed."""
@@ -222,7 +222,11 @@ def cross_entropy_loss(
 
 
 def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
-    """Lower the logits [B, 1, S, V] of the numbers that only fill the vocabulary's last tile."""
+    """Return logits [B, 1, S, V], lowered where a column is padding of the vocabulary, not a token.
+
+    Args:
+        numbers: [1, 1, 1, V on this device], which token each column stands for.
+    """
     lowered = (numbers >= float(vocab_size)) * MASKED_SCORE
     return recorded("without_padding", logits.get_value() + lowered, [logits], lambda grad: [grad])
 
@@ -274,7 +278,7 @@ def averaged(value: Value, *cluster_axes: int | None) -> Value:
 
 
 def mean_over_replicas(loss: Tensor, layout: Layout) -> float:
-    """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
+    """Return a loss [1, 1, 1, 1] as a number: its mean over the chips with different tokens."""
     return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
 
 
@@ -312,7 +316,9 @@ def leave(x: Tensor, layout: Layout) -> Tensor:
 
 
 def local_part(x: Tensor, layout: Layout) -> Tensor:
-    """Return each chip's local shard of a replicated tensor, such as the position vectors."""
+    """Return each chip's local shard of a replicated tensor, such as the position vectors; without
+    sequence parallelism the tensor itself.
+    """
     return scatter(x, SEQUENCE, layout.tp_axis) if layout.sequence_parallel else x
 
 

@@ -86,7 +86,8 @@ def touchable(page: str, act: Callable[[str], str], tallest: str = ""):
 def show_widget(widget, words: str) -> None:
     """Display a widget that receives key presses itself; a saved page shows the words.
 
-    JupyterLab would take Enter, arrows and letters for itself: only its own text boxes get them.
+    JupyterLab would take Enter, arrows and letters for itself. A second widget without a page
+    prevents that: its script (`live.js`) marks all controls of the output.
     """
     import ipywidgets as widgets
     from IPython.display import display
@@ -121,7 +122,10 @@ def live(widget, words: str, still) -> None:
 
 
 class Touched:
-    """What a reader changes by touching its page; it has `page()`, `act(text)` and `figure()`."""
+    """What a reader changes by touching its page.
+
+    A subclass has `page()`, `act(text)` and `figure()`.
+    """
 
     hint = ""  # A saved page says this in the widget's place.
 

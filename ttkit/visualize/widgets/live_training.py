@@ -13,12 +13,12 @@ from ttkit.visualize.drawing import on_page
 from ttkit.words import in_notebook, shows_progress
 
 LINES = 20  # In a log, a whole run prints about this many lines.
-EVERY_S = 2.0  # Updates are this many seconds apart; one takes about 60 ms.
+EVERY_S = 2.0  # Updates are at least this many seconds apart; one takes about 60 ms.
 
 
 class Lines:
-    """Shows a run while it goes on, in lines printed now and then: in logs, and on each of several
-    ranks."""
+    """Lines that show a run while it goes on, printed now and then: in logs, and on each of several
+    ranks with replicas; of ranks that share a mesh or a pipeline, only the first prints."""
 
     # An engine reports this text, which says how far its run is.
     now = ""
