@@ -3,7 +3,7 @@
 import pytest
 
 import ttkit
-from ttkit.cluster.engines.start import ranks_on_equal_cards
+from ttkit.cluster.engines.start import ranks_sharing_cards
 from ttkit.errors import TTKitError
 
 
@@ -13,7 +13,7 @@ from ttkit.errors import TTKitError
 )
 def test_ranks_share_the_visible_cards_in_pcie_order(monkeypatch, visible, cards):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", visible)
-    ranks = ranks_on_equal_cards(len(cards)).rank_bindings
+    ranks = ranks_sharing_cards(len(cards)).rank_bindings
     assert [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks] == cards
 
 
@@ -27,8 +27,8 @@ def test_cards_that_cannot_be_shared(number):
 def test_cards_of_a_galaxy():
     ttkit.use_system("galaxy")
     try:
-        assert len(ranks_on_equal_cards(8).rank_bindings) == 8
+        assert len(ranks_sharing_cards(8).rank_bindings) == 8
         with pytest.raises(TTKitError, match="Cluster"):
-            ranks_on_equal_cards(5)
+            ranks_sharing_cards(5)
     finally:
         ttkit.use_system(None)

@@ -3,7 +3,7 @@
 import pytest
 
 from ttkit.hardware import SYSTEMS
-from ttkit.hardware.device_order import device_order, opens_transposed
+from ttkit.hardware.device_order import device_order, transposed_warning
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from ttkit.hardware.device_order import device_order, opens_transposed
     ],
 )
 def test_opens_transposed(dims, shape, turned):
-    assert bool(opens_transposed(dims, shape)) == turned
+    assert bool(transposed_warning(dims, shape)) == turned
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -14,7 +14,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.train.autograd import Tensor, ops
 from ttkit.train.config.layout import Layout
-from ttkit.train.parallel.distributed import cross_entropy_loss, without_padding
+from ttkit.train.parallel.distributed import cross_entropy_loss, padding_masked
 
 
 def one_number(value):
@@ -224,7 +224,7 @@ def test_padding_takes_no_part(one):
     mine, numbers = ids(one, 37)
 
     def ours(x):
-        return cross_entropy_loss(without_padding(x, columns(one, 64), 37), mine, columns(one, 64))
+        return cross_entropy_loss(padding_masked(x, columns(one, 64), 37), mine, columns(one, 64))
 
     compare(
         one,

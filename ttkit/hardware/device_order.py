@@ -82,12 +82,12 @@ def device_order(
         )
 
 
-def opens_transposed(dims: Coordinate, shape: Coordinate) -> str:
+def transposed_warning(dims: Coordinate, shape: Coordinate) -> str:
     """Return a warning for a shape that fits on a mesh of `dims` only when it is turned, else "".
     A line opens along the rim of a machine, so one that is turned is no surprise.
 
     Example:
-        >>> opens_transposed((8, 4), (4, 8)).split(":")[0], opens_transposed((8, 4), (8, 4))
+        >>> transposed_warning((8, 4), (4, 8)).split(":")[0], transposed_warning((8, 4), (8, 4))
         ('4x8 is opened as the transpose of the 8x4', '')
     """
     asked, whole = ("x".join(map(str, size)) for size in (shape, dims))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ttkit.hardware import System
 from ttkit.hardware.chips import ELEMENT_BYTES, TILE_BYTES, Fact
-from ttkit.hardware.device_order import opens_transposed
+from ttkit.hardware.device_order import transposed_warning
 from ttkit.hardware.roofline import compute_s, dram_s
 from ttkit.layouts.costs import Memory
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
@@ -186,7 +186,7 @@ class InferencePlan:
     @property
     def warning(self) -> str:
         """What to know of the mesh before it is opened, or ""."""
-        return opens_transposed(self.system.shape, self.topology.shape)
+        return transposed_warning(self.system.shape, self.topology.shape)
 
 
 # ---------------------------------------------------------------- every split of a machine

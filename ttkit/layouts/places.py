@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ttkit.hardware import System
-from ttkit.hardware.device_order import opens_transposed
+from ttkit.hardware.device_order import transposed_warning
 from ttkit.train.config.layout import Layout
 
 # This is an assumption, in GB/s of a host: 100 Gbit/s Ethernet. Pass the rate of your own network.
@@ -85,7 +85,7 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int]) -> Place | 
     if room_for(system, shape) < pp:
         what = f"{pp} meshes" if pp > 1 else "a mesh"
         return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
-    warning = opens_transposed(system.shape, shape)
+    warning = transposed_warning(system.shape, shape)
     return Place(shape, tuple(zip(on, (0, 1))), *hosts, warning)  # type: ignore[arg-type]
 
 

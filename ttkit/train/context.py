@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.hardware.current import current_machine, descriptor_in_use
-from ttkit.hardware.device_order import opens_transposed
+from ttkit.hardware.device_order import transposed_warning
 from ttkit.train.config.layout import Layout
 from ttkit.train.config.settings import (
     STRATEGIES,
@@ -436,5 +436,5 @@ def _check_shape(shape: tuple[int, ...], asked: str) -> None:
             f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims "
             f"{list(shape)} in {VARIABLE}",
         )
-    if turned := opens_transposed(whole, shape):
+    if turned := transposed_warning(whole, shape):
         warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)

@@ -18,7 +18,7 @@ import psutil
 from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import System, current_system
-from ttkit.hardware.device_order import opens_transposed
+from ttkit.hardware.device_order import transposed_warning
 from ttkit.hardware.systems import system_named
 from ttkit.plans import topology
 from ttkit.train.config.layout import Layout
@@ -156,7 +156,7 @@ class TrainingPlan(Tables):
         axes = [f"{name.upper()} along axis {axis}" for name, axis in self.layout.axes or ()]
         mesh = f"on a {'x'.join(map(str, shape))} mesh of {self.system.name}"
         yield f"{self.parameters:,} parameters {mesh}: {', '.join(axes) or 'replicated'}"
-        if turned := opens_transposed(self.system.shape, shape):
+        if turned := transposed_warning(self.system.shape, shape):
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
             yield (

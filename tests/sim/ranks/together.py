@@ -240,7 +240,7 @@ def large():
     """Sums beyond the size where the order is kept: equal within rounding, and whole numbers
     exactly.
     """
-    size = mpi.EXACT_BELOW // 64
+    size = mpi.EXACT_UP_TO // 64
 
     def program(mesh, dtype=ttnn.float32):
         made = []

@@ -51,22 +51,22 @@ def ranks_of(config: str | os.PathLike[str] | int) -> tuple[Bindings, Config]:
         (['--hostfile', 'configs/2loudboxes/hosts.txt'], 2)
     """
     if isinstance(config, int):
-        return ranks_on_equal_cards(config), Config()
+        return ranks_sharing_cards(config), Config()
     files = find_config(config)
     return files.ranks(), files
 
 
-def ranks_on_equal_cards(number: int) -> Bindings:
+def ranks_sharing_cards(number: int) -> Bindings:
     """Return `number` ranks that share the cards equally, in PCIe order.
 
     Raises:
         TTKitError: the number of cards is not a multiple of `number`.
 
     Example:
-        >>> ranks = ranks_on_equal_cards(2).rank_bindings
+        >>> ranks = ranks_sharing_cards(2).rank_bindings
         >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks]
         ['0,1', '2,3']
-        >>> ranks_on_equal_cards(3)  # doctest: +ELLIPSIS
+        >>> ranks_sharing_cards(3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ttkit.errors.TTKitError: Cluster(3): a t3000 has 4 cards, which 3 ranks cannot share ...
           try: Cluster(1), Cluster(2), Cluster(4), or a folder with rank bindings

@@ -21,7 +21,7 @@ Chips = tuple[int, ...]
 # spin for some 25 ms afterwards and take a core from what follows.
 BLAS_THREADS_FROM = 1 << 24
 
-# Up to this many elements (32 ranks with `mpi.EXACT_BELOW` bytes each), a sum is in mesh order,
+# Up to this many elements (32 ranks with `mpi.EXACT_UP_TO` bytes each), a sum is in mesh order,
 # so that it has the same bits on every CPU and for every number of ranks. Above, BLAS is faster, in
 # its own order.
 ORDERED_UP_TO = 1 << 17

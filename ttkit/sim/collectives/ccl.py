@@ -22,7 +22,7 @@ from ttkit.sim.tape import CollectiveRecord, running
 from ttkit.sim.tensor import FabricConfig, MeshCoordinate, TensorTopology, Topology
 from ttkit.sim.tensor.dtypes import bytes_of
 from ttkit.sim.tensor.grid import after_collective, after_scatter, is_inside, unchanged
-from ttkit.sim.tensor.tensor import Tensor, would_fit
+from ttkit.sim.tensor.tensor import Tensor, check_room
 
 # These topologies and fabrics close each line of chips to a ring.
 CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
@@ -173,7 +173,7 @@ def scatters(call: Call) -> None:
 def result_fits(call: Call) -> None:
     shape = list(call.tensor.shard_shape)
     shape[call.dim] *= call.chips
-    would_fit(call.tensor, tuple(shape))
+    check_room(call.tensor, tuple(shape))
 
 
 def one_line(call: Call) -> None:

@@ -11,7 +11,7 @@ from ttkit.sim.ops import OPERATIONS, Operands, operation, with_rank
 from ttkit.sim.ops.unary import activation as activation_of
 from ttkit.sim.tensor import TILE_SIZE, DataType, Layout
 from ttkit.sim.tensor.dtypes import widened
-from ttkit.sim.tensor.tensor import Tensor, would_fit
+from ttkit.sim.tensor.tensor import Tensor, check_room
 
 Shape = tuple[int, ...]
 PARTS = 8  # A big matmul has this many parts; a thread takes the next one when it is free.
@@ -126,7 +126,7 @@ def _linear(
     left, right = x.shape[lead:], y.shape[lead:]
     _check(on.tensors, left, right)
     batch = np.broadcast_shapes(left[:-2], right[:-2])
-    would_fit(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)
+    check_room(on.like, (*batch, left[-2], right[-1]), dtype or a.dtype)
     values = product(x, y, lead)
     if bias is not None:
         rank = max(values.ndim, added.ndim) - lead

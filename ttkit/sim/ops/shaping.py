@@ -22,7 +22,7 @@ from ttkit.sim.ops import (
     with_rank,
 )
 from ttkit.sim.tensor import Layout, dtypes, integers
-from ttkit.sim.tensor.tensor import Tensor, would_fit
+from ttkit.sim.tensor.tensor import Tensor, check_room
 
 
 def axes_of(tensor: Tensor, dims) -> list[int]:
@@ -68,7 +68,7 @@ def reshape(input_tensor: Tensor, shape, padded_shape=None) -> Tensor:
         refuse(f"{rule} differ in elements", "a shape with as many elements; one -1 at most")
     given = input_tensor._allocation
     if made._allocation is not None and given is not None and keeps_rows(input_tensor, made):
-        made._allocation.viewed = (*given.viewed, weakref.ref(input_tensor))
+        made._allocation.made_of = (*given.made_of, weakref.ref(input_tensor))
     return made
 
 
@@ -137,7 +137,7 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     times = integers(repeat_dims, None, 0)
     array = with_rank(array, lead, len(times))
     times = (1,) * (array.ndim - len(times)) + times
-    would_fit(input_tensor, tuple(map(operator.mul, array.shape, times))[lead:])
+    check_room(input_tensor, tuple(map(operator.mul, array.shape, times))[lead:])
     return moved(input_tensor, np.tile(array, times))
 
 

@@ -192,7 +192,7 @@ def compare(call: object, ranks: Sequence[int]) -> None:
 # ---------------------------------------------------------------- collectives
 # Up to this many bytes on each rank, sums gather the shards and add them in mesh order, as one
 # process does up to `collectives.ORDERED_UP_TO` elements, so that both give the same bits.
-EXACT_BELOW = 1 << 14
+EXACT_UP_TO = 1 << 14
 
 
 class ProcessGroup(NamedTuple):
@@ -243,7 +243,7 @@ def move(tensor: Tensor, axes: list[int], into: int | None, cut: int | None, sum
     elif len(group.hosts) > 1:
         chips = group.chips
         nbytes = chips.size * values.itemsize * math.prod(tensor.shard_shape)
-        if sums and nbytes > EXACT_BELOW * len(group.hosts):
+        if sums and nbytes > EXACT_UP_TO * len(group.hosts):
             values, sums = _added_up(tensor, axes, group), False
         else:
             values = _gathered(tensor, axes, group)

@@ -55,12 +55,12 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("__weakref__", "nbytes", "owner", "used", "viewed")
+    __slots__ = ("__weakref__", "made_of", "nbytes", "owner", "used")
     # A reshaped view was made of these tensors, which end with it.
-    viewed: tuple[weakref.ref[Tensor], ...]
+    made_of: tuple[weakref.ref[Tensor], ...]
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
-        self.nbytes, self.viewed = 0, ()
+        self.nbytes, self.made_of = 0, ()
         if _bound[0] + nbytes > mesh.dram_bytes:
             _check(mesh, grid, nbytes)
         self.owner, self.nbytes, self.used = mesh.owner or grid, nbytes, mesh.used
@@ -99,7 +99,7 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
             )
 
 
-def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
+def check_room(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
     """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
     _, nbytes = stored(shape, like.layout, dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
@@ -272,8 +272,8 @@ class Tensor:
         """
         if self._allocation is not None:
             self._allocation.free()
-            for viewed in self._allocation.viewed:
-                if (tensor := viewed()) is not None:
+            for source in self._allocation.made_of:
+                if (tensor := source()) is not None:
                     tensor.deallocate()
         if self.mesh is not None:
             self._array = None

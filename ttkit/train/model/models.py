@@ -37,7 +37,7 @@ from ttkit.train.parallel.distributed import (
     enter,
     leave,
     local_part,
-    without_padding,
+    padding_masked,
 )
 from ttkit.train.parallel.ring_attention import ring_attention_sdpa
 
@@ -198,7 +198,7 @@ class Vocabulary(Module):
         """[B, 1, S, E] -> [B, 1, S, V on this device]."""
         y = ops.linear(enter(x, self.layout), self.head)
         if self.padded > self.vocab_size:
-            y = without_padding(y, self.numbers, self.vocab_size)
+            y = padding_masked(y, self.numbers, self.vocab_size)
         return y
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:

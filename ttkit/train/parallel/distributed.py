@@ -221,14 +221,14 @@ def cross_entropy_loss(
     return recorded("cross_entropy_loss", loss, [logits], backward)
 
 
-def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
+def padding_masked(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
     """Return logits [B, 1, S, V], lowered where a column is padding of the vocabulary, not a token.
 
     Args:
         numbers: [1, 1, 1, V on this device], which token each column stands for.
     """
     lowered = (numbers >= float(vocab_size)) * MASKED_SCORE
-    return recorded("without_padding", logits.get_value() + lowered, [logits], lambda grad: [grad])
+    return recorded("padding_masked", logits.get_value() + lowered, [logits], lambda grad: [grad])
 
 
 def synchronize_gradients(

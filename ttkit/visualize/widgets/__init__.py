@@ -13,7 +13,7 @@ from ttkit.words import in_notebook
 # Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
 # ipywidgets would cut both. A list stands beside its question, not at the far end of the row. A
 # card has lines above and below it only: its pictures need the whole width.
-NARROW = """
+STYLE = """
 .ttkit-guess { flex-wrap: wrap; height: auto !important; }
 .ttkit-guess > .widget-label {
     flex: 0 1 auto; height: auto; text-align: left; white-space: normal;
@@ -53,7 +53,7 @@ def _widget_class() -> Any:
         """The page in a browser, and what a reader does there."""
 
         _esm = Path(__file__).with_name("live.js")
-        _css = NARROW
+        _css = STYLE
         page = traitlets.Unicode().tag(sync=True)
         tallest = traitlets.Unicode().tag(sync=True)
         busy = traitlets.Bool().tag(sync=True)  # The page is pale while another one is made.
