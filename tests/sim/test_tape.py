@@ -49,6 +49,11 @@ def test_a_trace_of_the_library_is_shown(wide, capsys):
     with ttnn.tracer.trace():
         ttnn.tracer.visualize(ttnn.exp(tiles(wide)))
     assert "exp" in capsys.readouterr().out
+    with ttnn.tracer.trace():
+        y = ttnn.sin(tiles(wide))
+    ttnn.tracer.visualize(y)
+    shown = capsys.readouterr().out
+    assert "sin" in shown and "exp" not in shown
 
 
 def test_parts_and_kept_tensors(wide):

@@ -4,6 +4,8 @@ The operations come from the one table, which each module fills; the rest is lis
 """
 
 from collections.abc import Iterable as _Iterable
+from collections.abc import Iterator as _Iterator
+from contextlib import contextmanager as _contextmanager
 from importlib import import_module as _import_module
 from pkgutil import resolve_name as _resolve_name
 from types import SimpleNamespace as _SimpleNamespace
@@ -18,7 +20,6 @@ from ttkit.sim.mesh import opening as _opening
 from ttkit.sim.models import norms as _norms
 from ttkit.sim.ops import OPERATIONS as _OPERATIONS
 from ttkit.sim.signatures import CLASSES as _CLASSES
-from ttkit.sim.tape import running as _tapes
 from ttkit.sim.tape import tape as _tape
 from ttkit.sim.tensor import grid as _grid
 from ttkit.sim.tensor.tensor import Tensor as _Tensor
@@ -182,12 +183,25 @@ def get_fallback_function(operation: _Any) -> _Any:
     return operation
 
 
+_last_trace: list[_Any] = []
+
+
+@_contextmanager
+def _trace() -> _Iterator[_Any]:
+    """Record the operations of a `with` block for `tracer.visualize`, in it or after it."""
+    with _tape() as calls:
+        _last_trace[:] = [calls]
+        yield calls
+
+
 def _visualize(*tensors: _Any, **how: _Any) -> None:
-    """Print the operations that the trace has recorded so far, as a table."""
-    print(_resolve_name("ttkit.profiling:Profile")(_tapes[-1]).summary())
+    """Print the operations that the last trace has recorded, as a table."""
+    if not _last_trace:
+        _fail("ttnn.tracer.visualize", "nothing was traced", "with ttnn.tracer.trace(): first")
+    print(_resolve_name("ttkit.profiling:Profile")(_last_trace[0]).summary())
 
 
-tracer = _Space("tracer.", {"trace": _tape, "visualize": _visualize})
+tracer = _Space("tracer.", {"trace": _trace, "visualize": _visualize})
 
 
 def visualize_system_mesh() -> None:
