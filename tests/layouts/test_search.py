@@ -164,6 +164,22 @@ def test_a_forward_hides_the_weights_that_zero_1_gathers_before_it():
     assert sent[0] > room[0] and found.times.hidden == pytest.approx(hidden)
 
 
+@pytest.mark.parametrize(
+    "zero, once", [(0, {"gradients"}), (1, {"gradients", "weights"}), (2, {"weights"}), (3, set())]
+)
+def test_a_bubble_holds_what_is_sent_in_each_micro_batch(zero, once):
+    plans = plan_layouts(GPT, BOX, 8).fitting
+    both = (p for p in plans if p.layout.pp > 1 < p.layout.dp and p.layout.chunks == 1)
+    found = next(p for p in both if p.layout.zero == zero)
+    sent = [each for each in found.traffic if each.what.startswith("DDP")]
+    assert {each.what.split()[-1] for each in sent if each.once} == once
+    assert all(each.once in (0, each.times) for each in found.traffic)
+    repeated = sum(each.time_s for each in found.traffic if not each.once)
+    layout, times = found.layout, found.times
+    waits = times.compute + repeated  # 1F1B: p - 1 of m micro-batches more
+    assert times.bubble == pytest.approx(waits * (layout.pp - 1) / layout.micro_batches)
+
+
 def test_hosts_have_a_slower_link():
     one, two = (plan_layouts(GPT, "n300", 4 * hosts, hosts=hosts) for hosts in (1, 2))
     across = two.find("DP4")

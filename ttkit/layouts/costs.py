@@ -28,7 +28,7 @@ PHASES = {"embedding": "forward", "block": "forward", "head": "loss", "head mean
 SENT_BY = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
-# From half of this many bytes in a shard on, the modelled time of a plan is linear in a shard's
+# For shards of half of this many bytes or more, the modelled time of a plan is linear in the
 # bytes, on any mesh.
 LARGE = 1 << 23
 # These run as rings on a torus, where the trainer opens FABRIC_1D_RING, and as lines elsewhere.
@@ -49,11 +49,12 @@ class Traffic(NamedTuple):
         what: their purpose, such as "DDP gradients".
         times: how often a step calls them.
         collective: the name in `ttkit.plans`.
-        nbytes: the size of each chip's shard; of "hosts" traffic, all that a host has to send.
+        nbytes: the size of each chip's shard; of "hosts" traffic, all parameters of a host.
         axis: the mesh axis; None between stages and between hosts.
         topology: the chips; None between hosts.
-        bytes_sent: the bytes that the busiest chip sends in a step; of "hosts" traffic, a host.
+        bytes_sent: the bytes that the busiest chip sends in a step, or a host in "hosts" traffic.
         time_s: the modelled seconds of all of them in a step.
+        once: how many of these calls follow the last micro-batch.
     """
 
     what: str
@@ -64,6 +65,7 @@ class Traffic(NamedTuple):
     topology: Topology | None
     bytes_sent: int
     time_s: float
+    once: int
 
     @property
     def link(self) -> str:
@@ -91,7 +93,7 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     """Return the bytes that the busiest chip sends, and the modelled seconds, of one collective,
     while all chips send.
 
-    Both numbers are linear in the size of large shards, so plans are made once, for two sizes."""
+    Both are linear in the size of large shards that the axis divides, so two plans serve these."""
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
         return max(plan.bytes_sent.values()), cost(plan).time_s
@@ -125,13 +127,15 @@ def traffic(stage: Stage, topology: Topology, axes: dict[str, int]) -> list[Traf
     step, after = one_pass(stage), update(stage)
     of_a_pass = _counted(step.sends, stage.others).items()
     counted = Counter({kind: times * stage.layout.micro_batches for kind, times in of_a_pass})
-    counted.update(_counted(after.sends, after.others))
+    at_end = _counted(after.sends, after.others)
+    counted.update(at_end)
     found = []
-    for (what, collective, name, nbytes), times in counted.items():
-        axis = axes[name]
+    for kind, times in counted.items():
+        what, collective, name, nbytes = kind
+        axis, once = axes[name], at_end[kind]
         sent, time_s = price(collective, topology, axis, nbytes)
         sent, time_s = times * sent, times * time_s
-        found.append(Traffic(what, times, collective, nbytes, axis, topology, sent, time_s))
+        found.append(Traffic(what, times, collective, nbytes, axis, topology, sent, time_s, once))
     return found
 
 
@@ -144,21 +148,21 @@ def traffic_between_meshes(
         size, width = ELEMENT_BYTES[layout.precision], job.config.embedding_dim
         length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
         rows = job.rows(layout) * in_tiles(length)
-        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, rows)]
+        messages = [("PP activations", 2 * layout.micro_batches * layout.chunks, 0, rows)]
         if job.config.is_tied:  # Both ends send their gradients of the table at the same time.
             rows = in_tiles(job.config.vocab_size, TILE * layout.tp) // layout.tp
             shared = layout.zero_dim((1, 1, rows, width)) is not None
-            messages.append(("PP gradients", 1, rows // (layout.zero_shards if shared else 1)))
+            messages.append(("PP gradients", 1, 1, rows // (layout.zero_shards if shared else 1)))
         chips, links = math.prod(place.shape), system.links_per_pair
         where = None if place.stages > 1 else there
-        for what, times, rows in messages:
+        for what, times, after, rows in messages:
             nbytes = rows * width * size
             # The fabric forwards packets as they arrive, so more hops add next to no time.
-            once = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
+            each = hop_time_s(system.chip.link, nbytes / links, links=links) if links else 0.0
             if place.stages > 1:
-                once = max(once, chips * nbytes / rate)
-            sent, time_s = times * nbytes, times * once
-            yield Traffic(what, times, "point_to_point", nbytes, None, where, sent, time_s)
+                each = max(each, chips * nbytes / rate)
+            sent, time_s = times * nbytes, times * each
+            yield Traffic(what, times, "point_to_point", nbytes, None, where, sent, time_s, after)
     if place.replicas > 1:  # The trainer sends full gradients and weights in float32.
         n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
         sends = [("hosts gradients", "all_reduce", 2)]
@@ -166,7 +170,7 @@ def traffic_between_meshes(
             sends = [("hosts gradients", "reduce", 1), ("hosts weights", "broadcast", 1)]
         for what, name, times in sends:
             sent = times * (n - 1) * nbytes // n
-            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate)
+            yield Traffic(what, 1, name, nbytes, None, None, sent, sent / rate, 1)
 
 
 # ---------------------------------------------------------------- memory
@@ -201,7 +205,7 @@ def moments(
         >>> moments("1f1b", 2, 8)[1]
         (Moment(chunk=0, kept=(1,), done=(True,)),)
     """
-    # These schedules repeat their rounds, so a few rounds have all moments and are made faster.
+    # These schedules repeat their rounds, so a few rounds, made faster, have all moments.
     if schedule in ("1f1b", "interleaved") and micro_batches % stages == 0:
         micro_batches = min(micro_batches, 3 * stages)
     return tuple(
@@ -213,8 +217,8 @@ def moments(
 def _moments(row: Sequence[Action], chunks: int) -> list[Moment]:
     """Return the backwards of a stage that may need the most memory.
 
-    They are those after which no backward of the same chunk keeps as many micro-batches of every
-    chunk; a later one always has at least the same gradients.
+    One is left out if a later one of the same chunk keeps at least as many micro-batches of every
+    chunk: the later one has at least the same gradients.
     """
     kept, done = [0] * chunks, [False] * chunks
     found: list[Moment] = []
@@ -249,7 +253,7 @@ class Passing(NamedTuple):
     Attributes:
         state: weights, gradients if there are any before, and the constants.
         kept: what a forward keeps for backward.
-        beside: the peak beside the two.
+        beside: the peak of all else.
         constants: masks, angles, numbers.
     """
 
@@ -280,8 +284,8 @@ def _passing(stage: Stage, has_grads: bool) -> Passing:
     # its backward, and `block` is what it keeps from step to step.
     one_kept = at["head"] - at["block"]
     left = one_kept + at["embedding backward"] - at["block backward"]
-    # In the block's backward all others have what they keep if it is the last one, and what remains
-    # if it is the first one.
+    # During the block's backward each other block holds `one_kept` if this is the last
+    # one, `left` if it is the first one.
     of_others = np.maximum(one_kept * step.kept, left * step.back)
     most = (in_use + others * (of_others + block)).max()
     kept = at["end of forward"] - at["embedding"] + others * one_kept
@@ -308,17 +312,12 @@ def memory_of(stage: Stage) -> Memory:
 
 
 # ---------------------------------------------------------------- time
-# The bubble leaves these out, as sent after the last micro-batch. This is not exact: under ZeRO 2
-# and 3, gradients are sent in each micro-batch; below ZeRO 3, weights only once a step.
-ONCE_A_STEP = ("gradients", "optimizer", "norm")
-
-
 class Times(NamedTuple):
     """Modelled seconds of the parts of a step, which run one after the other.
 
     Attributes:
         compute: the operations of all micro-batches on a chip.
-        communication: exposed: all of it, or with overlap what cannot be hidden.
+        communication: all of it, or with overlap what cannot be hidden.
         hidden: communication that overlap with compute hides, or would hide; not in the total.
         bubble: the wait of the stages of a pipeline.
         optimizer: the reads and writes of weights, gradients and optimizer state.
@@ -388,7 +387,8 @@ def times_of(stage: Stage, chip: Chip, memory: Memory, talk: list[Traffic], over
             hidden += min(sum(each.time_s for each in talk if each.what == what), room)
     hidden = min(hidden, compute)
     exposed = sent - hidden if overlap else sent
-    waits = compute + sum(each.time_s for each in talk if each.what.split()[-1] not in ONCE_A_STEP)
+    # A stage waits for what other stages do in each micro-batch, not for what follows the last one.
+    waits = compute + sum((1 - each.once / each.times) * each.time_s for each in talk)
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches, layout.chunks)
     bubble = waits * fraction / (1 - fraction)
     # A fused optimizer, such as ttml's MorehAdamW, reads and writes weights and state, and reads
