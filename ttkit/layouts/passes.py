@@ -1,8 +1,8 @@
 """A model's own code, run on a mesh without values: a micro-batch forward and backward. What it
 held, sent and multiplied is read from the tape.
 
-One block of a model is run. It stands for all of them: as the last one, whose backward finds what
-all others keep, and as the first one, whose backward finds the gradients of all others."""
+One block of a model is run. It stands for all of them: for the last one, in whose backward all
+others keep activations, and for the first one, in whose backward all others have gradients."""
 
 import functools
 import itertools
@@ -27,11 +27,10 @@ from ttkit.train.model.models import Transformer, create_model
 from ttkit.train.model.modules import HEAD, Parameter
 from ttkit.train.parallel.distributed import mean_over_replicas
 
-# A part of a step begins with the word for what it is of: the embedding, the block, the head, the
-# numbers of the tokens, which both ends use, or "stage", for what is only where there is no head.
-FORWARD = ("embedding", "block")
-# A tensor counts under the part that makes it, but for the block's input, its output, and a
-# parameter's gradient of earlier micro-batches, with what is added to it.
+# The name of a part begins with "embedding", "block", "head", "numbers" (of the tokens, which both
+# ends use), or "stage" (what only a stage without the head has).
+# A tensor counts under the part that makes it. Only these have owners of their own: the block's
+# input, its output, and a gradient of earlier micro-batches with what is added to it.
 INPUT, OUTPUT, LATER = "block input", "head input", " later"
 # The two values say whether a stage has the embedding, and whether it has the head.
 Ends = tuple[bool, bool]
@@ -45,7 +44,7 @@ def is_repeated(part: str) -> bool:
 
 
 def is_on(layout: Layout, ends: Ends) -> Callable[[str], bool]:
-    """Return whether a stage with those ends runs a part, or has what a part makes in memory."""
+    """Return a test of parts: a stage with those ends runs it, or has what it makes in memory."""
     embeds, has_head = ends
     on = {"embedding": embeds, "block": True, "head": has_head, "stage": not has_head}
     on["numbers"] = has_head or (embeds and layout.tp > 1)
@@ -61,7 +60,7 @@ class DryRun:
     """A layout on a mesh without values, while its tape records.
 
     Attributes:
-        layout: on the mesh.
+        layout: the layout, placed on the mesh.
         at: where each part of the step began: the number of calls before, and bytes by owner.
         edge: bytes of the block's output.
     """
@@ -72,7 +71,7 @@ class DryRun:
     edge: int = 0
 
     def begin(self, part: str) -> None:
-        """Name the part of a step that follows; where it began first counts."""
+        """Name the part of a step that follows; `at` keeps where it began first."""
         if part in ("head", "block backward") and part not in self.at:
             # A stage without the head keeps its output, then the gradient that it is given, too.
             self.calls.mesh.used["stage"] += self.edge
@@ -105,7 +104,7 @@ class Recording:
         events, sends: the calls and their collectives.
         names, parts: the parts of the step; for each call, the number of its part among them.
         moments: where the parts began.
-        after: for each call, then each moment, how many calls there were with it.
+        after: for each call, then each moment, how many calls were made by then.
         held: for each of these, bytes by owner.
         owners: the owners.
     """
@@ -127,7 +126,7 @@ class Recording:
         self.held = np.array(list(table)).T
 
     def where(self, holds: Callable[[str], bool]) -> np.ndarray:
-        """Return whether something holds for the part of each call."""
+        """Return for each call whether `holds` is true of its part."""
         return np.array(list(map(holds, self.names)))[self.parts]
 
     def share(self, runs: Callable[[str], bool]) -> tuple[np.ndarray, Sends, np.ndarray]:
@@ -229,7 +228,7 @@ def _pass(model: Transformer, run: DryRun, rows: int) -> None:
 def model_of(
     config: TransformerConfig, run: DryRun, ends: Ends, recompute: bool = False
 ) -> Transformer:
-    """Construct a stage with those ends of the model; `config` has as many blocks as it."""
+    """Construct a stage with those ends of the model; `config` has only its blocks."""
     start = 0 if ends[0] else 1
     blocks = range(start, start + config.num_blocks)
     count = blocks.stop + (not ends[1])
@@ -257,7 +256,7 @@ class Pass(NamedTuple):
         constants: bytes of masks, angles and numbers, which are there from the first step on.
         sends: the collectives.
         repeated, forward: for each call that computes or moves something on a chip, whether it runs
-            once in each block, and before the loss.
+            once in each block, and whether it belongs to forward.
         flops, moved: the flops of its tiles, and the bytes that it reads and writes in DRAM.
         multiplied: the flops of its values if it is a matmul, else 0.
     """
@@ -290,8 +289,8 @@ def give_grads(parameters: Mapping[str, Parameter], run: DryRun, later: str = ""
 
 @dataclass
 class _Earlier:
-    """A gradient of earlier micro-batches. The first micro-batch has none: there what is added here
-    is the gradient, and stays as long as the sum does here.
+    """A gradient of earlier micro-batches. The first micro-batch has none: what is added is then
+    the gradient itself, and stays as long as the sum does in the others.
     """
 
     grad: Value
@@ -345,7 +344,7 @@ def _run(
     return recording, [(part, nbytes) for _, part, nbytes in stay]
 
 
-MOST = 1 << 35  # A chip has fewer bytes of what does not depend on the number of rows.
+MOST = 1 << 35  # What does not depend on the number of rows has fewer bytes.
 
 
 @functools.lru_cache(maxsize=4096)
@@ -353,9 +352,9 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     """Return a micro-batch of `rows` sequences in each replica, of a step after the first.
 
     One dry run serves all stages, a micro-batch alone or one of several, and all numbers of rows.
-    It has so many rows that the bytes of rows exceed `MOST`, and dimensions with rows all others.
-    This needs rows of whole tiles; an expert's slots may share one, and a single row has no
-    gradients of positions to add up.
+    It has so many rows that their bytes are multiples of `MOST`, which no other bytes reach, and
+    that a dimension with rows is the longest. Exceptions are rows that are not whole tiles,
+    experts, whose slots may share a tile, and one row, whose position gradients need no sum.
     """
     length = config.max_sequence_length // layout.cp
     length //= layout.tp if layout.sequence_parallel else 1
@@ -368,7 +367,7 @@ def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) ->
     if length % TILE or config.num_experts or (rows == 1 and has_positions) or too_many:
         many, unit = rows, 0
     both, like = ends, layout
-    if not config.num_experts:  # The loss balances experts, so their backward depends on it.
+    if not config.num_experts:  # Experts' backward depends on the loss, which balances them.
         both, like = (True, True), replace(layout, micro_batches=2)
         if layout.dp == layout.cp == 1:  # Replicas change only the mean of the loss.
             like = replace(like, dp=2, zero=0)
@@ -380,7 +379,7 @@ def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> 
 
     Args:
         run: the arguments of `_run`.
-        unit: if the run has other rows, what the bytes of each are a multiple of.
+        unit: if the run has another number of rows, a divisor of the bytes of each; else 0.
     """
     recording, constants = _run(*run)
     runs = is_on(layout, ends)
@@ -392,6 +391,7 @@ def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> 
 
     held, works = of_rows(held), _works(run, rows)
     done = calls & (works[:, 0] >= 0)
+    forward = recording.after[len(calls) + recording.moments.index("end of forward")]
     return Pass(
         held[: len(calls)][calls].T,
         recording.where(lambda part: not part.startswith(("embedding", "numbers")))[calls],
@@ -400,13 +400,14 @@ def _share(run: tuple, layout: Layout, ends: Ends, rows: int, unit: int = 0) -> 
         sum(nbytes for part, nbytes in constants if runs(part)),
         tuple((*send[:3], of_rows(send[3])) for send in sends),
         recording.where(is_repeated)[done],
-        recording.where(lambda part: part in FORWARD)[done],
+        np.flatnonzero(done) < forward,
         *works[done].T,
     )
 
 
 NOTHING = -1, 0, 0
-# The keys are numbers of rows, then ids of keyword arguments, which repeated calls share and keep.
+# The keys are numbers of rows, then ids of keyword arguments: repeated calls share these, and the
+# values keep them alive.
 _known_works: dict[tuple[int, int], dict[int, tuple[Any, tuple[int, int, int]]]] = {}
 
 
