@@ -5,7 +5,7 @@ The model is alpha-beta, link by link. The first packet of a message needs a hop
 grows with the packet as measured; the rest streams behind it at the link's measured rate. Links
 were measured slower where every chip sends and forwards at once, as the chips of a collective do.
 Messages that share a link share its rate. A step lasts as long as its slowest pair of chips, and
-the steps follow each other. Beside the links a collective takes each chip's own time, to start its
+the steps follow each other. A collective also takes each chip's own time, to start its
 kernels and to add or copy what arrives. The planner, the profile and the lessons share this price.
 """
 
@@ -27,8 +27,8 @@ PACKET, SMALLEST = 4096, 16
 
 @dataclass(frozen=True)
 class Cost:
-    """The modelled time of a plan: `time_s` in all, `step_times_s` of each step, and `own_s` of it
-    the chips' own.
+    """The modelled time of a plan: `time_s` in all, `step_times_s` of each step; the chips' own
+    part of it is `own_s`.
 
     It prints as a table that names its inputs.
 
@@ -89,11 +89,11 @@ class Cost:
 
 
 def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
-    """Return what each of `links` links of a pair carries, in GB/s, as published; between two
-    published numbers of links, in proportion.
+    """Return what each of `links` links of a pair carries, in GB/s, as published; interpolated
+    between two published numbers of links.
 
-    Where several links were measured for another pattern only, what they lose there is taken to be
-    lost here.
+    If several links were measured only for this pattern's multicast, their loss there is taken for
+    this pattern, too.
 
     Raises:
         TTKitError: a pattern of traffic that was not measured.
@@ -122,10 +122,10 @@ def rate_gb_per_s(link: Link, traffic: str = "line", links: int = 1) -> float:
     return float(np.interp(links, counts, [points[n] for n in counts]))
 
 
-# All chips send at once. The first of these patterns that was measured on the link gives its rate.
+# While all chips send, a link has the rate of the first of these patterns that was measured on it.
 BUSY = ("ring multicast", "line")
-# On a line and on a ring the chips add this time of their own for each chip after the first, in a
-# tree for each step to its middle.
+# The chips add this time of their own for each chip after the first; in a tree, for half of its
+# steps.
 _SMALL = "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: read off its small tensors"
 HOP_S = {
     "all_gather": Fact(5e-6, "s", _SMALL),
@@ -175,10 +175,10 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
     """Return the modelled time of a plan on its topology's links.
 
     Args:
-        traffic: the pattern whose published rate the links get, and then the time is that of the
-            links alone: "line" (a message along a line of chips, no other chip sends), or one in
-            which all chips send and forward at once: "ring", "ring multicast", "mesh", ... By
-            default it is that of a collective, or "line" for `point_to_point`.
+        traffic: the pattern whose published rate the links get; the plan then has no time of the
+            chips' own. "line" is a message along a line of chips while no other chip sends; in
+            "ring", "ring multicast", "mesh", ... all chips send and forward at once. By default
+            it is `busy_traffic`, or "line" for `point_to_point`.
 
     Raises:
         TTKitError: as `rate_gb_per_s`.
@@ -210,9 +210,9 @@ def cost(plan: Plan, traffic: str | None = None) -> Cost:
 
 
 def _step_time(plan: Plan, number: int, traffic: str) -> float:
-    """The slowest pair of chips: its bytes over as many cables as its messages may use."""
+    """Return the seconds of the slowest pair, over as many links as its messages may use."""
     messages: dict[tuple[int, int], list[int]] = {}
-    # The fabric forwards packets as they arrive: the rest of a message comes in its first step.
+    # The fabric forwards packets as they arrive, so a later step takes only a packet's time.
     forwards = number > 0 and plan.collective in ("point_to_point", "shift")
     for t in plan.steps[number]:
         size = min(t.bytes, PACKET) if forwards else t.bytes

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ttkit.lazy import drawn_by
-from ttkit.words import counted
+from ttkit.words import counted, numbered
 
-ANY_SOURCE = -1  # A receive from it takes the message of whichever rank sends.
+ANY_SOURCE = -1  # In MPI it means any sender; `exchange` matches it with none.
 NONBLOCKING = {"Isend", "Irecv"}  # These calls return before the message arrives.
 
 
@@ -61,8 +61,8 @@ class Wait(NamedTuple):
 class Exchange:
     """What ranks sent one another, step by step, and who waits in the end.
 
-    A step is not a time: it is one message further on each rank. As an output in a notebook it is a
-    picture: ranks as rows, steps to the right, an arrow for each message.
+    A step is not a time: it is one message further on each way from rank to rank. A notebook shows
+    a picture: ranks as rows, steps to the right, an arrow for each message.
 
     Args:
         ranks: the number of ranks.
@@ -104,8 +104,9 @@ class Exchange:
             pairs = ", ".join(f"{a} for {b}" for a, b in itertools.pairwise(ring))
             pairs = pairs.replace(" for", " waits for", 1)
             return f"{self.ranks} ranks, {sent}, then a deadlock: rank {pairs}"
-        waiting = ", ".join(str(wait.rank) for wait in self.waits)
-        return f"{self.ranks} ranks, {sent}, then rank {waiting} waits forever"
+        waiting = numbered("rank", [wait.rank for wait in self.waits])
+        verb = "waits" if len(self.waits) == 1 else "wait"
+        return f"{self.ranks} ranks, {sent}, then {waiting} {verb} forever"
 
     def __repr__(self) -> str:
         lines = [self.title]

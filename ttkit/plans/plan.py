@@ -199,31 +199,31 @@ class Plan:
                 twice or lost, more messages than links, or a chip without its result; the message
                 names chip, chunk and step.
         """
-        held = self._parts_at_start()
+        held, adds = self._parts_at_start(), self.adds
         for number, step in enumerate(self.steps, 1):
             for t in step:
                 cabled = self.topology.joined(t.source, t.destination)
                 is_held = cabled and all(map(held[t.source].__contains__, t.chunks))
-                if not is_held or (t.reduce and not self.adds):
+                if not is_held or (t.reduce and not adds):
                     _refuse(self, number, t, held)
             _check_load(self, number, step)
-            if self.adds:
+            if adds:
                 _add_up(self, number, step, held)
             else:
                 for t in step:
                     held[t.destination].update(dict.fromkeys(t.chunks))
         last = len(self.steps)
         for chip, (group, _) in self.group_of.items():
-            everyone = frozenset(group)
+            everyone, has = frozenset(group), held[chip]
             for c in self.goal(chip):
-                if c not in held[chip]:
+                if c not in has:
                     _fail_at_step(
                         self,
                         last,
                         f"after the last step chip {chip} does not hold chunk {c}, "
                         f"which {self.collective} should give it",
                     )
-                if self.adds and (missing := everyone - held[chip][c]):
+                if adds and (missing := everyone - has[c]):
                     _fail_at_step(
                         self,
                         last,
