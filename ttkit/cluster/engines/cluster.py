@@ -33,8 +33,8 @@ class Cluster:
     Where the hosts file of the configuration names other hosts, their ranks start there by ssh,
     from the same paths as here (`ttkit sync` copies the code, `ttkit doctor` checks the hosts).
     Only then does the controller listen on the network. A connection must sign with the cluster's
-    key, but neither its messages nor MPI's are encrypted: use a network that you trust. Those ranks
-    end when this host's mpirun does, or 30 s after the network between them is gone.
+    key, but neither its messages nor MPI's are encrypted: use a network that you trust. Ranks on
+    other hosts end when this host's mpirun does, or 30 s after the network to them is gone.
 
     Args:
         config: a folder with rank bindings, or a number: then the ranks share the cards of this
@@ -138,7 +138,7 @@ class Cluster:
     def state(self) -> str:
         """Whether it is "starting", "running", "failed", "stopped" or "interrupted".
 
-        After an interruption the next call starts new engines.
+        If it is "interrupted", the next call starts new engines.
         """
         if not self._processes:
             return "interrupted" if self._renew else "stopped"
@@ -172,7 +172,7 @@ class Cluster:
         """Call a function on every rank at once and return the results in rank order.
 
         The function runs in another process, so it imports what it needs itself. What the ranks
-        print is shown when all are done, in rank order; once where all print the same.
+        print is shown when all are done, in rank order; text that all print is shown once.
 
         Raises:
             TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s`
@@ -231,7 +231,7 @@ class Cluster:
         """Check that the cluster runs; start new engines where an interrupt has stopped them.
 
         Raises:
-            TTKitError: it does not run, and why.
+            TTKitError: it does not run; the message says why.
         """
         if self._renew:
             self.start()

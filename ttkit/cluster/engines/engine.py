@@ -68,7 +68,7 @@ class Report(NamedTuple):
 
 
 def keep_reporting(kernel) -> None:
-    """Report to the notebook while a line runs and when something has changed, to the end."""
+    """Until the process ends, report to the notebook while a line runs or after a change."""
     last = None
     while True:
         now = Report.now()
@@ -88,7 +88,7 @@ def process_id() -> int:
 def _own_folder(rank: int) -> Path:
     """Return where this rank keeps its files.
 
-    The cluster's folder, or on another host one that Open MPI removes when its part there ends.
+    It is the cluster's folder, or on another host one that Open MPI removes at its end there.
     """
     host, _, folder = os.environ[FOLDER].partition(":")
     if host == socket.gethostname():
@@ -101,7 +101,7 @@ def _own_folder(rank: int) -> Path:
 
 
 def _initialize_mpi(rank: int):
-    """Initialize MPI now, in all ranks together: a later one would let the others wait.
+    """Initialize MPI now, in all ranks together: the others would wait for a late rank.
 
     The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has
     started another before it.
@@ -175,9 +175,9 @@ def controller() -> None:
     """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
     from ipyparallel.controller import app
 
-    # A controller binds its ports late. Meanwhile no other may take them: each has its own, by its
-    # process id. Nor may a connection: they lie below those that systems give to connections (on
-    # Linux from 32,768 on).
+    # A controller binds its ports late, and nobody else may take them meanwhile. So each has ports
+    # of its own, by its process id, below those that systems give to connections (on Linux from
+    # 32,768 on).
     first = 16_000 + os.getpid() % 512 * PORTS
 
     class IPController(app.IPController):

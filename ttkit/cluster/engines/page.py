@@ -1,4 +1,4 @@
-"""What a notebook shows of engines: a card for each rank, at one moment or during a long wait."""
+"""What a notebook shows of engines: a box for each rank, at one moment or during a long wait."""
 
 import contextlib
 import time
@@ -16,14 +16,14 @@ REFRESH_S = 0.5
 LAST_LINES = 3  # This many prints of a rank are shown while it works.
 NOTE = "as it was when this cell ran; run it again to see the ranks now"
 SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", "failed": "✕"}
-LETTERS = 28  # A line of a card has at most this many.
+LETTERS = 28  # A line of a box has at most this many.
 
 
 def status_of(cluster: Cluster, title: str = ""):
     """Return a figure of a cluster, running or not, at this moment; no rank is asked.
 
     Args:
-        title: of a wait; by default the cluster's name and state.
+        title: what is waited for; by default the cluster's name and state.
     """
     from ttkit.visualize.drawing import Figure
     from ttkit.visualize.mesh import draw_share, share_of
@@ -48,7 +48,7 @@ def status_of(cluster: Cluster, title: str = ""):
 
 
 def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[str]:
-    """Yield what is known of a rank; only what every run shares where outputs are compared."""
+    """Yield what is known of a rank; with TTKIT_PROGRESS=0 only what does not vary by run."""
     if shows_progress():
         for shape in report.meshes:
             yield f"mesh {'x'.join(map(str, shape))}"
@@ -61,16 +61,16 @@ def _facts(cluster: Cluster, rank: int, state: str, report: Report) -> Iterator[
     yield cluster.last_error[rank]
     answer = cluster.last_answers.get(rank)
     if shows_progress() and state == "busy" and answer:
-        # While a rank works, its prints are in the metadata of the answer that it still owes.
+        # While a rank works, its prints are in the metadata of its pending answer.
         for line in str(answer.metadata["stdout"] or "").splitlines()[-LAST_LINES:]:
             yield f"printed: {line}"
 
 
 @contextlib.contextmanager
 def progress(cluster: Cluster, what: str) -> Iterator[Callable[[str], None]]:
-    """Show the cards during a wait of more than two seconds on a notebook's page, until it ends.
+    """Show the boxes during a wait of more than two seconds on a notebook's page, until it ends.
 
-    What is yielded takes the state of the wait in words. TTKIT_PROGRESS=0 turns it off.
+    The yielded function takes the state of the wait in words. TTKIT_PROGRESS=0 hides the boxes.
     """
     begin = time.monotonic()
     due = begin + SHOW_AFTER_S

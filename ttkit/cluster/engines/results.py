@@ -66,7 +66,7 @@ class Client(ipyparallel.Client):
         return [number for number in sorted(engines) if self._outstanding_dict.get(engines[number])]
 
     def fail_pending(self, why: str) -> None:
-        """End every wait for an answer that cannot come, of ipyparallel's own views too."""
+        """End every wait for an answer that cannot come, also in ipyparallel's own views."""
         for future in list(self._futures.values()):
             error = RemoteError("EngineError", why, "")
             for each, value in ((getattr(future, "output", None), None), (future, error)):
@@ -129,7 +129,7 @@ def results(cluster: Cluster, asked: str, send: Callable, together: bool = False
     """Send every rank a task, show what they print, and return what they answer, in rank order.
 
     Args:
-        together: show text once that all ranks printed alike.
+        together: if all ranks printed the same text, show it once.
 
     Raises:
         TTKitError: a rank raised, or the cluster failed.
@@ -175,7 +175,7 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
 
 
 def _raise_errors(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Raise one error: what ranks raised, and at which line those are that have not answered."""
+    """Raise one error, if any: what ranks raised, and at which lines the unfinished ones are."""
     lines = defaultdict[str, list[int]](list)
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     cure = SENDABLE
@@ -206,7 +206,7 @@ def _running_lines(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
 
 
 def _await_failure(cluster: Cluster, asked: str) -> None:
-    """Wait until it is known why the cluster failed, and raise that."""
+    """Raise why the cluster failed; return if that is not known within NOTICE_S."""
     wait_until(lambda: cluster.failure, timeout_s=NOTICE_S)
     cluster.ensure_running(asked)
 
@@ -225,7 +225,7 @@ def _stop_training(cluster: Cluster) -> bool:
 
 
 def interrupt(cluster: Cluster) -> str:
-    """Interrupt the busy ranks and describe where each was; stop engines that do not react."""
+    """Interrupt the busy ranks and describe where each was; stop all engines if one is stuck."""
     busy = cluster.busy()
     if not busy:
         return "no rank was busy"
@@ -263,7 +263,7 @@ def show_outputs(answers: Answers, complete: bool, together: bool) -> None:
 
     Args:
         complete: wait for output that has not arrived yet.
-        together: show text once that all ranks printed alike.
+        together: if all ranks printed the same text, show it once.
     """
     for answer in answers.values():
         if answer.done() and complete:

@@ -1,4 +1,4 @@
-"""The user's line: of a traceback that an engine sent, or that a rank runs now."""
+"""The user's line in a traceback that an engine sent, or the one that a rank runs now."""
 
 import functools
 import linecache
@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 # This matches a frame of a traceback as Python writes it.
 FRAME = re.compile(r'File "(.*?)", line (\d+)(?:, in (.*))?\n(?: {4}(.*))?')
-TYPED = ("<stdin>", "<python-input-", "<doctest ")  # These lines of the user are in no file.
+TYPED = (
+    "<stdin>",
+    "<python-input-",
+    "<ipython-input-",
+    "<doctest ",
+)  # These lines of the user are in no file.
 INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -48,7 +53,7 @@ def raised_at(traceback: str) -> str:
 def running_line() -> Frame | None:
     """Return the user's line that the main thread of this process runs; None where there is none.
 
-    Also while it waits inside MPI, which mpi4py calls without holding Python's lock.
+    It works while that thread waits inside MPI, too: mpi4py calls MPI without Python's lock.
     """
     innermost = sys._current_frames()[threading.main_thread().ident or 0]
     for frame, number in traceback.walk_stack(innermost):

@@ -36,7 +36,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
 
     A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise
     the others would wait forever. Ctrl-C (or SIGTERM, SIGHUP) is a KeyboardInterrupt in every rank,
-    so that it can save and close its files; after INTERRUPTED_S seconds, or at the second one, the
+    so that it can save and close its files. After INTERRUPTED_S seconds, or a second signal, the
     ranks are stopped.
 
     Args:
@@ -44,8 +44,8 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
         hosts: the host of each rank, "" where not known; named when a rank fails.
 
     Returns:
-        mpirun's exit code, which is that of the rank that failed first, 128 + signal when it was
-        killed; 130 after Ctrl-C.
+        The code of the rank that failed first, else mpirun's; 128 + signal for a rank that was
+        killed, and after an interrupt.
 
     Raises:
         TTKitError: mpirun cannot be started.
@@ -58,6 +58,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
     before = {
         number: signal.signal(number, lambda number, _: interrupts.append(number))
         for number in INTERRUPTS
+        if signal.getsignal(number) != signal.SIG_IGN  # nohup ignores SIGHUP.
     }
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -67,8 +68,8 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
             pump = threading.Thread(target=output.pump, args=(pipe, stream.buffer), daemon=True)
             pump.start()
             pumps.append(pump)
-        # mpirun names its folder by its process id, and does not start where one of that name was
-        # left by another that was killed.
+        # mpirun names its folder after its process id, and does not start if a killed mpirun left
+        # one of that name.
         more = {LOCAL_FOLDER: str(processes.folder), **blas_threads(hosts)}
         environment = mpirun_environment(command, more)
         processes.start({"mpirun": command}, environment, lambda process: ended.set(), streams)
@@ -80,7 +81,7 @@ def launch(command: Sequence[str], hosts: Sequence[str]) -> int:
                 until = time.monotonic() + INTERRUPTED_S
                 rule = f"the ranks have {INTERRUPTED_S:g} s to end; again to stop them now"
                 _report(f"{signal.Signals(interrupts[0]).name}: {rule}")
-                with contextlib.suppress(ProcessLookupError, KeyError):  # No rank has started.
+                with contextlib.suppress(ProcessLookupError, KeyError):  # mpirun does not run.
                     os.kill(processes.pids["mpirun"], PASSED_ON)
         first = processes.ended or Ended("mpirun", -signal.SIGTERM)
     finally:
@@ -150,7 +151,7 @@ class Output:
             elif inside:
                 self.framed.append(line.decode(errors="replace"))
             else:
-                # A last line without newline is followed by the tag of another rank.
+                # A rank's last line without newline has another rank's tag behind it.
                 first, *tagged = TAG.split(line)
                 for rank, text in zip(["", *tagged[::2]], [first, *tagged[1::2]]):
                     if text:

@@ -24,7 +24,7 @@ def interrupt(number, frame):
 def end_all_ranks(kind, error, trace):
     """Print Python's own message; where MPI is in use, end without MPI_Finalize.
 
-    mpirun then stops the other ranks and reports which one it was. MPI_Abort would print ten lines
+    mpirun then stops the other ranks and reports which one failed. MPI_Abort would print ten lines
     of its own amid the traceback.
     """
     sys.__excepthook__(kind, error, trace)
